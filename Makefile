@@ -70,13 +70,14 @@ lint: $(READY)
 	$(MAKE) --no-print-directory words
 
 # CONTRIBUTING.md says what to write instead.
-WORDS_IN = '*.py' '*.md' ':!CONTRIBUTING.md' ':!pipelines' ':!transforms/dataset' \
-	':!tests/dataset' ':!tests/pipelines' ':!tests/runners'
+WORDS_IN = '*.py' '*.md' ':!CONTRIBUTING.md'
+# A word of this line of code is stored in files.
+WORDS_EXCEPT = MENDED = "mended"
 REFUSED_WORDS = \b[Mm]end(s|ed|ing)?\b|\b[Aa]new\b|\b(is|are|was|were) told\b|[Ss]ee the base class|(^|"""|[.:\#|]) *So many\b
 
 .PHONY: words
 words:  ## Look for words that CONTRIBUTING.md refuses.
-	@if git grep -nE '$(REFUSED_WORDS)' -- $(WORDS_IN); \
+	@if git grep -nE -e '$(REFUSED_WORDS)' --and --not -e '$(WORDS_EXCEPT)' -- $(WORDS_IN); \
 		then echo "make words: CONTRIBUTING.md says what to write instead" >&2; exit 1; fi
 
 .PHONY: test

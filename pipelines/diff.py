@@ -1,4 +1,4 @@
-"""`shardbeam diff`: what differs between two datasets. Neither Beam nor TensorFlow is needed."""
+"""`shardbeam diff`: prints what differs between two datasets. Needs no Beam and no TensorFlow."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _KINDS = {
 
 
 class StatisticsPair(NamedTuple):
-    """What is in a split of two datasets; None where there is no such split."""
+    """The statistics of a split in two datasets; None for a dataset without this split."""
 
     old: Statistics | None
     new: Statistics | None
@@ -69,7 +69,7 @@ def run_diff(arguments: DiffArguments) -> None:
     """Prints what differs between two datasets.
 
     Raises:
-        InputError: One of them is none of ours, or cannot be read.
+        InputError: One of them is not a dataset of Shardbeam, or cannot be read.
     """
     old, new = open_dataset(arguments.old), open_dataset(arguments.new)
     difference = compare_datasets(old, new, limit=arguments.limit or _NAMED)
@@ -81,7 +81,7 @@ def run_diff(arguments: DiffArguments) -> None:
 
 
 def compare_statistics(old: StoredDataset, new: StoredDataset) -> dict[str, StatisticsPair]:
-    """Reads what is in the splits of two datasets; empty where one does not say.
+    """Reads the statistics of two datasets, by split; empty if one of them has none.
 
     Raises:
         InputError: A `statistics.json` cannot be read.
@@ -104,7 +104,7 @@ def render_json(difference: Difference, statistics: StatisticsPairs) -> str:
             {split: pair._asdict() for split, pair in statistics.items()}
         ),
     }
-    # Names of folders need not be valid Unicode, as msgspec wants it.
+    # json, not msgspec, because names of folders need not be valid Unicode.
     return json.dumps(document, sort_keys=True) + "\n"
 
 
@@ -153,7 +153,7 @@ def _changes_table(changes: Iterable[Change]) -> Table:
 
 
 def describe_change(change: Change) -> tuple[str, str]:
-    """Describes what has changed in an example, and its split, or both splits if it moved."""
+    """Describes how an example has changed, and its split, or both splits if it has moved."""
     splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
     return ", ".join(_KINDS[kind] for kind in change.kinds), " to ".join(splits)
 
@@ -187,11 +187,11 @@ def _class_counts_table(statistics: StatisticsPairs) -> Table:
 
 
 def class_counts(statistics: StatisticsPairs) -> list[_ClassCount]:
-    """Finds the counts of classes that differ, those first that differ most.
+    """Finds the counts of classes that differ, the largest differences first.
 
     Returns:
-        `(split, class, what is counted, (old count, new count))`: objects, where there are objects,
-        and images where there are none.
+        `(split, class, what is counted, (old count, new count))`; it counts objects if the split
+        has any, otherwise images.
     """
     return sorted(_class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
 

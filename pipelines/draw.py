@@ -1,4 +1,4 @@
-"""Paints a picture with its annotations and texts. Neither Beam nor TensorFlow is needed."""
+"""Draws a picture with its annotations and texts. Neither Beam nor TensorFlow is needed."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from shardbeam.transforms.images.sniff import sniff_format
 _Font: TypeAlias = "ImageFont.FreeTypeFont | ImageFont.ImageFont"
 _Point: TypeAlias = tuple[float, float]
 
-# In pixels of the longer side. A picture is enlarged by a whole number to about the usual side, and
-# reduced to the largest side. One below the coarse side is enlarged with its pixels as squares.
+# Pixels of the longer side. Small pictures are enlarged by a whole number to about the usual side,
+# large ones are shrunk to the largest side. Below the coarse side, pixels are enlarged to squares.
 _USUAL_SIDE, _MAX_SIDE, _COARSE_SIDE = 960, 1600, 128
 _MIN_WIDTH = 480
 # Size of the gray area in place of a picture that is missing or cannot be decoded.
@@ -63,7 +63,7 @@ _LEGEND_CLASSES, _CAPTIONS, _OBJECTS = 24, 12, 1000
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Fonts of usual systems; Pillow's own has little more than ASCII.
 _FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "arial.ttf")
-# No font has a glyph for it.
+# No font has a glyph for this character.
 _NONCHARACTER = "\U0010ffff"
 _IMAGE = ImageConfig()
 
@@ -77,13 +77,13 @@ class _Line(NamedTuple):
 
 
 class _Canvas(NamedTuple):
-    """An image that is painted on.
+    """The image to paint on.
 
     Attributes:
         image: The picture, scaled.
-        size: Width and height of the picture before, in pixels, as masks have them.
+        size: Width and height of the picture in pixels before it was scaled; masks have this size.
         stroke: Width of lines, in pixels.
-        problems: Why the picture cannot be decoded, if it cannot.
+        problems: Why the picture cannot be decoded; empty if it can.
     """
 
     image: Image.Image
@@ -95,8 +95,8 @@ class _Canvas(NamedTuple):
 def draw_picture(picture: Picture, *, legend: Legend) -> Image.Image:
     """Draws a picture with its boxes, masks, keypoints and maps, and its texts below it.
 
-    A class has the same colour in every picture. The same picture gives the same pixels, where the
-    same fonts are installed.
+    A class has the same colour in every picture. The same picture gives the same pixels if the same
+    fonts are installed.
 
     Args:
         picture: The picture.
@@ -150,11 +150,11 @@ def _decode(picture: Picture) -> _Canvas:
 
 
 def decode_pixels(data: bytes, *, image_format: str = "") -> Image.Image:
-    """Decodes an image as it is stored, as annotations refer to it: it is not turned.
+    """Decodes an image as it is stored, without turning it, because annotations refer to that.
 
     Args:
         data: An image of any format, or the bare pixels of a CIFAR batch.
-        image_format: `raw` where it may be these.
+        image_format: `raw` if the data may be bare pixels.
 
     Raises:
         RejectedError: It cannot be decoded, or would take too much memory.
@@ -166,7 +166,7 @@ def decode_pixels(data: bytes, *, image_format: str = "") -> Image.Image:
     if image_format == "raw" and len(data) == CIFAR_BYTES:
         planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
         return Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
-    raise RejectedError(Reason.NOT_AN_IMAGE, "it is no image file")
+    raise RejectedError(Reason.NOT_AN_IMAGE, "it is not an image file")
 
 
 def _paint_areas(figure: Figure, *, canvas: _Canvas) -> None:
@@ -186,19 +186,19 @@ def _paint_box(box: BoxShape, *, look: Look, canvas: _Canvas) -> None:
     )
     line = LINES[look.line]
     width = canvas.stroke * line.width
-    # A black line on both sides makes it visible on every ground.
+    # A black line on both sides makes the box visible on every background.
     if min(right - left, bottom - top) > 2 * width + 2:
         inner = (left + width, top + width, right - width, bottom - width)
         draw.rectangle(inner, outline=_BLACK)
     draw.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=_BLACK)
-    # Each side is a line whose middle lies half its width inside of the box.
+    # Each side is a line whose middle lies half its width inside the box.
     near, far = (width - 1) // 2, width // 2
     x0, y0, x1, y1 = left + near, top + near, right - far, bottom - far
     if not line.dash or x1 <= x0 or y1 <= y0:
         draw.rectangle((left, top, right, bottom), outline=PALETTE[look.colour], width=width)
         return
     draw.rectangle((left, top, right, bottom), outline=_BLACK, width=width)
-    # Pillow shifts a line of even width that runs to the left or up.
+    # Draw each side to the right or down: Pillow shifts lines of even width that run left or up.
     for one, other in (
         ((left, y0), (right, y0)),
         ((left, y1), (right, y1)),
@@ -290,7 +290,7 @@ def _describe(picture: Picture, figure: Figure) -> Iterator[_Line]:
 
 
 def _describe_maps(figure: Figure) -> Iterator[_Line]:
-    """Yields how much of the picture each class of a map covers, the largest first."""
+    """Yields the share of the picture that each class of a map covers, the largest first."""
     shares = {
         area.name: np.count_nonzero(area.levels) / area.levels.size
         for area in figure.areas
@@ -311,7 +311,7 @@ def _problem(text: str) -> _Line:
 
 
 def _add_text(image: Image.Image, lines: Sequence[_Line]) -> Image.Image:
-    """Adds a strip with lines of text below a picture; those with colours share rows."""
+    """Adds lines of text below a picture; lines with a colour sample share rows."""
     width = max(image.width, _MIN_WIDTH)
     placed: list[tuple[int, int, _Line]] = []
     x, y = _MARGIN, image.height + _MARGIN
@@ -358,7 +358,7 @@ def _paint_swatch(draw: ImageDraw.ImageDraw, place: tuple[int, int], *, look: Lo
 
 
 def _wrap(text: str, *, width: int) -> Iterator[str]:
-    """Breaks a text into lines of a width in pixels: at spaces, and in words that are longer."""
+    """Breaks a text into lines of a width in pixels: at spaces, and within longer words."""
     rest = text
     while _length(rest) > width:
         # The number of characters that fit, at least one.

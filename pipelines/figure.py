@@ -1,7 +1,7 @@
-"""What is drawn over a picture: shapes, colours, kinds of line, and places of labels.
+"""Makes the figure that is drawn over a picture: shapes, colours, lines, and places of labels.
 
-`show --output` paints it with Pillow, `report` as SVG. Places are fractions of the picture's width
-and height.
+`show --output` paints the figure with Pillow, `report` writes it as SVG. Places are fractions of
+the picture's width and height.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ PALETTE = (
     *(_mix(hue, 0, share=0.45) for hue in _HUES),
     *(_mix(hue, 255, share=0.55) for hue in _HUES),
 )
-# Distance of two colours below which they are easily confused, such as blue and indigo.
+# Two colours with a smaller distance are easily confused, such as blue and indigo.
 _CLOSE = 120
 
-# Opacities of a pixel outside of an area, inside, and on its border.
+# Opacities of a pixel outside an area, inside it, and on its border.
 OPACITIES = (0, 105, 240)
 _OUTSIDE, _INSIDE, _BORDER = range(3)
 
 _TAG_CHARACTERS = 32
 _ELLIPSIS = "…"
-# Keypoints further away than this are moved nearer: the picture does not show them.
+# Keypoints further outside the picture, which does not show them, are moved to this distance.
 _FAR = 3.0
 
 
@@ -119,7 +119,7 @@ class BoxShape(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """An object's keypoints: those that are visible, those that are hidden, and lines between."""
+    """An object's keypoints: the visible ones, the hidden ones, and the lines between them."""
 
     name: str
     visible: tuple[tuple[float, float], ...]
@@ -133,10 +133,10 @@ class Tag(NamedTuple):
     Attributes:
         name: The class.
         text: What it says.
-        x: The place that it hangs on.
-        y: The same.
-        dx: How far it begins to the right of this place, in widths of the label: 0 or -1.
-        dy: How far it begins below it, in heights of the label: 0 or -1.
+        x: The point of the picture at which a corner of the label lies.
+        y: The same, vertically.
+        dx: Where the label begins to the right of that point, in label widths: 0 or -1.
+        dy: Where the label begins below that point, in label heights: 0 or -1.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Figure(NamedTuple):
 
     Attributes:
         areas: The pixels of classes.
-        boxes: Boxes; smaller ones come later, so that larger ones do not hide them.
+        boxes: Boxes, the largest first, so that large boxes do not hide small ones.
         poses: Keypoints.
         looks: `{class: how it is drawn}`.
         problems: What cannot be drawn, and why.
@@ -237,7 +237,7 @@ def make_figure(
 
 
 def class_name(item: PictureObject) -> str:
-    """Names an object's class; one without a name by its id."""
+    """Names an object's class, by its id if it has no name."""
     return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
 
 
@@ -262,8 +262,8 @@ def ink_on(colour: Colour) -> Colour:
 def choose_looks(names: Iterable[str], *, classes: Classes) -> dict[str, Look]:
     """Chooses how the classes of one picture are drawn.
 
-    The first of several classes with close colours has a solid line, the others have other lines,
-    as far as there are different ones.
+    If several classes have close colours, the first has a solid line, and the others have different
+    lines, as far as there are enough.
     """
     looks: dict[str, Look] = {}
     for name in dict.fromkeys(names):
@@ -287,7 +287,7 @@ class TagPlaces:
     """Finds room for labels on a picture, so that no label covers another."""
 
     def __init__(self, *, size: Size, height: float, measure: Callable[[str], float]) -> None:
-        """Begins without labels.
+        """Starts with no labels.
 
         Args:
             size: Width and height of the drawn picture.
@@ -300,11 +300,11 @@ class TagPlaces:
         self._taken: list[Frame] = []
 
     def take(self, tag: Tag) -> None:
-        """Keeps the room of a label free of others."""
+        """Keeps other labels out of the room that a label takes."""
         self._taken.append(self._frame(tag, width=self._measure(tag.text)))
 
     def find(self, box: BoxShape) -> Tag | None:
-        """Places a box's label above it, or at another edge of it; None if there is no room.
+        """Places a box's label above the box, or at another edge; None if there is no room.
 
         A label that is wider than the picture begins at the picture's left edge.
         """
@@ -382,7 +382,7 @@ def _find_areas(
     scaled: Size,
     problems: list[str],
 ) -> list[Area]:
-    """Finds the pixels of each class; adds what cannot be read to the problems."""
+    """Finds the pixels of each class; adds masks and maps that cannot be read to `problems`."""
     painted: dict[tuple[str, str], Levels] = {}
 
     def levels_of(layer: str, name: str) -> Levels:
@@ -392,7 +392,7 @@ def _find_areas(
         found = _read(item.mask, what="a mask", size=size, problems=problems)
         if found is not None:
             mask = Image.fromarray(np.where(found, np.uint8(255), np.uint8(0)))
-            # A pixel of the drawn picture belongs to the mask if half of it does.
+            # A pixel of the scaled picture belongs to the mask if at least half of its area does.
             inside = np.asarray(mask.resize(scaled, Image.Resampling.BOX)) >= 128
             levels = levels_of("masks", class_name(item))
             levels[inside & (levels == _OUTSIDE)] = _INSIDE
@@ -437,7 +437,7 @@ def _nearest(values: IndexMap, size: Size) -> npt.NDArray[np.int32]:
 
 
 def _edges(values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    """Marks the pixels whose neighbour to the left or above is another, and those neighbours."""
+    """Marks the pixels on both sides of each boundary between different values."""
     edges = np.zeros(values.shape, np.bool_)
     across = values[:, 1:] != values[:, :-1]
     down = values[1:] != values[:-1]

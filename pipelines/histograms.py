@@ -1,4 +1,4 @@
-"""The histograms of a dataset's statistics, as people read them."""
+"""Headings and bins of the histograms that `stats` and `report` show."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Histogram(NamedTuple):
     Attributes:
         field: The field.
         heading: What its bins are.
-        bound: Writes the bound of a bin; None where values are whole numbers, so that the last one
-            in a bin can be named.
+        bound: Renders the bound of a bin; None for whole numbers, whose bins end right before the
+            next bound.
     """
 
     field: str
@@ -33,7 +33,7 @@ class Histogram(NamedTuple):
     bound: Callable[[int], str] | None = None
 
     def bins(self, found: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yields the keys of `found` in their order, each with what it says."""
+        """Yields the keys of `found` in order, each with its text."""
         bounds = BINS.get(self.field)
         if bounds is None:
             order = _AREAS if set(found) <= set(_AREAS) else sorted(found)

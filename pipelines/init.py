@@ -27,7 +27,7 @@ from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
 from shardbeam.transforms.storage.find import storage_for
 
-# Kinds of files, folders, and characters of a line that an error shows.
+# How many kinds of files, folders, and characters of a line an error shows.
 _SHOWN = 8
 _FOLDERS = 3
 _COLUMNS = 200
@@ -55,7 +55,7 @@ def run_init(arguments: InitArguments) -> int:
 
     Raises:
         FormatError: There is no format with the given name.
-        InputError: The folder cannot be listed, or only a person can say what is in it.
+        InputError: The folder cannot be listed, or the user has to decide what is in it.
         UsageError: The file exists already, or cannot be written.
     """
     if arguments.format is not None:
@@ -65,11 +65,13 @@ def run_init(arguments: InitArguments) -> int:
         raise nothing_found(arguments.path, whose="the dataset's")
     found = _choose(folder, only=arguments.format)
     assert found.plan is not None
-    told = [*_describe(found, plan=found.plan, folder=folder)]
+    lines = [*_describe(found, plan=found.plan, folder=folder)]
     if hide_passwords(arguments.path) != arguments.path:
-        told.append("*** is the password of the URI: put it there, or where fsspec looks for it")
-    text = hide_passwords(_write_yaml(found, plan=found.plan, told=told))
-    write_stderr("".join(f"{escape(line)}\n" for line in told))
+        lines.append(
+            "*** stands for the URI's password: write it there, or where fsspec looks for it"
+        )
+    text = hide_passwords(_write_yaml(found, plan=found.plan, heading=lines))
+    write_stderr("".join(f"{escape(line)}\n" for line in lines))
     if arguments.output is None:
         write_stdout(text)
         return 0
@@ -90,13 +92,13 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     """Finds the dataset in a folder.
 
     Raises:
-        InputError: There is none, or there may be several, or a person has to decide.
+        InputError: There is none, there may be several, or the user has to decide.
     """
     found: list[_Candidate] = []
     for name, format_class in built_in_formats().items():
         if only in (None, name) and (recognized := format_class.recognize(folder)) is not None:
             if only is not None and recognized.sources:
-                # The user has decided.
+                # The user has named the format, which settles the question.
                 recognized = msgspec.structs.replace(recognized, problem="")
             found.append(_try(name, recognized, folder=folder))
     best = min((each.recognized.rank for each in found), default=0)
@@ -128,14 +130,14 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
 
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
-    """Describes in a line or two what the config reads, and which images it does not."""
+    """Describes in one or two lines what the config reads, and which images it leaves out."""
     roles = {path: _role(path, plan=plan, folder=folder) for path in folder.images}
     images = sum(role is Role.IMAGE for role in roles.values())
     others = [path for path, role in roles.items() if role is Role.OTHER]
     parts = [found.recognized.what, *([counted(images, "image")] if images else [])]
     splits = plan.splits.names
-    told = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
-    yield f"{found.name}: {', '.join(parts)}; {told}"
+    named = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
+    yield f"{found.name}: {', '.join(parts)}; {named}"
     if others:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
 
@@ -173,7 +175,7 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
 
 
 def _hint(folder: Folder) -> str:
-    """Says why nothing is recognized in a folder, and what would help; empty if that is unknown."""
+    """Says why nothing is recognized in a folder, and what would help; empty if unknown."""
     tables = folder.named(".csv", ".tsv")
     if tars := folder.named(".tar"):
         return f"an archive of images is recognized by itself: shardbeam init {folder.uri(tars[0])}"
@@ -198,7 +200,7 @@ def _hint(folder: Folder) -> str:
     )
 
 
-def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
+def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str:
     """Writes a config, with a description and with common keys as comments."""
     dumped = yaml.safe_dump(
         # A copy, because YAML would write a list that two sources share as an alias.
@@ -209,9 +211,9 @@ def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
         width=_ONE_LINE,
     )
     comments = "".join(f"# {line}\n" for line in _options(found, plan=plan))
-    heading = "".join(f"# {escape(line)}\n" for line in told)
+    described = "".join(f"# {escape(line)}\n" for line in heading)
     return (
-        f"{heading}"
+        f"{described}"
         "# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it.\n"
         f"{dumped}"
         f"{_write_unannotated(plan)}"

@@ -1,4 +1,4 @@
-"""How far a run is, on stderr, while it works."""
+"""Shows on stderr how far a run is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.storage.find import storage_for
 
 _POLL_S = 0.5
-# A listing is billed, and takes its time.
+# Listings in object storage are billed and slow.
 _REMOTE_POLL_S = 5.0
 _LOG_LINE_EVERY_S = 10.0
 _RATE_WINDOW_S = 30.0
@@ -35,11 +35,11 @@ class ProgressSnapshot(NamedTuple):
 
     Attributes:
         shards_done: Shards written.
-        shards_total: All shards; None until that is known, and where there are none.
-        images_done: Images dealt with, rejects included.
-        images_total: All images; None until that is known.
-        shards_resumed: Shards that an earlier run had written.
-        images_resumed: Images that it had dealt with for them; they have no speed.
+        shards_total: All shards; None until the number is known, and if nothing writes shards.
+        images_done: Images processed, rejects included.
+        images_total: All images; None until the number is known.
+        shards_resumed: Shards that an earlier run wrote.
+        images_resumed: Images of these shards; they do not count for the speed.
     """
 
     shards_done: int = 0
@@ -51,7 +51,7 @@ class ProgressSnapshot(NamedTuple):
 
 
 class StagedProgress:
-    """Reads what a run's workers tell in staging, and no more of it than has changed.
+    """Reads the progress that workers write to staging; reads only files that have changed.
 
     Attributes:
         poll_s: Seconds from one reading to the next.
@@ -82,11 +82,11 @@ class StagedProgress:
 class ProgressMonitor:
     """Shows a run's progress from a thread while the context is entered.
 
-    On a terminal a live line, otherwise a line about every ten seconds and one at the end.
-    What fails here is logged for debugging and never reaches the run.
+    On a terminal it shows a live line; otherwise it writes a line about every ten seconds and one
+    at the end. Errors are logged at debug level and never reach the run.
 
     Args:
-        read: Tells how far the run is; called in the thread.
+        read: Returns how far the run is; called in the thread.
         stream: Where to show it, such as `sys.stderr`.
         clock: Seconds from any start.
         poll_s: Seconds from one call of `read` to the next.
@@ -136,7 +136,7 @@ class ProgressMonitor:
     def _show(self) -> None:
         snapshot = self._read()
         if snapshot.images_total is None and self._totals_known:
-            # Nothing is left to read once a commit has cleared up after itself.
+            # After the commit has cleared staging, there is nothing left to read.
             return
         self._totals_known = snapshot.images_total is not None
         self._display.show(snapshot, self._rate.update(snapshot))
@@ -145,14 +145,14 @@ class ProgressMonitor:
         try:
             step()
         except Exception:  # noqa: BLE001
-            # Files come and go while they are read, and stderr may be gone: neither is worth
-            # a word, and the next attempt may do better.
+            # Files come and go while they are read, and stderr may be closed: neither is worth a
+            # message, and the next attempt may succeed.
             _log.debug("progress cannot be shown", exc_info=True)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        # The base class would turn stdout off as well, and with it the summary.
+        # The base class would close stdout as well, and the summary would be lost.
         self.quiet = True
 
 
@@ -166,7 +166,7 @@ class _LiveLine:
             BarColumn(bar_width=20),
             console=_Console(file=stream),
             transient=True,
-            # Only what goes to stderr has to make way for the line.
+            # The live line is on stderr, so that output on stdout need not be redirected.
             redirect_stdout=False,
         )
         self._task = self._progress.add_task("", total=None)
@@ -185,7 +185,7 @@ class _LiveLine:
 
 
 class _LogLines:
-    """Writes a line now and then, and at the end the last one that was not written."""
+    """Writes a line about every ten seconds, and the last one at the end."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float], as_json: bool) -> None:
         self._stream = stream
@@ -250,7 +250,7 @@ def _eta_s(snapshot: ProgressSnapshot, images_per_s: float) -> int | None:
 
 
 class _Rate:
-    """Images a second, over the last half minute."""
+    """Computes images per second over the last half minute."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Datasets as `tf.data.Dataset`. The only module that imports TensorFlow; no program imports it."""
+"""Reads datasets as `tf.data.Dataset`. Only this module imports TensorFlow, no command does."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def load_dataset(
 ) -> tf.data.Dataset:
     """Reads a dataset as parsed Examples, `{key: tensor}`, one by one; batching is the caller's.
 
-    The folder's `features.json` says what a key holds. For other TFRecord files, which have none,
-    it is inferred from about 64 records (`infer_features`); a later record that does not
-    fit ends the iteration with an `InvalidArgumentError` that names the key.
+    The folder's `features.json` says what each key holds. Without this file, the features are
+    inferred from about 64 records (`infer_features`); a later record that does not fit ends the
+    iteration with an `InvalidArgumentError` that names the key.
 
     - A single value is a scalar, of dtype `tf.string`, `tf.int64` or `tf.float32`.
     - A list whose length varies is a tensor of shape `[None]`, empty where there is nothing:
@@ -63,7 +63,7 @@ def load_dataset(
       a list (masks) stay encoded, for `tf.map_fn(tf.io.decode_png, masks,
       fn_output_signature=tf.uint8)`.
     - An image, JPEG or PNG, is `tf.uint8` of shape `[height, width, channels]`: 3 channels in
-      datasets of Shardbeam, gray images included; for inferred ones, 1 if all are gray. Maps of
+      datasets of Shardbeam, even for gray images; if inferred, 1 if all are gray. Maps of
       16 bits (`panoptic.bits`) are `tf.uint16`.
 
     `interleave` files are read at a time, 16 Examples of each in turn, in the same order every
@@ -76,7 +76,7 @@ def load_dataset(
             TFRecord file, a pattern such as `data/train-*.tfrecord`, or a list of files.
         split: Which split of a folder; needed where it has several.
         shuffle_files: Whether the order of the files is random.
-        seed: Makes that order the same in every run.
+        seed: A seed makes the random order the same in every run.
         decode_images: Whether images are decoded; otherwise they stay encoded, `tf.string`.
         interleave: How many files are read at a time.
 
@@ -84,8 +84,8 @@ def load_dataset(
         The dataset.
 
     Raises:
-        InputError: There is no such dataset or split, a shard is missing, or no features are to
-            be found out.
+        InputError: There is no such dataset or split, a shard is missing, or the features cannot
+            be inferred.
         ValueError: `interleave` is below 1, or `split` is given with files.
     """
     if interleave < 1:
@@ -113,7 +113,7 @@ def load_dataset(
 
 
 class _Source(NamedTuple):
-    """What is read: files, what their Examples hold, and how many there are, where known."""
+    """The files to read, their features, and how many Examples they hold, if known."""
 
     files: Sequence[StoredFile]
     features: Sequence[StoredFeature]

@@ -2,7 +2,7 @@
 
 The folder contains:
 
-    images/000000000001.jpg …             the pictures; every sixteenth shows no shape, and has no
+    images/000000000001.jpg …             the pictures; every sixteenth has no shape and no
                                           annotations
     annotations/instances.json            boxes, polygons and, for crowds, RLE
     annotations/person_keypoints.json     the same with the shapes' corners, under COCO's name
@@ -77,9 +77,9 @@ _STUFF_COLOURS = {
     "water": (60, 112, 136),
 }
 _NUM_KEYPOINTS = 5
-# Annotation ids are numbered within each image, so that no image's depend on another's.
+# Annotation ids are numbered within each image, so that they do not depend on other images.
 _IDS_PER_IMAGE = 100
-# No shape hides more than this part of one below it.
+# No shape hides more than this part of another one.
 _MOST_HIDDEN = 0.5
 _PLACING_TRIES = 20
 _SMALLEST_RADIUS_PX = 3
@@ -87,7 +87,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 _FOLDERS = ("images", "annotations", "panoptic", "class_folders")
 _EMPTY_EVERY = 16
 _JPEG_QUALITY = 95
-# Random streams of a seed.
+# Numbers of the random streams of a seed.
 _SCENES, _CLASSES = range(2)
 _LICENSE = {
     "id": 1,
@@ -133,7 +133,7 @@ def _categories() -> dict[str, list[Json] | None]:
             {
                 **thing,
                 "keypoints": [f"corner_{number}" for number in range(1, _NUM_KEYPOINTS + 1)],
-                # It joins each corner to the next.
+                # Each line joins a corner to the next one.
                 "skeleton": [(number, number % count + 1) for number in range(1, count + 1)],
             }
             for thing, count in zip(things, corners, strict=True)
@@ -234,7 +234,7 @@ def write_shapes(
                     report(len(drawn))
         _write_annotations(output, drawn, seed=seed)
     except BaseException:
-        # Also when interrupted: half a sample would be mistaken for a whole one.
+        # Even when interrupted: half a sample could be mistaken for a whole one.
         for folder in _FOLDERS:
             shutil.rmtree(output / folder, ignore_errors=True)
         raise
@@ -402,7 +402,7 @@ class Picture:
         self._add(name, None, self._fill(members))
 
     def render(self) -> Image.Image:
-        """Colours the picture, with the unevenness and the grain of a photograph."""
+        """Colours the picture, with uneven light and grain like those of a photograph."""
         width, height = self._size.tolist()
         # With this grain, a JPEG of 640 x 480 pixels has 140 KB, like a photograph.
         noise = self._rng.standard_normal((height, width), np.float32) * 6
@@ -486,7 +486,7 @@ def _describe_segments(
     """`segments_info` of an image in a panoptic file, and the segment's id at each pixel."""
     categories = [(_STUFF_IDS[name], False) for name in picture.stuff]
     categories += [(_THING_IDS[thing.shape], thing.outline is None) for thing in picture.things]
-    # 0 is what belongs to no segment.
+    # 0 stands for pixels without a segment.
     ids = 1 + rng.choice(256**3 - 1, size=len(categories), replace=False)
     segments: list[Json] = [
         {
@@ -502,7 +502,7 @@ def _describe_segments(
 
 
 def _captions(picture: Picture) -> Iterator[str]:
-    """Says where a thing is, and what there is."""
+    """Yields two captions: where the first thing is, and everything that the picture shows."""
     groups: dict[tuple[str, bool], list[Thing]] = {}
     for thing in picture.things:
         groups.setdefault((thing.shape, thing.outline is None), []).append(thing)

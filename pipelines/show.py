@@ -1,4 +1,4 @@
-"""The first Examples of a dataset, and the formats. Neither Beam nor TensorFlow is needed."""
+"""`shardbeam show` and `shardbeam formats`. Neither Beam nor TensorFlow is needed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# About as much as fits beside the keys on a usual terminal.
+# This much fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64
 _HEX_BYTES = 8
 _SEPARATOR = ", "
@@ -63,7 +63,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class _Shown(NamedTuple):
-    """An Example that is shown, and where it is."""
+    """An Example to show, and where it is."""
 
     split: StoredSplit
     shard: StoredFile
@@ -86,11 +86,11 @@ class _Shown(NamedTuple):
 
 
 def run_show(arguments: ShowArguments) -> None:
-    """Prints what is asked for on stdout, or draws a picture into a file.
+    """Prints Examples, rejects or corrections on stdout, or draws a picture into a file.
 
     Raises:
         UsageError: The flags do not go together, or the picture cannot be written there.
-        InputError: There is nothing to show, or not as much as asked for is whole.
+        InputError: There is nothing to show, or a file to show is missing or damaged.
     """
     _check_flags(arguments)
     if arguments.rejects:
@@ -151,10 +151,10 @@ def _needs_legend(arguments: ShowArguments) -> bool:
 
 
 def _find(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> Iterator[_Shown]:
-    """Yields the Examples that are asked for; at least one.
+    """Yields the Examples that the arguments ask for; at least one.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such Example.
     """
     split = dataset.find_split(arguments.split or dataset.splits[0].name)
     if arguments.key is not None:
@@ -213,7 +213,7 @@ def _print_tables(arguments: ShowArguments, *, dataset: StoredDataset, legend: L
     layout = stdout_layout()
     chosen = arguments.image is not None or arguments.key is not None
     if not chosen:
-        # Before anything is printed: it may not be there, or not be whole.
+        # Fail before anything is printed if the split is missing or incomplete.
         dataset.find_split(arguments.split or dataset.splits[0].name)
         if not write_stdout(f"{_render_splits(dataset, layout=layout)}\n"):
             return
@@ -377,15 +377,15 @@ def _cell(text: str) -> Text:
 
 
 def _write_json(document: Mapping[str, object]) -> None:
-    # Names of files need not be valid Unicode, as msgspec wants it.
+    # json, not msgspec, because names of files need not be valid Unicode.
     write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
 
 
 def run_formats(arguments: FormatsArguments) -> None:
-    """Prints the formats, a line each: what it reads, and the flags that name its input.
+    """Prints one line for each format: what it reads, and the flags that name its input.
 
-    Below them are the ready configs, which a command takes in place of a format. With a format, it
-    prints the help of that one.
+    Below are the ready configs, which a command takes in place of a format. If a format is given,
+    this prints the help of that format instead.
 
     Raises:
         FormatError: There is no such format.
@@ -405,7 +405,7 @@ def run_formats(arguments: FormatsArguments) -> None:
 
 
 def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
-    """Renders an Example as a table: a line a key, with kind, number of values, and values."""
+    """Renders an Example as a table: one line for each key, with kind, count and values."""
     table = make_table("key", "kind", numbers=["count"])
     table.add_column("values", overflow="fold")
     for key in sorted(example.features.feature):
@@ -468,7 +468,7 @@ def _describe_bytes(value: bytes) -> str:
 
 
 def decode_text(value: bytes) -> str | None:
-    """Returns what is text; None for other bytes, which may be UTF-8 by chance, but hold NULs."""
+    """Decodes UTF-8 text; None for other bytes, and for text with NULs, probably binary data."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

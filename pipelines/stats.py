@@ -1,4 +1,4 @@
-"""`shardbeam stats`: what is in a dataset, as tables or as JSON."""
+"""`shardbeam stats`: prints a dataset's statistics as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 
-# A person reads no more; JSON has them all.
+# Pairs that a table shows; JSON has all.
 _PRINTED_PAIRS = 10
 _VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
 
@@ -48,9 +48,9 @@ class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: Its folder, or its only file.
         splits: `{split: what is in it}`.
-        outcome: `{split: what became of its inputs}`, rejects and corrections by their reasons;
-            empty for files that Shardbeam has not written.
-        findings: Classes that a model could not learn, or not be tested by, a line each.
+        outcome: `{split: what became of its inputs}`, with rejects and corrections by reason; empty
+            for files that Shardbeam has not written.
+        findings: Missing and rare classes (`find_imbalances`), one line each.
     """
 
     path: str
@@ -60,25 +60,25 @@ class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has counted, and the first problem that it had."""
+    """The counts of a job, and the first problem that it met."""
 
     splits: Mapping[str, Statistics]
     problem: str
 
 
 def run_stats(arguments: StatsArguments) -> None:
-    """Prints what is in a dataset, by its `statistics.json`, or by its shards.
+    """Prints the statistics of a dataset, from its `statistics.json`, or from its shards.
 
     Raises:
-        InputError: There is no dataset, or it is not whole.
+        InputError: There is no dataset, or it is incomplete.
         RunError: A worker could not read it.
-        UsageError: A cluster's workers need a `--report`.
+        UsageError: `--report` is missing, which a cluster's workers need.
     """
     mark = Mark("result of stats", dataset_name(arguments.path))
     if arguments.report:
         check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     dataset = open_dataset(arguments.path)
-    # A file alone may be one of a dataset's shards.
+    # A single file has no manifest, even if it is a shard of a dataset.
     manifest = dataset.read_manifest()
     splits: Mapping[str, Statistics] | None = None
     if manifest is not None and not arguments.recount:
@@ -102,7 +102,7 @@ def run_stats(arguments: StatsArguments) -> None:
 def _count(
     dataset: StoredDataset, *, arguments: StatsArguments, mark: Mark
 ) -> Mapping[str, Statistics]:
-    # Imported here: what is counted already needs no Beam.
+    # Imported here, because reading `statistics.json` needs no Beam.
     import apache_beam as beam
     from apache_beam.transforms.combiners import ToList
 
@@ -186,7 +186,7 @@ def _range(sides: Sequence[int]) -> str:
 
 
 def _overview_table(splits: Mapping[str, Statistics]) -> Table:
-    # Rows that no split has are left out, except those of every dataset.
+    # Leave out columns that are empty for all splits, except those that every dataset has.
     shown = [
         name
         for name, column in _COLUMNS.items()

@@ -1,4 +1,4 @@
-"""What a command prints on stdout: what a run did, as tables for people or JSON for programs."""
+"""Prints what a run did on stdout: as tables for people or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def print_summary(
         result: The result.
         exit_code: The command's exit code.
         as_json: Whether stdout gets one JSON object instead of a table.
-        json_log: Whether it is (also) the last line of a JSON log on stderr, and stdout gets no
-            table: who gathers logs, gathers both.
+        json_log: Whether the result is the last line of a JSON log on stderr, and stdout gets no
+            table, because log collectors read both.
         trace: The traceback of an unexpected error.
 
     Raises:
@@ -96,7 +96,7 @@ def _reason(result: PlanResult, *, lines: int | None = None) -> str:
     """Describes in one line how a run ended and why, by the first lines of its message."""
     message = result.message
     if message and result.status is Status.FAILED:
-        # The message begins with the file that it is about.
+        # This message begins with the name of a file, so that it needs no heading.
         return message
     return _join(_heading(result), *message.split("\n")[:lines])
 
@@ -111,7 +111,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
     Its keys:
         status: `committed`, `refused`, `failed`, `not_repaired`, or `approved` for a plan.
         exit_code: The command's exit code.
-        current: Whether nothing was done, as nothing had changed.
+        current: Whether nothing was done because nothing had changed.
         output: The dataset's folder.
         latest: The pointer that names it now; empty if there is none.
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
@@ -119,20 +119,20 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         corrections: The folder of the files of corrections; empty if there are none.
         wall_time_s: Seconds.
         images_per_s: Images a second, without those of shards that were copied or resumed.
-        sources: `{source: images}` that go on to be read, where a split has several sources.
+        sources: `{source: images}` passed on to be read, if a split has several sources.
         message: What went wrong and how to fix it; empty if nothing did.
-        warnings: What is written and may not be meant.
-        notes: What is worth knowing, and no reason for a warning.
+        warnings: Results that may not be intended.
+        notes: Facts that are worth knowing but no reason for a warning.
         num_classes: How many classes the dataset has.
         classes: The names of the first ten, in the order of their ids.
-        storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
-            `bytes_received` and `bytes_sent`.
+        storage: The traffic with object storage (for a plan: the expected traffic): `requests` by
+            kind, `bytes_received` and `bytes_sent`.
         reuse: What was taken over from the previous version, with the fields of `Reuse`; null
-            where none was named, or there was none.
+            if none was named, or there was none.
         resumed: What was taken over from earlier runs that did not commit, with the fields of
             `Resumed`.
-        duplicates: Pictures that are there several times, with the fields of `DuplicateCounts`;
-            null where they were not looked for.
+        duplicates: The numbers of duplicates, with the fields of `DuplicateCounts`; null if they
+            were not looked for.
     """
     return json.dumps(_json_fields(result, exit_code=exit_code)) + "\n"
 
@@ -191,7 +191,7 @@ _PLAN_COLUMNS = ("examples", "bytes", "shards", "missing", "unannotated", "rejec
 
 
 def _counts_table(outcome: Outcome, *, upright: bool = False) -> Table:
-    """Makes the table of counts: a line a split or, for a narrow terminal, a column a split."""
+    """Makes the table of counts: one line for each split, or one column for narrow terminals."""
     columns = _PLAN_COLUMNS if outcome.status is Status.APPROVED else _BUILD_COLUMNS
     rows = [(_split_name(name), split) for name, split in outcome.splits.items()]
     if len(rows) > 1:

@@ -21,7 +21,7 @@ class Layout(NamedTuple):
     """How a table is drawn.
 
     Attributes:
-        columns: Width to fit into; longer cells are folded, and never cut.
+        columns: The width that the table must fit into; longer cells are folded, never cut.
         styled: Whether the headings are in bold (for terminals).
     """
 
@@ -29,18 +29,18 @@ class Layout(NamedTuple):
     styled: bool
 
 
-# Classes in one table: a person reads no more, and JSON has them all.
+# Classes that a table shows; JSON has all.
 PRINTED_CLASSES = 50
 
 # Shown for an empty name.
 NO_NAME = "(no name)"
 
-# Without a limit of the width, nothing is folded.
+# Practically no limit, so that nothing is folded.
 PLAIN = Layout(columns=10_000, styled=False)
 
 
 def stdout_layout() -> Layout:
-    """Returns what suits stdout: a terminal's width, or no limit in a pipe or a file."""
+    """Returns the layout for stdout: a terminal's width, or no limit for a pipe or a file."""
     if sys.stdout.isatty():
         return Layout(columns=shutil.get_terminal_size().columns, styled=True)
     return PLAIN
@@ -62,25 +62,25 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
 
 
 def name_text(name: str) -> Text:
-    """Writes a name that data has, which may be empty or hold anything."""
+    """Renders a name from data, which may be empty or contain any characters."""
     return Text(escape(name) if name else NO_NAME)
 
 
 def describe_value(value: object) -> str:
-    """Writes the value before or after a correction; nothing where there is none."""
+    """Renders a value before or after a correction; empty if there is none."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def add_rest(table: Table, left: int) -> None:
-    """Adds a last row that counts the rows that a table leaves out, if it does."""
+    """Adds a last row with the number of rows that are left out, if any."""
     if left > 0:
         table.add_row(f"... and {left:,} more (--json has all)")
 
 
 def table_width(table: Table) -> int:
-    """How many columns of text a table takes where nothing is folded."""
+    """Returns the width of a table in characters if nothing is folded."""
     console = Console(width=PLAIN.columns)
     return Measurement.get(console, console.options, table).maximum
 

@@ -19,7 +19,7 @@ from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import CheckReport, merge_reports
 
 WHOLE, DAMAGED = 0, 5
-# A person reads no more; the report has them all.
+# Problems that are printed; the report has more.
 _PRINTED = 100
 
 
@@ -27,18 +27,19 @@ def run_verify(arguments: VerifyArguments) -> int:
     """Verifies a dataset, and prints what is wrong.
 
     Returns:
-        The exit code: 0 where nothing is, 5 otherwise, or that of the build that repairs what a
-        build can.
+        The exit code: 0 if nothing is wrong, otherwise 5, or that of the build that repairs the
+        dataset.
 
     Raises:
-        ConfigError: What `--repair` names is no config.
+        ConfigError: `--repair` does not name a valid config.
         InputError: There is no dataset.
         RunError: A worker could not read it.
-        UsageError: A cluster's workers need a `--report`; or the dataset cannot be repaired.
+        UsageError: `--report` is missing, which a cluster's workers need; or the dataset cannot be
+            repaired.
     """
     mark = Mark("result of verify", dataset_name(arguments.path))
     if arguments.report:
-        # This shows early whether it can be written; an older report is replaced.
+        # Notice early if the report cannot be written; an older report is replaced.
         check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     checks = plan_checks(arguments.path)
     repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
@@ -50,12 +51,12 @@ def run_verify(arguments: VerifyArguments) -> int:
     try:
         _print(found, checks=checks, arguments=arguments)
     except RunError:
-        # Damage matters more than a stdout that is full.
+        # Damage matters more than a stdout that cannot be written.
         if not found.count:
             raise
     if not found.count:
         return WHOLE
-    damage = _find_mendable(found, checks=checks)
+    damage = _find_repairable(found, checks=checks)
     if repair is None or not damage:
         write_error(f"damaged: {checks.path}: {_count_problems(found)}")
         return DAMAGED
@@ -64,17 +65,17 @@ def run_verify(arguments: VerifyArguments) -> int:
     return run_build(msgspec.structs.replace(repair, damage=damage))
 
 
-def _find_mendable(found: CheckReport, *, checks: Checks) -> list[str]:
+def _find_repairable(found: CheckReport, *, checks: Checks) -> list[str]:
     """Returns the problems that a build can repair."""
     strays = set(checks.strays)
     return [str(problem) for problem in found.problems if problem not in strays]
 
 
 def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArguments:
-    """Returns the command that builds the damaged shards of a dataset again, in place."""
+    """Returns the arguments of the build that repairs a dataset in place."""
     if not checks.is_ours:
         raise UsageError(f"--repair: {checks.path}: no manifest says how this dataset was built")
-    # Escapes of JSON are those of YAML up to U+FFFF.
+    # YAML reads JSON's escapes only up to U+FFFF, so that other characters stay as they are.
     path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
     # The pointer stays as it is.
     overrides = [f"output.path={path}", "output.latest=null"]
@@ -83,7 +84,7 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
         config=load_config(arguments.repair or "", overrides=overrides),
         beam_options=arguments.beam_options,
         if_changed=True,
-        # The exit code says what became of it.
+        # The exit code is the result of the repair.
         wait=True,
         json=arguments.json,
     )
@@ -137,9 +138,9 @@ def _print(found: CheckReport, *, checks: Checks, arguments: VerifyArguments) ->
     )
     if found.count:
         write_stdout(f"damaged: {escape(path)}: {_count_problems(found)} ({read})\n")
-        if checks.is_ours and not arguments.repair and _find_mendable(found, checks=checks):
+        if checks.is_ours and not arguments.repair and _find_repairable(found, checks=checks):
             command = f"shardbeam verify {shlex.quote(escape(path))} --repair CONFIG.yaml"
-            write_stdout(f"to repair it, by the config that it was built by: {command}\n")
+            write_stdout(f"to repair it with the config that it was built from: {command}\n")
     else:
         write_stdout(f"whole: {escape(path)}: {read}\n")
 

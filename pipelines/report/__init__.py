@@ -1,1 +1,1 @@
-"""`shardbeam report`: a dataset as one page of HTML that needs nothing but itself."""
+"""`shardbeam report`: shows a dataset on one self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""The cards of the gallery: a picture, what is drawn over it, and what is said of it."""
+"""The cards of the gallery: each has a picture, the shapes drawn over it, and texts about it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
 _CAPTIONS = 10
 _FEATURES = 200
-# Width and height of a picture on a card and enlarged, and height of a label's letters, in pixels.
+# The largest picture on a card and enlarged (width, height), and the height of letters, in pixels.
 _CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
-# Objects that are labelled on a card at most; the others are when the picture is enlarged.
+# The most objects with a label on a card; the enlarged picture labels the others.
 _LABELLED = 8
-# Sizes of a label in heights of its letters (em).
+# Sizes of a label in em, heights of its letters.
 _TAG_HEIGHT, _TAG_MARGIN, _BASELINE = 1.3, 0.3, 0.95
 # Width of the usual line.
 _LINE_PX = 2
@@ -71,9 +71,9 @@ class _Pose(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    """A label at a box's corner; its sizes are in heights of its letters (em).
+    """A label at a box's corner; its sizes are in em, heights of its letters.
 
-    A minor one is shown when the picture is enlarged.
+    A minor label is shown only when the picture is enlarged.
     """
 
     number: int
@@ -139,7 +139,7 @@ class Card(NamedTuple):
 
     @property
     def has_more(self) -> bool:
-        """Whether there is more to say of an object than its class and place."""
+        """Whether an object has details besides its class, place and size."""
         return any(row.more for row in self.rows)
 
 
@@ -150,7 +150,7 @@ def class_numbers(sample: Sample) -> dict[str, int]:
 
 
 def style_looks() -> str:
-    """Returns the style of the looks that `look_class` names."""
+    """Returns the CSS rules of the classes that `look_class` names."""
     colours = (
         f".k{number} {{ --k: #{bytes(colour).hex()}; --i: #{bytes(ink_on(colour)).hex()}; }}"
         for number, colour in enumerate(PALETTE)
@@ -169,7 +169,7 @@ def _style_lines() -> Iterator[str]:
 
 
 def _sample_line(line: Line) -> str:
-    """Returns the style of a swatch that shows a line, where that is not the usual one."""
+    """Returns the CSS of a swatch that shows a line; empty for the usual line."""
     if line == LINES[0]:
         return ""
     width = _LINE_PX * line.width
@@ -187,7 +187,7 @@ def _sample_line(line: Line) -> str:
 
 
 def look_class(look: Look) -> str:
-    """Names the classes of the style of a class's look."""
+    """Returns the CSS classes of a look."""
     return f"k{look.colour} l{look.line}"
 
 
@@ -205,7 +205,7 @@ def make_card(
         picture: The picture.
         thumbnail: Its thumbnail.
         classes: The dataset's classes.
-        numbers: `{class: number}`, as `class_numbers` has them.
+        numbers: `{class: number}` from `class_numbers`.
         split: Number of its split.
     """
     width, height = thumbnail.width, thumbnail.height
@@ -275,7 +275,7 @@ def make_card(
         ],
         labels=[_Label(numbers[name], look_of(name), name) for name in chips],
         captions=picture.captions[:_CAPTIONS],
-        # Without a thumbnail the page says in its place why there is none.
+        # If there is no thumbnail, the page says why in its place.
         problems=[*picture.problems, *figure.problems],
         rows=[
             _row(
@@ -295,7 +295,7 @@ def make_card(
 
 
 def _short(value: float) -> str:
-    """Writes a coordinate with no more digits than a screen can show."""
+    """Writes a coordinate with two decimals at most."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -321,12 +321,12 @@ def _dots(points: Sequence[tuple[float, float]], *, width: int, height: int) -> 
 
 
 def _scale(room: tuple[int, int], *, width: int, height: int) -> float:
-    """Returns the screen's pixels for a pixel of a picture that fills some room."""
+    """Returns the screen's pixels for each pixel of a picture that fills `room`."""
     return min(room[0] / max(1, width), room[1] / max(1, height))
 
 
 def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[tuple[Tag, bool]]:
-    """Yields the labels of a card, then minor ones, for which the enlarged picture has room."""
+    """Yields the labels of a card, then minor ones, which fit only on the enlarged picture."""
     on_card, enlarged = (
         TagPlaces(
             size=(round(scale * width), round(scale * height)),
@@ -373,7 +373,7 @@ def _tag(tag: Tag, *, is_minor: bool, number: int, look: str, width: int, height
 
 
 def _text_width(text: str) -> float:
-    """Estimates how wide a text is, in heights of its letters; the browser makes it that wide."""
+    """Estimates the width of a text in em; the browser stretches the text to this width."""
     width = 0.0
     for character in text:
         if unicodedata.east_asian_width(character) in "WF":
@@ -413,7 +413,7 @@ def _title(picture: Picture) -> str:
 
 
 def _what(picture: Picture) -> str:
-    """Names what is annotated, in a few words."""
+    """Lists labels and counts of objects in a few words."""
     counts = Counter(map(class_name, picture.objects))
     parts = [f"{count} {name}" for name, count in counts.most_common(8)]
     if len(counts) > 8:
@@ -422,7 +422,7 @@ def _what(picture: Picture) -> str:
 
 
 def _alt(picture: Picture, *, width: int, height: int) -> str:
-    """Describes a picture to those who do not see it."""
+    """Returns the text that screen readers read for a picture."""
     described = f"{_title(picture)}, {width} by {height} pixels"
     what = _what(picture)
     return f"{described}: {what}" if what else described

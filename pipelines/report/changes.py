@@ -1,4 +1,4 @@
-"""What has changed since an earlier version of a dataset, as the page shows it."""
+"""Finds what has changed since an earlier version of a dataset, for the page."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
 
-# Examples of each kind of change, and classes, that are named at most.
+# The most examples of each kind of change, and the most classes, that are named.
 _NAMED, _CLASSES = 10, 50
 
 
 class ChangedExample(NamedTuple):
-    """An example that is not the same: what is different, its splits, its key."""
+    """An example that differs: how, in which splits, and its key."""
 
     what: str
     splits: str
@@ -24,7 +24,7 @@ class ChangedExample(NamedTuple):
 
 
 class ChangedClass(NamedTuple):
-    """A class that a split has more or less often than before."""
+    """A class whose count in a split has changed."""
 
     split: str
     name: str
@@ -41,7 +41,7 @@ class Changes(NamedTuple):
         version: Its version.
         difference: What differs.
         examples: The first examples of each kind of change.
-        classes: Classes, those that have changed most first.
+        classes: The classes whose counts have changed, the largest changes first.
     """
 
     name: str
@@ -59,7 +59,7 @@ def find_changes(previous: str, dataset: StoredDataset) -> Changes:
         dataset: The dataset.
 
     Raises:
-        InputError: One of them is none of ours, or cannot be read.
+        InputError: One of them is not a dataset of Shardbeam, or cannot be read.
     """
     old = open_dataset(previous)
     difference = compare_datasets(old, dataset, limit=_NAMED)

@@ -1,4 +1,4 @@
-"""What the page shows of a dataset's statistics: bars of classes, of sizes, of keypoints."""
+"""Charts of a dataset's statistics for the page: classes, sizes, keypoints."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 
-# Rows of a chart that are seen at once, and in all.
+# Rows of a chart that are shown at first, and altogether.
 _FIRST, _MOST = 25, 1000
 _PAIRS = 10
-# Of more splits than these, all are shown as one.
+# More splits than these are shown as one.
 MOST_SPLITS = 8
 _FINDINGS = 50
 _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     """A bar of a row, or a piece of it.
 
     Attributes:
-        number: Number of what it is a part of: of the split, mostly; it decides its colour.
+        number: Decides its colour: the number of its split, or of a keypoint's visibility.
         amount: How many.
         start: Where it begins, in percent of the row's width.
         width: How wide it is, in percent.
@@ -85,13 +85,13 @@ class Charts(NamedTuple):
     """All charts of a dataset.
 
     Attributes:
-        splits: What the splits are called, whose bars they hold.
-        classes: Its classes, the most frequent first, a bar a split: each as wide as the class's
-            share of the split's, so that splits of other sizes can be compared.
-        sizes: Histograms, whose rows' pieces are the splits.
-        keypoints: Keypoints, whose rows' pieces are visible, hidden and not labelled ones.
-        pairs: `(class, class, images)` of classes that are most often together.
-        findings: Classes that a model could not learn, or not be tested by, a line each.
+        splits: The names of the splits that the charts show.
+        classes: The classes, the most frequent first, with one bar for each split. A bar shows the
+            class's share of the split, so that splits of different sizes can be compared.
+        sizes: Histograms; each row has one piece for each split.
+        keypoints: Keypoints; each row has a piece for visible, hidden and not labelled ones.
+        pairs: `(class, class, images)` of the classes that occur together most often.
+        findings: Missing and rare classes (`find_imbalances`), one line each.
     """
 
     splits: Sequence[str]
@@ -103,7 +103,7 @@ class Charts(NamedTuple):
 
 
 def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
-    """Returns what is in each split: as `statistics.json` says, or else counted from the shards.
+    """Returns the statistics of each split, from `statistics.json`, or else from the shards.
 
     Raises:
         InputError: A file cannot be read, or is damaged.
@@ -190,13 +190,13 @@ def _chart_keypoints(total: Statistics) -> Chart | None:
 
 
 def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
-    """Sorts `left_2` before `left_10`."""
+    """Returns a sort key that puts `left_2` before `left_10`."""
     parts = re.split(r"(\d+)", named[0])
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _stack(heading: str, rows: Sequence[tuple[str, Sequence[int]]]) -> Chart | None:
-    """Makes a chart whose rows' pieces stand one after the other."""
+    """Makes a chart of stacked bars."""
     widest = max((sum(counts) for _, counts in rows), default=0) or 1
     stacked = []
     for name, counts in rows[:_MOST]:

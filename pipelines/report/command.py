@@ -32,9 +32,9 @@ from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
 _BEGINNING = b"<!doctype html>\n<!-- "
-# The longer sides of thumbnails that are tried, in pixels, until the page is small enough.
+# Longer sides of thumbnails, in pixels; they are tried in turn until the page is small enough.
 _SIDES = (1024, 800, 640, 512, 400, 320, 256, 200, 160, 128, 96, 64)
-# Of pictures that are there several times.
+# The longer side of the thumbnails of duplicates, in pixels.
 _PAIR_SIDE = 240
 _MAX_KEYS_BYTES = 10_000_000
 
@@ -44,8 +44,8 @@ def run_report(arguments: ReportArguments) -> None:
 
     Raises:
         InputError: The dataset cannot be read.
-        UsageError: The page cannot be written where it is to be, a key is not in the dataset, or a
-            folder of images is not there.
+        UsageError: The page cannot be written to its path, a key is not in the dataset, or a folder
+            of images does not exist.
     """
     output = arguments.output
     check_replaceable(
@@ -70,7 +70,7 @@ def run_report(arguments: ReportArguments) -> None:
             previous=arguments.previous,
             seen=seen,
         )
-    # An older dataset may hold some.
+    # The manifest of an older dataset may hold passwords.
     data = hide_passwords(page).encode()
     try:
         storage_for(output).replace(output, data)
@@ -82,14 +82,14 @@ def run_report(arguments: ReportArguments) -> None:
 def _show_progress(
     dataset: StoredDataset, *, seen: Counter[str]
 ) -> contextlib.AbstractContextManager[object]:
-    """Shows on a terminal how many Examples were read, where the dataset says how many it has."""
+    """Shows on a terminal how many Examples were read, if the dataset says how many it has."""
     sizes = [split.examples for split in dataset.splits]
     if None in sizes or not sys.stderr.isatty():
         return contextlib.nullcontext()
     total = sum(filter(None, sizes))
     return ProgressMonitor(
         read=lambda: ProgressSnapshot(
-            # Those of the gallery are read twice.
+            # Examples of the gallery are read twice.
             images_done=min(seen.total(), total),
             images_total=total,
         ),
@@ -106,18 +106,18 @@ def make_page(
     previous: str | None = None,
     seen: Counter[str],
 ) -> str:
-    """Makes the page of a dataset: at most 10 MB, the same for the same dataset.
+    """Makes the page of a dataset, of at most 10 MB; the same dataset gives the same page.
 
-    Thumbnails are as large as there is room for. Where even the smallest are too large, the last
-    ones are left out, and the page says so.
+    Thumbnails are as large as the page has room for. If even the smallest do not fit, the last ones
+    are left out, and the page says so.
 
     Args:
         dataset: The dataset.
         examples: How many pictures the gallery shows at most.
-        keys: Which ones it shows, instead.
-        roots: Folders of images that rejected ones are looked for in.
+        keys: The keys of the pictures that it shows instead.
+        roots: Folders to search for rejected images.
         previous: An earlier dataset, to show what has changed since.
-        seen: Counts the Examples read of each split.
+        seen: Is updated with the number of Examples read of each split.
 
     Raises:
         InputError: The dataset cannot be read.
@@ -187,7 +187,7 @@ def _fit_page(report: Report) -> str:
             page = render_page(report._replace(thumbnails=thumbnails))
             if len(page.encode()) <= MAX_BYTES:
                 return page
-        # Bytes grow with pixels: larger sides need not be tried.
+        # Bytes grow with pixels: skip the sides that are certainly too large.
         share = len(thumbnails) / len(pictures) if pictures else 0
         sides = [smaller for smaller in sides if smaller**2 <= 1.2 * share * side**2] or sides[-1:]
     while True:
@@ -211,10 +211,10 @@ def _read_map(picture: Picture, *, classes: Classes) -> Collection[str]:
 
 
 def _read_keys(path: str) -> frozenset[str]:
-    """Reads keys, one a line.
+    """Reads a file of keys, one a line.
 
     Raises:
-        UsageError: The file cannot be read, or has none.
+        UsageError: The file cannot be read, or has no keys.
     """
     try:
         data = storage_for(path).read(path, size_bytes=_MAX_KEYS_BYTES + 1)

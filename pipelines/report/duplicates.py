@@ -1,4 +1,4 @@
-"""Pictures that are in a dataset several times, read from its `duplicates.parquet` to be drawn."""
+"""Reads the duplicates that the page shows from a dataset's `duplicates.parquet`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
-# Groups that are drawn at most, the harmful ones first, and pictures of each.
+# The most groups that are drawn, the harmful ones first, and the usual most pictures of a group.
 _GROUPS, _OF_GROUP = 40, 4
 _COLUMNS = [
     *("group", "key", "split", "shard", "row", "sha256", "labels", "distance"),
     *("leak", "contradiction"),
 ]
-# Columns that older datasets do not have, and their values there.
+# Columns that older datasets lack, and the values to assume for them.
 _NEW_COLUMNS = {"classes": "", "near_contradiction": False}
 # Columns that say what is wrong with a group, the worst first.
 _FLAGS = ("contradiction", "leak", "near_contradiction")
@@ -37,15 +37,15 @@ class Group(NamedTuple):
     """Pictures that are the same, or nearly.
 
     Attributes:
-        number: Its number in `duplicates.parquet`.
-        is_leak: Whether they are in several splits.
+        number: The group's number in `duplicates.parquet`.
+        is_leak: Whether its pictures are in several splits.
         is_contradiction: Whether one file among them has different labels.
         is_near_contradiction: Whether different files among them have different classes.
-        images: How many there are.
-        pictures: Some of them: first those that show what is wrong with the group, then one of each
-            split and labels, as far as there is room.
-        distances: In how many bits the hash of each of these differs from the first's; None where
-            there is no hash.
+        images: How many pictures of the group `duplicates.parquet` lists.
+        pictures: Some of them: first those that show what is wrong with the group, then one for
+            each split and labels, if there is room.
+        distances: For each of `pictures`, the bits in which its hash differs from that of the
+            group's first picture; None without a hash.
     """
 
     number: int
@@ -58,10 +58,10 @@ class Group(NamedTuple):
 
 
 class Duplicates(NamedTuple):
-    """What is in a dataset several times.
+    """The duplicates of a dataset.
 
     Attributes:
-        counts: How many.
+        counts: Their numbers.
         groups: The first groups: contradictions, leaks, near contradictions, and others.
     """
 
@@ -72,11 +72,11 @@ class Duplicates(NamedTuple):
 def read_duplicates(
     dataset: StoredDataset, *, counts: DuplicateCounts, legend: Legend
 ) -> Duplicates:
-    """Reads groups of pictures that are in a dataset several times.
+    """Reads the first groups of duplicates of a dataset.
 
     Args:
         dataset: The dataset.
-        counts: What its manifest says of them.
+        counts: The numbers of duplicates in its manifest.
         legend: How its Examples are to be read.
 
     Raises:
@@ -99,7 +99,9 @@ def _read_rows(uri: str) -> list[Row]:
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
     except FileNotFoundError as error:
-        raise InputError(uri=uri, problem="is missing, and the manifest counts it") from error
+        raise InputError(
+            uri=uri, problem="is missing, although the manifest counts duplicates"
+        ) from error
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
     columns = [*_COLUMNS, *_NEW_COLUMNS]
@@ -123,11 +125,11 @@ def _read_group(rows: Sequence[Row], *, read: Callable[[Row], Picture]) -> Group
 
 
 def _choose(rows: Sequence[Row]) -> list[Row]:
-    """Chooses the rows that are drawn: all that show what is wrong, and others if there is room."""
+    """Chooses the rows to draw: pairs that show what is wrong, and others if there is room."""
     chosen: list[Row] = []
     for flag in ("contradiction", "near_contradiction", "leak"):
         if rows[0][flag] and not (chosen and find_pair(chosen, flag=flag)):
-            # A row that is chosen already may be one of this pair, too.
+            # Prefer a pair of which one row is chosen already.
             pair = find_pair([*chosen, *rows], flag=flag) or ()
             chosen += [row for row in pair if row not in chosen]
     for row in _most_different(rows):
@@ -137,7 +139,7 @@ def _choose(rows: Sequence[Row]) -> list[Row]:
 
 
 def _most_different(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yields the first of each split and labels, then the others."""
+    """Yields the first row of each split and labels, then the other rows."""
     seen: set[tuple[str, str]] = set()
     others = []
     for row in rows:
@@ -160,10 +162,10 @@ def _read_picture(
     """Reads one Example; its shard's index gives its place.
 
     Args:
-        row: Its row of `duplicates.parquet`.
+        row: The Example's row of `duplicates.parquet`.
         dataset: The dataset.
         legend: How its Examples are to be read.
-        indexes: `{index: places of its Examples}` of the indexes read so far.
+        indexes: `{URI of an index: places of its Examples}` for the indexes read so far.
     """
     split = dataset.find_split(row["split"])
     try:
@@ -179,7 +181,7 @@ def _read_picture(
     reader = find_container(split.container)
     found = next(reader.read(shard, start=place), None)
     if found is None:
-        raise InputError(uri=shard.uri, problem=f"{row['key']!r} is not in it, but in its index")
+        raise InputError(uri=shard.uri, problem=f"lacks {row['key']!r}, which its index lists")
     example = parse_example(found[1], uri=shard.uri, place=reader.describe_place(place))
     before = sum(split.shard_examples[: row["shard"]])
     return make_picture(

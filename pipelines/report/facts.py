@@ -1,4 +1,4 @@
-"""What a dataset says of itself besides its Examples: counts, rejects, corrections, provenance."""
+"""Reads a dataset's metadata: counts, rejects, corrections, provenance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
 from shardbeam.transforms.storage.base import join_uri
 
-# Rejects that are listed at most, and corrections; all of them are counted.
+# The most rejects, and the most corrections, that are listed; all of them are counted.
 LISTED_REJECTS = 200
 
 _Line = TypeVar("_Line", bound=msgspec.Struct)
@@ -32,8 +32,8 @@ class SplitFacts(NamedTuple):
         name: Its name.
         shards: How many files it has.
         num_bytes: Their length.
-        examples: How many Examples it has; None if it has to be read to know.
-        outcome: What became of its inputs, where the dataset says so.
+        examples: How many Examples it has; None if the dataset does not say.
+        outcome: What became of its inputs, if the dataset says so.
     """
 
     name: str
@@ -44,10 +44,10 @@ class SplitFacts(NamedTuple):
 
 
 class Code(NamedTuple):
-    """How often something happened.
+    """The counts of a reason, rule or correction.
 
     Attributes:
-        code: Its code.
+        code: The code of the reason, rule or correction.
         unit: What is counted.
         counts: `{split: count}`.
     """
@@ -63,23 +63,23 @@ class Code(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a dataset says of itself.
+    """A dataset's metadata.
 
     Attributes:
-        name: The dataset's name; the file's or folder's where it has none.
+        name: The dataset's name, or the name of its file or folder.
         version: Its version; may be empty.
-        description: A text for people; may be empty.
+        description: A text for readers; may be empty.
         splits: Its splits.
         rejects: How many inputs were rejected, by reason; the most frequent first.
         listed_rejects: The first of them.
         exclusions: How many inputs were left out by a rule, by rule.
-        corrections: What was changed, by correction.
-        listed_corrections: Some of each, the first ones.
-        provenance: `(what, value)` of what decided its bytes.
-        config: The config that it was built by, as JSON for people; empty if it does not say.
-        files: `(path, bytes, CRC-32C)` of its shards; empty if it does not say.
-        labels: `{class: id}` that it declares.
-        duplicates: Pictures that it has several times; None where they were not looked for.
+        corrections: The counts of corrections, by correction.
+        listed_corrections: The first corrections of each kind and split.
+        provenance: `(what, value)` of the facts that decided its bytes.
+        config: The config that it was built from, as indented JSON; empty if unknown.
+        files: `(path, bytes, CRC-32C)` of its shards; empty if unknown.
+        labels: `{class: id}` of the classes that it declares.
+        duplicates: The numbers of duplicates; None if they were not looked for.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Facts(NamedTuple):
 
 
 def read_facts(dataset: StoredDataset) -> Facts:
-    """Reads what a dataset says of itself.
+    """Reads a dataset's metadata.
 
     Raises:
         InputError: One of its files is damaged.
@@ -161,7 +161,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
 
 
 def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> tuple[Code, ...]:
-    """Turns `{split: {code: count}}` round, and sorts the most frequent codes first."""
+    """Regroups `{split: {code: count}}` by code, the most frequent codes first."""
     totals: Counter[str] = Counter()
     for each in counts.values():
         totals.update(each)

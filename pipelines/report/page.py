@@ -1,8 +1,8 @@
-r"""The page: what the template shows of a dataset, and how it is rendered.
+r"""Renders the page.
 
-Texts of the dataset never become anything but text: Jinja escapes them, control characters (and
-those that turn the direction of writing) are written as `\x1b`, and the page's policy allows
-neither scripts and styles other than its own, which it knows by their digests, nor any request.
+Texts of the dataset can never become markup: Jinja escapes them, and control characters (also those
+that change the direction of writing) are written like `\x1b`. The page's content security policy
+allows only its own script and style, which are named by their digests, and no requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.rejects import StoredReject
 
-# Characters of a text, and of the config, that are shown at most.
+# The most characters of a text, and of the config, that are shown.
 _TEXT_CHARACTERS = 400
 _CONFIG_CHARACTERS = 100_000
 _SHARDS = 1000
@@ -56,14 +56,14 @@ class Report(NamedTuple):
     """What the page shows.
 
     Attributes:
-        facts: What the dataset says of itself.
-        charts: What is in it.
+        facts: The dataset's metadata.
+        charts: Charts of its statistics.
         classes: Its classes.
         sample: The pictures of the gallery.
-        thumbnails: Their thumbnails; of the first ones where there is no room for all.
-        duplicates: What is there several times; None where it was not looked for.
-        pairs: The thumbnails of its groups.
-        changes: What has changed since an earlier dataset, where one was named.
+        thumbnails: The thumbnails of these pictures, or of the first ones if not all fit.
+        duplicates: Its duplicates; None if they were not looked for.
+        pairs: The thumbnails of each group of duplicates.
+        changes: What has changed since an earlier dataset, if one was named.
         reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
@@ -79,14 +79,14 @@ class Report(NamedTuple):
 
 
 class _CorrectionRows(NamedTuple):
-    """Corrections of one kind that are listed."""
+    """The listed corrections of one kind."""
 
     code: Code
     rows: Sequence[tuple[Corrected, str, str]]
 
 
 class Lines(str):
-    """A text whose line ends are its own."""
+    """A text whose line ends are kept, not escaped."""
 
 
 class _Class(NamedTuple):
@@ -112,7 +112,7 @@ class _Tile(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A group of pictures that are the same, or nearly, and their cards with what differs."""
+    """A group of duplicates, and their cards, each with a text on how far its hash differs."""
 
     group: Group
     cards: Sequence[tuple[Card, str]]
@@ -182,7 +182,7 @@ def _template() -> jinja2.Template:
 
 
 def _as_text(value: object) -> object:
-    """Makes a text readable, whatever is in it; Jinja escapes it then."""
+    """Shortens a text and escapes control characters; afterwards Jinja escapes markup."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     if isinstance(value, Lines):

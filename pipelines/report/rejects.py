@@ -1,4 +1,4 @@
-"""Thumbnails of rejected images: those that lie where the caller says, and can be decoded."""
+"""Draws thumbnails of rejected images that are found and can be decoded."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 _MAX_SIDE = 160
-# Rejects that are drawn at most, and the size of the largest file that is read.
+# The most rejects that are drawn, and the largest file that is read.
 _DRAWN = 60
 _MAX_FILE_BYTES = 64 << 20
 
 
 def draw_rejects(rejects: Sequence[StoredReject], *, roots: Sequence[str]) -> dict[int, str]:
-    """Draws rejected images, as far as they can be.
+    """Draws the rejected images that can be found and decoded.
 
-    Only below the roots that the caller names: what a dataset says of its sources might lead
-    elsewhere.
+    It reads only below the roots that the caller names: paths in a dataset could lead anywhere.
 
     Args:
         rejects: The rejects.
-        roots: Folders that their keys are relative to.
+        roots: Folders that the keys may be relative to.
 
     Returns:
         `{number of a reject: data URI of a JPEG file}`.
@@ -43,7 +42,7 @@ def draw_rejects(rejects: Sequence[StoredReject], *, roots: Sequence[str]) -> di
 
 
 def _read(key: str, *, roots: Sequence[str]) -> Iterator[bytes]:
-    """Yields what the roots have under a key."""
+    """Yields the content of each file that a root has under a key."""
     if {"", ".", ".."} & set(key.split("/")) or "\0" in key:
         return
     for root in roots:

@@ -1,7 +1,7 @@
-"""Which pictures the gallery shows: as few as are asked for, and some of every class.
+"""Chooses the pictures of the gallery: at most as many as are asked for, and some of every class.
 
-Which ones follows from the data alone, so that the same dataset has the same gallery: of those that
-show a class the one whose hash is smallest, then those with the smallest hashes of each split.
+The choice depends on the data alone, so that the same dataset has the same gallery: for each class
+the picture with the smallest hash, then the pictures with the smallest hashes of each split.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ReadPictures = Callable[[StoredSplit], Iterator[Picture]]
 # Names the classes that a picture's map shows.
 ReadMap = Callable[[Picture], Collection[str]]
 
-# Maps have to be decoded, which takes most of the time of a look at a dataset that has them.
+# Decoding maps takes most of the time for a dataset that has them: decode only the first ones.
 _DECODED_MAPS = 2000
 
 
@@ -33,9 +33,9 @@ class Sample(NamedTuple):
     Attributes:
         pictures: The pictures, in the dataset's order.
         examples: `{split: how many Examples it has}`.
-        classes: `{class: how many pictures of the dataset show it}`; classes of maps are looked
-            for in the first 2,000 maps.
-        absent: Classes that no picture of the gallery shows, as there are too many.
+        classes: `{class: how many pictures of the dataset show it}`; only the first 2,000 maps are
+            searched for classes.
+        absent: Classes that no picture of the gallery shows, because there are too many.
     """
 
     pictures: tuple[Picture, ...]
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A picture that may be chosen; the smallest comes first."""
+    """A picture that may be chosen; candidates with smaller digests are preferred."""
 
     digest: bytes
     split: str
@@ -61,14 +61,14 @@ def sample_pictures(
     limit: int,
     keys: Collection[str] | None = None,
 ) -> Sample:
-    """Reads a dataset, chooses pictures, and reads these once more.
+    """Reads a dataset, chooses pictures, and reads the chosen ones again.
 
     Args:
         splits: The dataset's splits.
-        read: Reads one.
+        read: Reads the pictures of a split.
         read_map: Reads a picture's map.
         limit: How many pictures are chosen at most.
-        keys: Which pictures are chosen, instead.
+        keys: The keys of the pictures to choose instead.
 
     Raises:
         InputError: A shard cannot be read.
@@ -93,7 +93,7 @@ def sample_pictures(
 
 
 class _Looks:
-    """All pictures of a dataset, of which only what may be chosen is kept."""
+    """Looks at all pictures of a dataset, and keeps only the candidates."""
 
     def __init__(self, *, limit: int, read_map: ReadMap) -> None:
         self.examples: Counter[str] = Counter()
@@ -102,20 +102,20 @@ class _Looks:
         self._read_map = read_map
         self._maps_left = _DECODED_MAPS
         self._by_class: dict[str, _Candidate] = {}
-        # The candidates of each split with the smallest digests, the largest of them first.
+        # For each split a heap of the candidates with the smallest digests; the largest is on top.
         self._by_split: dict[str, list[tuple[int, _Candidate]]] = {}
 
     def classes_of(self, picture: Picture, *, read_map: bool = True) -> frozenset[str]:
         """Names the classes of a picture: its own, those of its objects, those of its map."""
         names = {*picture.labels, *map(class_name, picture.objects)}
         if picture.class_map and read_map:
-            # One that cannot be read is named beside the picture.
+            # The card of the picture says that its map cannot be read.
             with contextlib.suppress(RejectedError):
                 names.update(self._read_map(picture))
         return frozenset(names)
 
     def add(self, picture: Picture) -> None:
-        """Looks at a picture."""
+        """Counts a picture, and keeps it if it may be chosen."""
         self._maps_left -= bool(picture.class_map)
         place = f"{picture.split}\0{picture.number}\0{picture.key}".encode("utf-8", "replace")
         candidate = _Candidate(
@@ -138,7 +138,7 @@ class _Looks:
             heapq.heappushpop(heap, entry)
 
     def choose(self) -> set[tuple[str, int]]:
-        """Chooses pictures: first one of each class, the rarest first, then of all splits alike."""
+        """Chooses one picture of each class, the rarest first, then from each split in turn."""
         chosen: set[tuple[str, int]] = set()
         shown: set[str] = set()
         for name in sorted(self._by_class, key=lambda name: (self.classes[name], name)):

@@ -1,4 +1,4 @@
-"""Thumbnails: a picture small enough to be embedded, and what its annotations cover of it."""
+"""Thumbnails: pictures small enough to be embedded in the page, and the overlays on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardbeam.transforms.dataset.read.pictures import Picture
 from shardbeam.transforms.images.convert import shrink
 
 _JPEG_QUALITY = 80
-# Objects of one picture that are drawn at most.
+# The most objects of one picture that are drawn.
 MOST_OBJECTS = 300
 
 
@@ -64,7 +64,7 @@ class Thumbnail(NamedTuple):
 def draw_thumbnail(picture: Picture, *, max_side: int, classes: Classes) -> Thumbnail:
     """Makes the thumbnail of a picture.
 
-    The pixels are always encoded again, so that nothing else of a file gets into the page.
+    The pixels are always encoded again, so that nothing else in the file gets into the page.
 
     Args:
         picture: The picture.
@@ -94,21 +94,21 @@ def draw_thumbnail(picture: Picture, *, max_side: int, classes: Classes) -> Thum
 
 
 def fit(image: Image.Image, *, max_side: int) -> Image.Image:
-    """Makes an image smaller whose longer side has more than `max_side` pixels."""
+    """Shrinks an image if its longer side has more than `max_side` pixels."""
     return shrink(image, max_side=max_side) if max(image.size) > max_side else image
 
 
 def encode_jpeg(image: Image.Image) -> str:
     """Encodes an image as the `data:` URI of a JPEG file."""
     buffer = io.BytesIO()
-    # Pillow writes some of this unasked.
+    # Otherwise Pillow writes some of this metadata.
     image.info = {}
     image.save(buffer, "JPEG", quality=_JPEG_QUALITY, optimize=True)
     return _data_uri("image/jpeg", buffer.getvalue())
 
 
 def _overlay(area: Area, *, look: Look) -> Overlay:
-    """Encodes the pixels of a class, cut to its rows and columns."""
+    """Encodes the pixels of a class, cropped to the rows and columns that have any."""
     height, width = area.levels.shape
     rows, columns = (np.flatnonzero(area.levels.any(axis=axis)) for axis in (1, 0))
     top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1

@@ -92,7 +92,7 @@ def test_grain_reads_it(folders: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda data: data[: len(data) // 2], "bytes, and the manifest says"),
+        (lambda data: data[: len(data) // 2], "bytes, but the manifest says"),
         (lambda data: b"x" + data[1:], "damaged: its checksum is"),
     ],
 )

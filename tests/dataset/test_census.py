@@ -187,7 +187,7 @@ def test_a_listings_fingerprint_changes_with_place_size_and_version(other: Image
             ["x" * 1001],
             r"file\.json: class 'x{40}'\.\.\. has a name of 1,001 characters; at most 1,000",
         ),
-        (["a", "b"], r"file\.json: with it there are more than 2 classes"),
+        (["a", "b"], r"file\.json: declares one class too many: a dataset may have at most 2"),
     ],
 )
 def test_classes_and_their_names_are_bounded(

@@ -61,7 +61,7 @@ BY_NAME = "by their name alone, without case and extension: --match name"
 
 
 @pytest.mark.parametrize(
-    ("listed", "referenced", "mend"),
+    ("listed", "referenced", "fix"),
     [
         ("train2017/1.jpg", "1.jpg", "move the root down: add /train2017 to `images`"),
         ("1.jpg", "images/1.jpg", "move the root up: take /images from `images`"),
@@ -75,7 +75,7 @@ BY_NAME = "by their name alone, without case and extension: --match name"
         ("a/1.jpg", "2.jpg", "check that the images and the annotations belong together"),
     ],
 )
-def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, mend: str) -> None:
+def test_a_join_without_a_match_stops_with_a_fix(listed: str, referenced: str, fix: str) -> None:
     census = Census()
     for key, count in ((listed, 1), (referenced, 0), ("other.jpg", 0), ("another.jpg", 1)):
         joined = JoinedKey(split="train")
@@ -84,13 +84,13 @@ def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, 
         check_join(merge_censuses([census]), sources=[SOURCE])
     message = str(caught.value)
     assert message.startswith("/data/images: none of the 2 annotated images is listed here: ")
-    assert mend in message
-    assert ("; 1 of 2 names that were tried match then" in message) == ("check that" not in message)
+    assert fix in message
+    assert ("; then 1 of 2 names that were tried match" in message) == ("check that" not in message)
 
 
 def test_a_join_never_shows_one_name_as_its_own_opposite() -> None:
     seen = SourceCensus(referenced=1, listed_key="a.jpg", referenced_key="a.jpg")
-    with pytest.raises(InputError, match=r"name 'a\.jpg', the listing holds the same, though"):
+    with pytest.raises(InputError, match=r"name 'a\.jpg', the listing holds the same name, but"):
         check_join(Census(sources={"train": seen}), sources=[SOURCE])
 
 
@@ -315,8 +315,8 @@ def test_a_line_says_which_images_are_left_out(
             (88, 12),
             {},
             (
-                "fractions are approximate: train 88%, test 12% of the images, for train 80%, "
-                "test 20%; --exact makes them exact",
+                "fractions are approximate: train 88%, test 12% of the images, instead of "
+                "train 80%, test 20%; --exact makes them exact",
             ),
         ),
         ((81, 19), {}, ()),
@@ -354,8 +354,11 @@ DROPPED = {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 5, Correction.IMAGE_CONV
         (SplitOutcome(objects=1, corrections=DROPPED), ""),
         # The annotation files themselves hold none.
         (SplitOutcome(unannotated=1), ""),
-        (SplitOutcome(corrections=DROPPED), "5 object_without_box_dropped; if that is meant: "),
-        (SplitOutcome(unannotated=2), "no annotations name any of the 2 images; if that is meant"),
+        (SplitOutcome(corrections=DROPPED), "5 object_without_box_dropped; if that is intended: "),
+        (
+            SplitOutcome(unannotated=2),
+            "no annotations name any of the 2 images; if that is intended",
+        ),
     ],
 )
 def test_a_dataset_that_lost_all_of_its_objects_is_refused(
@@ -438,14 +441,14 @@ TWO_SOURCES = ("train/0", "train/1")
         ({"census": in_two(3, 1), "config": EXACT}, []),
         (
             {"census": in_two(4, 0), "config": EXACT},
-            ["split 'train' was to have 3 images and has 4", "split 'test' was to have 1 images"],
+            ["split 'train' should have 3 images and has 4", "split 'test' should have 1 images"],
         ),
         ({"census": in_two(4, 0), "config": {**EXACT, "limit": 5}}, []),
         ({"census": in_two(4, 0), "config": {**EXACT, "exact": False}}, []),
         ({"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 2}, []),
         (
             {"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 3},
-            ["of 3 images that the file of exclude names, 2 are"],
+            ["of the 3 images that the file of exclude names, 2 were found"],
         ),
         ({"splits": SCALED}, ["2 images are annotated in another size"]),
         ({"splits": SCALED, "config": {"image": {"annotated_size": "ignore"}}}, []),

@@ -236,7 +236,7 @@ def test_a_lease_that_was_taken_is_lost(
     if not is_deleted:
         taken = "LocalRunner, process 7 of other took it at 2026-01-02 03:04:05 UTC"
     assert str(lease.lost) == (
-        f"{URI}: this run has lost its lease of the output, and stops: {taken}; let only one run "
+        f"{URI}: this run has lost its lease on the output and stops: {taken}; let only one run "
         "at a time write to an output"
     )
     lease.release()
@@ -445,7 +445,7 @@ def test_a_worker_notices_that_its_run_has_lost_the_lease(
     claim = take().claim(is_job=True)
     clock.advance(LEASE_S)
     other = take()
-    with pytest.raises(InputError, match="this run has lost its lease of the output, and stops"):
+    with pytest.raises(InputError, match="this run has lost its lease on the output and stops"):
         check_claim(claim, clock=clock)
     # And releases nothing.
     release_claim(claim)

@@ -255,7 +255,7 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
             (),
         ),
         ({"image/encoded": b"GIF89a"}, {"format": "gif"}, ()),
-        ({"image/encoded": b"text"}, {"format": ""}, ("the image is no image file",)),
+        ({"image/encoded": b"text"}, {"format": ""}, ("the image is not an image file",)),
         ({"image/encoded": b"\0" * 3072}, {"format": "raw", "width": 32, "height": 32}, ()),
         ({"image/width": [-5], "image/height": [2**62]}, {"width": 0, "height": 2**62}, ()),
         ({"image/source_id": b"7"}, {"key": "7"}, ()),
@@ -291,7 +291,7 @@ def test_a_size_that_is_not_the_images_is_told() -> None:
     jpeg = draw_image("JPEG", width=8, height=4)
     picture = read({"image/encoded": jpeg, "image/width": 4, "image/height": 8})
     assert (picture.width, picture.height) == (8, 4)
-    assert picture.problems == ("the image is 8 x 4 pixels, and the Example says 4 x 8",)
+    assert picture.problems == ("the image is 8 x 4 pixels, but the Example says 4 x 8",)
 
 
 @pytest.mark.parametrize(

@@ -311,4 +311,4 @@ def test_an_index_that_is_longer_than_any(copy: Path) -> None:
 def test_what_is_no_file_is_named_as_such(copy: Path) -> None:
     (copy / "labels.txt").unlink()
     os.mkfifo(copy / "labels.txt")
-    assert lines(verify(copy)) == ["labels.txt: is no regular file, or a link to nothing"]
+    assert lines(verify(copy)) == ["labels.txt: is not a regular file, or is a broken link"]

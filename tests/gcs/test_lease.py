@@ -148,7 +148,7 @@ def test_a_lease_that_is_lost_is_noticed_at_the_gate(
     gcs.proxy.decide = take
     result = run(*words)
     assert result.exit_code == 4, result
-    assert f"{uri}: this run has lost its lease of the output, and stops" in result.stderr
+    assert f"{uri}: this run has lost its lease on the output and stops" in result.stderr
     assert dataset_files(gcs.read_tree(f"{bucket}/out")) == {}
     assert read_record(uri).host == "elsewhere"
 

@@ -167,7 +167,11 @@ def test_a_class_of_the_file_without_a_folder_is_named_once(tmp_path: Path, comm
     [
         (["images"], [], ["all images have the same class, 'images'", "named like splits or like"]),
         (["cat"], [], ["all images have the same class, 'cat'"]),
-        (["Train", "masks", "cat"], [], ["like folders of files: Train, masks; if they are none"]),
+        (
+            ["Train", "masks", "cat"],
+            [],
+            ["like folders of files: Train, masks; if these are not classes"],
+        ),
         (["cat", "dog"], [], []),
         # One class on purpose.
         (["cat", "dog"], ["--set", "labels.include=[cat]"], []),

@@ -68,7 +68,7 @@ def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
     ],
 )
 @pytest.mark.parametrize("unannotated", ["keep", "drop"])
-def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_mend(
+def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_fix(
     listed: str, file_name: str, fix: str, unannotated: str, tmp_path: Path
 ) -> None:
     images = make_images(tmp_path / "images", listed)

@@ -390,7 +390,7 @@ def test_metadata_of_others(tmp_path: Path) -> None:
         ),
         (
             '{"name": "d", "fileFormat": "riegeli", "splits": [{"name": "a"}]}',
-            "its shards are riegeli, which is not known",
+            "its shards have the unknown format riegeli",
         ),
     ],
 )

@@ -59,7 +59,12 @@ OPENED = {
     SHARD: "verify report show key",
 }
 # The message about something that is not a regular file, whether it is opened or listed.
-SAID = ("only regular files are read", "is no regular file", "is missing", "without dataset_info")
+SAID = (
+    "only regular files are read",
+    "is not a regular file",
+    "is missing",
+    "dataset_info.json is missing",
+)
 SAID_OF_SPARSE = ("has more than", "bytes; the manifest says", "not a TFRecord file")
 
 

@@ -190,7 +190,7 @@ def padded_jpeg(size: tuple[int, int], *, size_bytes: int) -> bytes:
 # {change of a source: message about the shard}
 REPLACED = {
     "another picture": "{shard}: another picture: '{key}'\n",
-    "a broken picture": "{shard}: {less} examples, and the manifest says {examples}; no longer "
+    "a broken picture": "{shard}: {less} examples, but the manifest says {examples}; no longer "
     "written: '{key}' (not_an_image: ",
     "other annotations": "{shard}: the same picture with other labels or features: '{key}'",
 }

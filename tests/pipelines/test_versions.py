@@ -267,7 +267,7 @@ def test_what_readers_are_led_to_is_not_replaced(inputs: Path) -> None:
         (
             "{date}",
             "shapes/annotations/instances.json",
-            "is no pointer (one line with the absolute path or URI of a dataset's folder)",
+            "is not a pointer (one line with the absolute path or URI of a dataset's folder)",
         ),
         ("{date}", "shapes", "cannot be read: a folder; only regular files are read"),
     ],

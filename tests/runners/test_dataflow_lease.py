@@ -137,7 +137,7 @@ def test_a_lease_that_is_lost_while_the_job_is_submitted(cloud: Cloud) -> None:
 
     cloud.service.on_submit = lose
     result = submit(cloud)
-    check_held(result, words=f"{uri(cloud)}: this run has lost its lease of the output, and stops")
+    check_held(result, words=f"{uri(cloud)}: this run has lost its lease on the output and stops")
     check_held(
         result,
         words=f"Job {JOB_ID} was submitted all the same, and will not commit; to cancel it: gcloud "
@@ -154,7 +154,7 @@ def test_a_job_whose_lease_was_taken_commits_nothing(cloud: Cloud) -> None:
     assert job is not None
     assert build_here(cloud).exit_code == 0
     before = cloud.gcs.read_tree(cloud.output)
-    with pytest.raises(Exception, match="this run has lost its lease of the output, and stops"):
+    with pytest.raises(Exception, match="this run has lost its lease on the output and stops"):
         run_staged(job, gcs=cloud.gcs)
     after = cloud.gcs.read_tree(cloud.output)
     assert {path: after[path] for path in before} == before

@@ -1,7 +1,7 @@
-"""The census: all that a run counts before it writes.
+"""The census: everything that a run counts before it writes.
 
-Counts are data and never Beam's counters, which count retries twice: each bundle emits the census
-of its own elements, and all of them are merged into one, in any order.
+The counts are data, not Beam counters, because those count retries twice: each bundle emits a
+census of its own elements, and the censuses are merged into one, in any order.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion, loosened
 
 SAMPLE_KEYS = 64
-# Images of a kind that a line names.
+# Names that a line gives as examples.
 _NAMED = 3
 
 
 class ListingSummary(msgspec.Struct):
-    """What a listing held.
+    """What was found in a listing.
 
     Attributes:
         files: `{split: listed images}`.
-        fingerprint: Tells one listing from the next: the sum of the fingerprints of all listed
-            files. Of containers the files count, not the images in them.
+        fingerprint: The sum of the fingerprints of all listed files; it changes when a file does.
+            For archives and tables it covers the files, not the images in them.
     """
 
     files: dict[str, int] = {}
@@ -49,7 +49,7 @@ class ListingSummary(msgspec.Struct):
 
 
 def fingerprint_file(file: ImageRef) -> str:
-    """Digests where a listed file lies, and which version of it."""
+    """Digests the URI, the place in it, the size and the version of a listed file."""
     return fingerprint(file.uri, file.offset, file.size_bytes, file.version)
 
 
@@ -57,16 +57,15 @@ class SourceCensus(msgspec.Struct):
     """What the join saw of one source.
 
     Attributes:
-        images: Its images, or rows, that go on.
-        referenced: Keys that its annotation files name, and image ids without one.
+        images: How many of its images, or rows, are passed on to be encoded.
+        referenced: How many keys, or image ids without a key, its annotation files name.
         matched: How many of these are listed.
-        listed_key: The first listed key of an image, of those in the fewest folders; empty where
-            there is none.
-        referenced_key: The first key that the annotation files name, likewise.
-        listed_sample: Some listed keys, and
-        referenced_sample: some that annotation files name, to find out what would match: of both
-            those whose names, without their folders, have the smallest hashes. None is kept where
-            anything matches.
+        listed_key: The listed image key that lies in the fewest folders, the first of them in
+            alphabetical order; empty where there is none.
+        referenced_key: The same among the keys that the annotation files name.
+        listed_sample: The listed keys whose names, without folders, have the smallest hashes.
+            `_suggest_fix` uses them to find out what would match; empty once anything matches.
+        referenced_sample: The same among the keys that the annotation files name.
     """
 
     images: int = 0
@@ -89,30 +88,30 @@ class SourceCensus(msgspec.Struct):
             return
         self.listed_sample.update(other.listed_sample)
         self.referenced_sample.update(other.referenced_sample)
-        # Keys that come one by one are not sorted each time.
+        # Sort only now and then, not for every key.
         if max(len(self.listed_sample), len(self.referenced_sample)) > 2 * SAMPLE_KEYS:
             self.cut_samples()
 
     def cut_samples(self) -> None:
-        """Leaves as many keys in the samples as `SAMPLE_KEYS`."""
+        """Cuts each sample to `SAMPLE_KEYS` keys."""
         self.listed_sample = set(sorted(self.listed_sample, key=_by_hash)[:SAMPLE_KEYS])
         self.referenced_sample = set(sorted(self.referenced_sample, key=_by_hash)[:SAMPLE_KEYS])
 
 
 class Census(msgspec.Struct):
-    """What was counted so far: of some elements, or of all.
+    """The counts of some elements, or of all.
 
     Attributes:
         listing: What was listed.
-        splits: What the join made of it, by split; `images` and `num_bytes` are the records that
-            go on to be encoded, and their size.
-        sources: The same by source.
-        categories: The declared classes, each with the first of its origins, under a text that
-            tells one from the next.
+        splits: The result of the join, by split; `images` and `num_bytes` count the records that
+            are passed on to be encoded, and their bytes.
+        sources: What the join saw, by source.
+        categories: The declared classes, each with its alphabetically first origin; the key is the
+            class as JSON, without its origin.
         first_rejects: The first rejects, by split.
-        left_out: The first images that are left out because nothing names them, by split.
-        edges: What was sent and received.
-        linked_folders: The first links to folders that are left out, by their paths.
+        left_out: The first images that are left out because no annotation names them, by split.
+        edges: The elements that were sent and received.
+        linked_folders: The first paths of linked folders that are left out.
         has_boxes: Whether a record that a program gives has boxes.
     """
 
@@ -127,7 +126,7 @@ class Census(msgspec.Struct):
     has_boxes: bool = False
 
     def add_category(self, category: Category) -> None:
-        """Adds a declared class: once, however many files declare it.
+        """Adds a declared class; a class that several files declare counts once.
 
         Raises:
             InputError: Its name is too long, or there are too many classes.
@@ -140,12 +139,12 @@ class Census(msgspec.Struct):
         if len(self.categories) > MAX_CLASSES:
             raise InputError(
                 uri=category.origin,
-                problem=f"with it there are more than {MAX_CLASSES:,} classes, the most that a "
-                "dataset may have (docs/limits.md)",
+                problem="declares one class too many: a dataset may have at most "
+                f"{MAX_CLASSES:,} classes (docs/limits.md)",
             )
 
     def add_reject(self, reject: Reject) -> None:
-        """Adds an input that cannot be used, and is sent on as such."""
+        """Adds a rejected input, and counts it as sent to the files of rejects."""
         self.edges.send(REJECTS, encode_element(reject))
         counts = self.splits.setdefault(reject.split, SplitOutcome())
         counts.unlisted += not reject.listed
@@ -155,11 +154,11 @@ class Census(msgspec.Struct):
     def add_joined(
         self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int
     ) -> None:
-        """Adds what became of one key.
+        """Adds the result of the join for one key.
 
         Args:
-            joined: What became of it.
-            source: Its source.
+            joined: The result.
+            source: The source of the key.
             key: The key.
             listed: How many listed files have it.
             referenced: How many annotation entries name it.
@@ -197,7 +196,7 @@ class Census(msgspec.Struct):
         )
 
     def add(self, other: Census) -> None:
-        """Adds another census, and leaves that as it is."""
+        """Adds another census to this one; the other one does not change."""
         for split, number in other.listing.files.items():
             self.listing.add_images(number, split=split)
         self.listing.add_fingerprint(other.listing.fingerprint)
@@ -259,6 +258,5 @@ def _by_hash(key: str) -> tuple[int, str]:
 
 
 def _by_depth(key: str) -> tuple[int, str]:
-    # Beside the images there may be copies in folders of their own: the root is meant for these
-    # less often.
+    # Copies of images often lie deeper; the root is usually the shallower folder.
     return key.count("/"), key

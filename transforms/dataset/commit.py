@@ -1,7 +1,7 @@
 """The commit: a gate, moves, and a finish that writes `dataset_info.json` last.
 
-Each step can be repeated at any point, also by a run that is started again after a kill. What
-Beam has to do with it is in `transforms.commit_dataset`.
+Each step can be repeated at any point, also by a run that is started again after a kill.
+`transforms.commit_dataset` makes Beam steps of them.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class CommitSettings(msgspec.Struct, frozen=True, kw_only=True):
         dataset: What the config says about the dataset.
         run: What is particular to this run.
         staging: Where its files wait; it knows the output.
-        repairs: Whether the dataset in the output is repaired: what differs from it is not
-            committed.
+        repairs: Whether this run repairs the dataset in the output; it then commits nothing that
+            differs from that dataset.
     """
 
     dataset: DatasetSettings
@@ -95,12 +95,12 @@ class CommitSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Files that are moved in one go: those of a shard, or one that a run has staged by itself.
+    """Files that are moved together: those of a shard, or one other file of the run.
 
     Attributes:
         staged: The folder below the plan's staging folder where they are, at their paths.
         files: The files.
-        shard_key: The shard whose record is kept then; empty where they are of none.
+        shard_key: The shard whose record is kept after the move; empty for other files.
     """
 
     staged: str
@@ -109,7 +109,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class MoveBatch(msgspec.Struct, frozen=True):
-    """What one worker moves at a time."""
+    """The moves that one worker makes at a time."""
 
     moves: tuple[Move, ...]
 
@@ -130,10 +130,10 @@ def gate(
         What is to be moved, in any order and in parallel.
 
     Raises:
-        GateError: The runner lost elements, the counts do not add up, too much was rejected,
-            pictures are there several times that must not be, the dataset is not what the config
-            expects, or a repair would change it.
-        InputError: Another run has taken the output, or it cannot be written.
+        GateError: The runner lost elements, the counts do not add up, too much was rejected, the
+            dataset has duplicates that the config refuses, an expectation of the config is not
+            met, or a repair would change the dataset.
+        InputError: Another run has taken the output, or the output cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
     lost = find_lost(
@@ -177,7 +177,7 @@ def gate(
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
         notes=make_notes(census, dataset=dataset),
-        # The warnings of a refused run; the finish finds all of those of a run that commits.
+        # These are for a refused run; `finish` finds all warnings of a run that commits.
         warnings=dataset.warnings,
         **name_classes(label_map),
     )
@@ -185,7 +185,7 @@ def gate(
     moves = _plan_moves(shards, rejects, duplicates)
     with explain_write_errors(staging.output):
         if corrections and outcome.status in (Status.REFUSED, Status.FAILED):
-            # They may say why. Of what is committed, the finish writes them.
+            # They may explain the refusal. After a commit, `finish` writes them.
             for path, data in corrections.items():
                 uri = staging.uri(staging.run_folder, path)
                 storage_for(uri).replace(uri, data)
@@ -193,7 +193,7 @@ def gate(
             outcome = msgspec.structs.replace(outcome, corrections=folder)
         staging.write_state(OUTCOME, outcome)
         if outcome.status is Status.NOT_REPAIRED:
-            # Once the sources are put back, their keys are the same.
+            # A key does not show the content: once the sources are put back, these would be reused.
             staging.discard_shards()
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
@@ -209,10 +209,10 @@ def gate(
 
 
 def move(batch: MoveBatch, *, staging: Staging) -> int:
-    """Moves staged files to where they belong; done already is done.
+    """Moves staged files into the output; a move that was made before is skipped.
 
     Returns:
-        How many moves these were.
+        The number of moves.
 
     Raises:
         InputError: A file is neither in staging nor in place, another run has taken the output,
@@ -237,16 +237,16 @@ def finish(
     statistics: Mapping[str, CountedStatistics],
     duplicates: Duplicates | None = None,
 ) -> str:
-    """Writes everything that is not moved, `dataset_info.json` last, and clears staging.
+    """Writes all files that are not moved, `dataset_info.json` last, and clears staging.
 
-    It comes after all moves: a step waits for `after`, what they have returned.
+    It runs after all moves, because it takes what they return as `after`.
 
     Returns:
         The dataset's folder.
 
     Raises:
-        InputError: The runner lost elements, a file that was moved is gone or another, another run
-            has taken the output, or it cannot be written.
+        InputError: The runner lost elements, a moved file is gone or was changed, another run has
+            taken the output, or the output cannot be written.
     """
     dataset, run, staging = settings.dataset, settings.run, settings.staging
     moves = _plan_moves(shards, rejects, duplicates)
@@ -322,7 +322,7 @@ def finish(
         for path, data in files.items():
             staging.write_file(path, data, replaces=seen[path])
         _publish(staged_info, info, seen=seen[DATASET_INFO], staging=staging)
-        # Here, and not in the command, which may not wait for the job.
+        # The command may not wait for the job, so that it cannot do this.
         if run.latest:
             write_pointer(run.latest, folder=staging.output)
         staging.clear()
@@ -356,7 +356,7 @@ def _plan_moves(
 
 
 def _late_names(dataset: DatasetSettings) -> re.Pattern[str]:
-    """Matches what a run of the same dataset may have moved into place, with any shard count."""
+    """Matches files that a run of this dataset may have moved, whatever its shard count was."""
     shards = dataset.naming.pattern(dataset.splits)
     rejects = rejects_pattern(dataset.splits)
     return re.compile(f"{shards}|{index_path(shards)}|{rejects}|{re.escape(DUPLICATES)}")
@@ -369,23 +369,23 @@ def prepare_output(
     staging: Staging,
     late: re.Pattern[str] | None = None,
 ) -> None:
-    """Makes the output ready for the moves: what an older commit left there goes.
+    """Makes the output ready for the moves: deletes what an older commit left there.
 
-    `dataset_info.json` goes first: from then on readers see no dataset until the finish. Only
-    what a manifest of ours, or an unfinished commit of ours, lists is ever removed, and records
-    of shards; where there is a lease, also what is named like a shard, its index or rejects: a run
-    that was overtaken may have moved it there after another one's commit. The manifest itself stays
-    until the finish replaces it: by it, a run that is started again after a kill knows that the
-    output is ours.
+    `dataset_info.json` is deleted first, so that readers see no dataset until `finish` has run.
+    Besides, only files that our manifest or an unfinished commit of ours lists, and records of
+    shards, are deleted. Where there is a lease, files named like a shard, an index or rejects are
+    deleted, too: a run that lost its lease may have moved them there after another run's commit.
+    The manifest stays until `finish` replaces it: it shows a run that is started again after a kill
+    that the output is ours.
 
     Args:
         moves: What is going to be moved into the output.
-        metadata: Paths of what the finish is going to write there.
+        metadata: Paths of the files that `finish` is going to write there.
         staging: The run's staging area.
         late: Matches the names that files of this dataset have.
 
     Raises:
-        InputError: A list of what may be removed is damaged; nothing was removed.
+        InputError: A list of files that may be deleted is damaged; nothing was deleted.
         ChangedError: Another run writes to the output.
         OSError: The output cannot be written.
     """
@@ -402,8 +402,8 @@ def prepare_output(
     kept = {path for move in moves for path in _paths(move)}
     listed = {*old, *metadata, *(file.path for move in moves for file in move.files)}
     _delete([DATASET_INFO], found=found, output=output)
-    # Before another plan's list goes: what lies in the output must be on a list at every
-    # moment. The shards that another plan has finished stay: its next run goes on from them.
+    # Write this list before deleting another plan's: each file in the output must be on a list at
+    # every moment. Finished shards of another plan stay, because its next run can use them.
     own = staging.commit_uri.removeprefix(f"{output.rstrip('/')}/")
     staging.write_commit(listed, replaces=found.get(own))
     _delete(commits.keys() - {own}, found=found, output=output)
@@ -418,10 +418,10 @@ def prepare_output(
 
 
 def _look_alone(staging: Staging) -> dict[str, StoredFile]:
-    """Lists the output, once no run that was overtaken can make readers see a dataset there.
+    """Lists the output after making sure that no run that lost its lease can publish there.
 
-    Such a run may stand right before it renames its `dataset_info.json`, and replaces nothing by
-    that: so its staged file is deleted, and what has come of it is seen by another listing.
+    Such a run may be about to rename its staged `dataset_info.json` into place. Deleting the staged
+    file stops it; if the rename came first, the next listing shows its result.
     """
     storage = storage_for(staging.output)
     while True:
@@ -434,10 +434,10 @@ def _look_alone(staging: Staging) -> dict[str, StoredFile]:
 
 
 def _delete(paths: Iterable[str], *, found: Mapping[str, StoredFile], output: str) -> None:
-    """Deletes those of some paths that were found, as they were found.
+    """Deletes the files of `found` that have these paths, in the versions that were found.
 
     Raises:
-        ChangedError: Another run has written one meanwhile.
+        ChangedError: Another run has written one of them meanwhile.
     """
     files = [found[path] for path in sorted(paths) if path in found]
     if not storage_for(output).delete_many(files):
@@ -477,14 +477,14 @@ def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging
                     uri=destination,
                     problem="its staged file is gone; was it deleted? Run the same command again",
                 ) from None
-            # A run that was overtaken may be about to delete or replace it, as it has seen it.
+            # A run that lost its lease may be about to delete or replace the version that it saw.
             storage.renew(stored)
     if move.shard_key:
         keep_record(move.shard_key, replaces=seen[record_path(move.shard_key)], staging=staging)
 
 
 def _publish(staged: str, data: bytes, *, seen: StoredFile | None, staging: Staging) -> None:
-    """Moves `dataset_info.json` into place; done already, by this very run, is done."""
+    """Moves `dataset_info.json` into place, unless this run has done so before."""
     storage = storage_for(staging.output)
     destination = join_uri(staging.output, DATASET_INFO)
     if seen is not None and _read(seen) == data:
@@ -498,13 +498,13 @@ def _publish(staged: str, data: bytes, *, seen: StoredFile | None, staging: Stag
 
 
 def _read(file: StoredFile) -> bytes:
-    """Reads a small file of an output as it was seen."""
+    """Reads the version of a small file that was seen."""
     storage = storage_for(file.uri)
     return storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES, version=file.version)
 
 
 def foreign_files(output: str) -> list[str]:
-    """Finds what is in the output and is not ours: neither in a manifest nor in staging.
+    """Finds files in the output that are not ours: on no list, no record, and not in staging.
 
     Returns:
         Paths relative to `output`, sorted.

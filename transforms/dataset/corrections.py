@@ -17,7 +17,7 @@ _by_kind = operator.attrgetter("what", "source", "key")
 
 
 class CorrectionsCollector:
-    """Collects the first corrections of each kind of a shard, in whatever order images come."""
+    """Collects the first corrections of each kind in a shard; images may come in any order."""
 
     def __init__(self, split: str) -> None:
         self._split = split
@@ -25,13 +25,13 @@ class CorrectionsCollector:
         self._room = 0
 
     def add(self, record: Record, corrections: Corrections) -> None:
-        """Adds those of an image."""
+        """Adds the corrections of an image."""
         if not corrections:
             return
         self._lines += self._lines_of(record, corrections)
         if len(self._lines) > self._room:
             self._lines = list(self.first())
-            # As many again until the next look, so that few are sorted often.
+            # Sort again only after the list has doubled, so that sorting stays cheap.
             self._room = 2 * len(self._lines) + MOST_NAMED
 
     def _lines_of(self, record: Record, corrections: Corrections) -> Iterator[Corrected]:
@@ -49,14 +49,14 @@ class CorrectionsCollector:
                 )
 
     def first(self) -> tuple[Corrected, ...]:
-        """Returns the first of each kind."""
+        """Returns the first corrections of each kind."""
         return first_corrections(self._lines)
 
 
 def first_corrections(lines: Iterable[Corrected]) -> tuple[Corrected, ...]:
-    """Chooses the first of each kind by source and key, the same ones in whatever order they come.
+    """Chooses the first corrections of each kind, by source and key, whatever their order is.
 
-    Those of one image stay in their order, as all of them are in one shard.
+    The corrections of one image keep their order: they all come from one shard.
     """
     kinds: Counter[str] = Counter()
     first = []

@@ -1,6 +1,6 @@
-"""Pictures that are in a dataset several times: what is reported of them, and `duplicates.parquet`.
+"""Duplicates: counts and messages about pictures that a dataset has several times, and their file.
 
-`transforms.dataset.matching` finds them, by the digests and hashes of the shards' indexes.
+`transforms.dataset.matching` finds them by the digests and hashes in the shards' indexes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 DUPLICATES = "duplicates.parquet"
 
-# Rows of the file at most: for each group in each split, and in all.
+# The most rows of the file: for each group in each split, and altogether.
 _MOST_OF_GROUP = 1_000
 MOST_ROWS = 100_000
 # Pairs that a message names.
@@ -70,16 +70,16 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a dataset.
+    """The duplicates that were found in a dataset.
 
     Attributes:
         counts: How many.
-        leaks: The first pairs of images in different splits, each in words.
+        leaks: The first pairs of images in different splits, each as a text.
         contradictions: The first pairs of the same file with different labels.
         near_contradictions: The first pairs of nearly equal files with different classes.
         staged: The folder below the plan's staging folder where `file` is, at its path.
         file: `duplicates.parquet`; None where nothing was found.
-        edges: The indexes and rows that were sent and have arrived.
+        edges: The elements that were sent and received on the way.
     """
 
     counts: DuplicateCounts
@@ -94,10 +94,10 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
 def pack_shard(
     shard: ShardResult, *, splits: Sequence[str], partitions: int, near: bool, staging: Staging
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Packs what is compared of a shard that is written; see `pack_rows`.
+    """Packs the rows of a written shard for the comparison; see `pack_rows`.
 
     Raises:
-        InputError: Its index is gone or damaged.
+        InputError: The shard's index is gone or damaged.
     """
     return pack_rows(
         _read_staged(shard, staging=staging),
@@ -126,13 +126,13 @@ def report_duplicates(
     near: int,
     staging: Staging,
 ) -> Duplicates:
-    """Groups what is alike, counts it, and writes `duplicates.parquet` to staging.
+    """Groups and counts the duplicates, and writes `duplicates.parquet` to staging.
 
     Args:
         shards: All shards.
-        matches: What is alike in each group of rows.
+        matches: The links that were found in each partition.
         splits: The splits' names, in the config's order.
-        near: The most bits in which hashes of a pair differ; 0 where none were compared.
+        near: The most bits in which the hashes of a pair may differ; 0 if none were compared.
         staging: The run's staging area.
 
     Raises:
@@ -180,15 +180,15 @@ def report_duplicates(
 
 
 def _choose(found: Groups, split: Indexes, *, first: Flags) -> Indexes:
-    """Chooses the rows that are listed, in the order of groups: all, unless they are very many.
+    """Chooses the rows that the file lists, in the order of groups: all, if there is room.
 
-    Of a large group, each split's share begins with the rows whose labels or classes differ from
-    those of others, and the group's first row is always among them.
+    In a large group, rows whose labels or classes differ from others', and the group's first row,
+    are chosen first in each split.
 
     Args:
         found: All groups.
         split: The number of each row's split.
-        first: Which groups are listed before others if not all can be.
+        first: For each group, whether it goes before others if there is no room for all.
     """
     telling = found.telling.copy()
     telling[np.unique(found.groups, return_index=True)[1]] = True
@@ -210,7 +210,7 @@ def _list_rows(
     shards: Mapping[tuple[str, int], ShardResult],
     staging: Staging,
 ) -> pa.Table:
-    """Makes the rows of `duplicates.parquet`, with what the shards' indexes say of them."""
+    """Makes the rows of `duplicates.parquet`; some columns come from the shards' indexes."""
     groups = found.groups[listed]
     split, shard, row = (numbers[listed] for numbers in split_places(found.places))
     by_place = np.argsort(found.places[listed])
@@ -244,7 +244,7 @@ def _list_rows(
 
 
 def _name_pairs(rows: Iterable[Mapping[str, Any]], *, flag: str, sizes: Indexes) -> Iterator[str]:
-    """Names a pair of each of the first groups that have a flag, and how many more there are."""
+    """Gives one example pair for each of the first flagged groups, and the number of other rows."""
     flagged = (row for row in rows if row[flag])
     groups = itertools.groupby(flagged, key=lambda row: row["group"])
     for number, members in itertools.islice(groups, _NAMED):
@@ -259,13 +259,13 @@ def _name_pairs(rows: Iterable[Mapping[str, Any]], *, flag: str, sizes: Indexes)
 
 
 def find_pair(members: Sequence[Row], *, flag: str) -> tuple[Row, Row] | None:
-    """Finds the first two of a group that show why it has a flag; None where it has too many.
+    """Finds the first two rows that show why a group has a flag; None if the file left them out.
 
     Args:
         members: Rows of `duplicates.parquet` of one group.
-        flag: A column of flags: the same file with other labels (`contradiction`); other files
-            with other classes (`near_contradiction`); other splits, of the same file if there is
-            one in several (`leak`).
+        flag: `contradiction` (one file with different labels), `near_contradiction` (different
+            files with different classes), or `leak` (different splits; a pair of the same file
+            is preferred).
     """
     if flag == "near_contradiction":
         return _find_other_classes(members)
@@ -294,5 +294,5 @@ def _find_other_classes(members: Sequence[Row]) -> tuple[Row, Row] | None:
 
 
 def _name(row: Row) -> str:
-    # Names may hold line ends; those of a message are its own.
+    # Names may contain line ends, which must not break the message into lines.
     return r"\n".join(f"{row['key']} ({row['split']})".splitlines())

@@ -1,4 +1,4 @@
-"""What a config expects of a dataset (`expect`), compared with what was counted."""
+"""Compares what a config expects of a dataset (`expect`) with what was counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def find_unmet(
     statistics: Mapping[str, Statistics],
     classes: Collection[str],
 ) -> Iterator[str]:
-    """Describes the expectations that are not met and what was found, one line each.
+    """Describes each expectation that is not met, and what was found instead, in one line.
 
     Args:
         expect: The expectations.
@@ -28,7 +28,7 @@ def find_unmet(
         classes: The names of all classes that are written.
     """
     for split, outcome in outcomes.items():
-        # What belongs to no split has none.
+        # Inputs that belong to no split have no statistics.
         if split not in statistics:
             continue
         checks = _checks(outcome, statistics[split], classes=classes)
@@ -41,7 +41,7 @@ def find_unmet(
 def _checks(
     outcome: SplitOutcome, counted: Statistics, *, classes: Collection[str]
 ) -> Mapping[str, Callable[[Any], str]]:
-    """Returns what compares each key's value with a split: an empty text if all is well."""
+    """Returns a check for each key; it returns the problem, or an empty text if there is none."""
     return {
         "min_images": lambda least: _below(outcome.images, least, unit="images"),
         "min_objects": lambda least: _below(outcome.objects, least, unit="objects"),
@@ -89,7 +89,7 @@ def _corrected(outcome: SplitOutcome, counted: Statistics, *, share: float) -> I
         unit = correction_unit(code)
         of = written.get(unit, outcome.images)
         if code.endswith("_dropped"):
-            # What was dropped is not among what is written.
+            # The counts of what was written do not include what was dropped.
             of += count
         what = f"{unit if unit in written else 'images'} that are {code}"
         yield _above(count, share, of=of, what=what)

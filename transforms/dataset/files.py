@@ -1,7 +1,7 @@
-"""The files of a dataset, and what is known of each shard: in staging, in the commit and after it.
+"""Descriptions of a dataset's files and of its shards.
 
-`ShardResult` is what the writer of a shard reports, what its done-file holds, and what the dataset
-keeps of it for the next version; the manifest lists `DatasetFile`s, too.
+The writer of a shard returns a `ShardResult`; the shard's done-file holds it, and the dataset keeps
+it for the next version. The manifest lists `DatasetFile`s.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ShardFile(DatasetFile, frozen=True, kw_only=True):
 
 
 class ShardEntry(ShardFile, frozen=True, kw_only=True):
-    """A shard's file in the manifest, where its length has always had another name.
+    """A shard's file in the manifest, which calls its length `num_bytes`.
 
     Attributes:
         size_bytes: Its length.
@@ -59,7 +59,7 @@ class ShardEntry(ShardFile, frozen=True, kw_only=True):
 
 
 def describe_data(path: str, data: bytes) -> DatasetFile:
-    """Describes a file of a dataset by its content."""
+    """Describes a file by its path and content."""
     return DatasetFile(path=path, size_bytes=len(data), crc32c=f"{google_crc32c.value(data):08x}")
 
 
@@ -70,7 +70,7 @@ class Origin(str, enum.Enum):
     WRITTEN = "written"
     # It was copied from the previous version of the dataset.
     COPIED = "copied"
-    # It should have been copied, but is damaged there or gone: its images were read.
+    # It should have been copied, but was damaged or gone there: its images were read.
     MENDED = "mended"
 
 
@@ -84,26 +84,26 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         num_shards: How many shards the split has.
         data: The file with its Examples.
         index: The Parquet file with a row an example.
-        records: Records that went into it: all that became Examples, rejects or exclusions.
+        records: Its records: those that became Examples, rejects or exclusions.
         images: Images that `data` is made of; 1 for each row where there are no images.
         objects: Objects in `data`.
         fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
         inputs: How many images were read.
         corrections: `{correction: count}`.
-        excluded: `{rule: count}` of the images that a rule leaves out only now.
-        statistics: What is in `data`, as it was counted while it was written.
-        statistics_version: The version that they were counted by; 0 where it is not known.
-        index_version: The version of `index` (`dataset.index.index_version`); empty where it is not
-            known.
+        excluded: `{rule: count}` of the images that a rule excluded after they were read.
+        statistics: The statistics of `data`.
+        statistics_version: `STATISTICS_VERSION` of the program that counted them; 0 if unknown.
+        index_version: The version of `index` (`dataset.index.index_version`); empty if unknown.
         rejects: The records that could not be written.
         corrected: The first corrections of each kind, by kind, source and key.
-        unread: The first of the files that could not be read, which perhaps can the next time.
-        staged: The folder of the attempt that wrote it, below the plan's staging folder: its files
-            are there, at their paths, until the commit; empty once that is over.
-        origin: Where its bytes come from, whichever run brought them.
-        run_id: The run that brought them.
-        resumed: Whether that is an earlier run; what it copied is not, in a run that copies, too.
-        edges: The records that have arrived in this run, and what is sent on beside the result.
+        unread: The first files that could not be read; the next run may be able to.
+        staged: The folder of the attempt that wrote it, below the plan's staging folder. It holds
+            the shard's files until the commit; afterwards this is empty.
+        origin: Where its bytes come from.
+        run_id: The run that wrote or copied it.
+        resumed: Whether an earlier run wrote it. In a run that copies from a previous version, a
+            shard that an earlier run copied counts as copied, not as resumed.
+        edges: The records that this run received, and the elements that it sent on.
     """
 
     key: _Sha256
@@ -138,15 +138,15 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def may_differ(self) -> bool:
-        """Whether its key does not decide all of it: a reject's reason may pass."""
+        """Whether writing it again could give another result: some rejects are transient."""
         return any(reject.reason in PASSING_REASONS for reject in self.rejects)
 
 
 def convert_result(fields: object) -> ShardResult:
-    """Makes a shard's result of what was decoded; statistics of another version are left out.
+    """Converts decoded fields to a shard's result, without statistics of another version.
 
     Raises:
-        msgspec.ValidationError: It is no such result.
+        msgspec.ValidationError: The fields are not those of a result.
     """
     if isinstance(fields, dict) and fields.get("statistics_version") != STATISTICS_VERSION:
         # Another version may have other fields.

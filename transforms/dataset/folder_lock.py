@@ -1,6 +1,6 @@
-"""The lease of an output on disk: a lock of the kernel on the folder itself (flock(2)), no file.
+"""The lease of an output on disk: a kernel lock (flock(2)) on the folder itself, without a file.
 
-A process that is stopped keeps the lock; one that ends in any way frees it; child processes do not
+A suspended process keeps the lock; a process that ends in any way frees it; child processes do not
 inherit it. A folder has one lock, whatever path leads to it (a link, a bind mount).
 """
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class FolderLock(Lease):
-    """A lock on a folder; one that does not exist yet is made and locked by `take`.
+    """A lock on a folder; `take` makes and locks a folder that does not exist yet.
 
     Args:
         output: The folder.
@@ -79,7 +79,7 @@ class FolderLock(Lease):
             if is_there:
                 self._descriptor = descriptor
             else:
-                # It was moved away, or removed, before it was locked.
+                # The folder was moved or removed before it was locked.
                 os.close(descriptor)
 
 

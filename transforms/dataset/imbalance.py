@@ -1,4 +1,4 @@
-"""Classes that a model could not learn, or not be tested by: what statistics show of that."""
+"""Finds classes that are too rare to learn, or that are missing from a split."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Collection, Iterator, Mapping
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.dataset.statistics import Statistics
 
-# A class is rare if it has this many times fewer images than the median.
+# A rare class has at most this fraction (1/50) of the objects, or images, of the median class.
 RARE = 50
 _TRAIN = "train"
 
 
 def find_imbalances(splits: Mapping[str, Statistics]) -> Iterator[str]:
-    """Describes classes that are missing in a split, and rare ones, one line each.
+    """Describes missing and rare classes, one line for each split.
 
-    Splits are compared with `train`, or with the largest where none has that name. A class is rare
-    if the split has at most a fiftieth of the median class's objects (of its images, where there
-    are no objects).
+    Splits are compared with `train`, or with the largest split if none has that name. A class is
+    rare if it has at most a fiftieth of the median class's objects (or images, if the split has no
+    objects).
 
     Args:
         splits: `{split: what is in it}`.

@@ -1,4 +1,4 @@
-"""The index of a shard: a Parquet file with a row an example."""
+"""The index of a shard: a Parquet file with one row for each example."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         source: Which input of the config it comes from.
         split: Its split.
         shard: Index of its shard within the split.
-        offset: Where its record begins in a TFRecord file, in bytes; the serialized Example begins
-            12 bytes later, behind the record's length and that length's checksum. In an
-            ArrayRecord file the record's number.
+        offset: The byte at which its record begins in a TFRecord file; the serialized Example
+            begins 12 bytes later, after the record's length and the checksum of that length. In an
+            ArrayRecord file, the record's number.
         length: Length of the serialized Example in bytes; a TFRecord is 16 bytes longer.
-        sha256: Digest of the stored image's bytes, hex; empty where there is no image, as width,
-            height (0) and format are.
+        sha256: Digest of the stored image's bytes, hex. Without an image this and `format` are
+            empty, and width and height are 0.
         width: Width of the stored image in pixels.
         height: Height of the stored image in pixels.
         format: Format of the stored image: `jpeg`, `png` or `raw`.
         objects: How many objects the example holds.
-        crc32c: CRC-32C of the serialized Example; None in older datasets, as are the following.
-        labels: Digest of the image's labels, 16 hex digits, whatever their order: classes, classes
-            and boxes of objects, captions (`examples.label_digest`). Where each object has an
-            Example of its own, that of all of them.
-        dhash: Difference hash of the upright picture (`images.difference_hash`); None unless all
-            images are decoded (`image.verify`), and of flat pictures.
-        classes: Digest of the image's classes alone, 16 hex digits; empty where it has none. None
-            in older datasets.
+        crc32c: CRC-32C of the serialized Example; None in older datasets, like the next three.
+        labels: Digest of the image's labels, 16 hex digits, which does not depend on their order:
+            classes, classes and boxes of objects, captions (`examples.label_digest`). If each
+            object has its own Example, the digest covers all objects of the image.
+        dhash: Difference hash of the upright picture (`images.difference_hash`); None if images
+            are not decoded (`image.verify`), or if the picture is flat.
+        classes: Digest of the image's classes alone, 16 hex digits; empty if it has none.
     """
 
     key: str
@@ -83,21 +82,21 @@ INDEX_SCHEMA = pa.schema(
         ("classes", pa.string()),
     ]
 )
-# Rows that are made at a time.
+# Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
 _HEX_DIGITS = 16
 # Older datasets have only the first 11 of these columns, or the first 14.
 _SCHEMAS = (INDEX_SCHEMA, *(pa.schema(list(INDEX_SCHEMA)[:number]) for number in (14, 11)))
 
-# Few different values; of the others a dictionary would be as long as the column.
+# These columns have few distinct values; for others, a dictionary would be as long as the column.
 _DICTIONARY_COLUMNS = [
     *("source", "split", "shard", "width", "height", "format", "objects", "classes")
 ]
 
 
 def index_version() -> str:
-    """Returns what decides an index's bytes beside its rows: its columns, and who writes it."""
+    """Returns what decides an index's bytes besides its rows: its columns and pyarrow's version."""
     columns = hashlib.sha256(str(INDEX_SCHEMA).encode()).hexdigest()[:_HEX_DIGITS]
     return f"{columns} pyarrow {pa.__version__}"
 
@@ -110,7 +109,7 @@ def index_path(shard_path: str) -> str:
 def index_parquet(rows: Sequence[IndexRow]) -> bytes:
     """Renders a shard's index.
 
-    The bytes follow from the rows and the version of pyarrow, which Parquet files name.
+    The same rows and the same version of pyarrow give the same bytes.
 
     Args:
         rows: The shard's examples, in order; may be empty.
@@ -127,7 +126,7 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
 
 
 class IndexRows:
-    """The rows of a shard's index, of which a block at a time is made from the columns.
+    """The rows of a shard's index, converted from the columns one block at a time.
 
     Args:
         table: All columns, as `read_index` gives them.
@@ -184,7 +183,7 @@ def load_index(
 
 
 def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str, Any]]:
-    """Decodes those columns of any version's index that are the same in this one: a row each.
+    """Decodes the columns that an index of any version has in common with this one, row by row.
 
     Raises:
         DamagedError: It is damaged, or has more rows.
@@ -202,14 +201,14 @@ def read_index(
     columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
     max_rows: int = limits.INDEX_ROWS,
 ) -> pa.Table:
-    """Decodes columns of a shard's index, or as many of them as an older dataset has.
+    """Decodes columns of a shard's index; an older dataset may lack some of them.
 
     Args:
         data: The index.
         uri: Where it lies, for errors.
         columns: The columns.
-        max_rows: How many Examples the shard holds, where that is known: none has more than
-            `limits.INDEX_ROWS`.
+        max_rows: How many Examples the shard holds, if that is known; `limits.INDEX_ROWS` is the
+            limit anyway.
 
     Raises:
         DamagedError: It is damaged, or has other columns or more rows.
@@ -224,7 +223,7 @@ def read_index(
 
 
 def first_bits(digests: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Reads the first 64 bits of a column of digests in hex; an empty one is 0.
+    """Reads the first 64 bits of each hex digest in a column; an empty digest gives 0.
 
     Raises:
         TypeError: A value is missing.

@@ -1,6 +1,6 @@
-"""What a run is judged by: whether images and annotations belong together, and what became of them.
+"""Judges a run: whether images and annotations belong together, and whether the counts add up.
 
-Each number is data of the step that knows it; counters of Beam's count retries twice.
+The steps pass their counts on as data, because Beam's counters count retries twice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from shardbeam.transforms.formats.split_folders import is_split_name
 
 # Images that a warning names as examples.
 _NAMED = 3
-# A split whose share of the images differs from its fraction by this much is worth a line.
+# A note names splits whose share of the images differs from their fraction by this much.
 _NOTABLE_SHARE = 0.02
 
 # {`match`: what it joins by}
@@ -78,24 +78,25 @@ _MATCHES = {
 
 
 def check_listing(census: Census, *, sources: Sequence[Source]) -> Census:
-    """Refuses a listing of which a runner has lost or doubled a part.
+    """Refuses a listing if the runner lost or doubled a part of it.
 
     Raises:
-        InputError: With each edge whose ends differ.
+        InputError: The ends of an edge differ; the message names each such edge.
     """
     return _check_edges(census, roots=list_roots(sources), files=(), to=(), but=SENT_BY_LISTING)
 
 
 def check_edges(census: Census, *, sources: Sequence[Source], settings: JoinSettings) -> Census:
-    """Refuses a join on whose way a runner has lost or doubled elements.
+    """Refuses a join if the runner lost or doubled elements on the way.
 
-    What sources name is known from the plan; so a bundle that is lost with its census is noticed.
+    The roots and annotation files are known from the plan, so that a bundle that is lost together
+    with its census is noticed.
 
     Returns:
-        The census, with what the plan itself sends.
+        The census, which now counts the roots and files that the plan sends.
 
     Raises:
-        InputError: With each edge whose ends differ.
+        InputError: The ends of an edge differ; the message names each such edge.
     """
     to = [TO_CUT_SPLITS] * settings.splits.exact + [TO_SAMPLE] * (settings.limit is not None)
     return _check_edges(
@@ -141,20 +142,20 @@ def find_lost(
     """Describes each edge of the whole graph on which a runner has lost or doubled elements.
 
     Args:
-        census: What `check_edges` returned.
+        census: The census that `check_edges` returned.
         splits: The splits' names.
         shards: All shards.
         rejects: All files of rejects.
-        statistics: Those of each split.
-        duplicates: What is there several times, if that was looked for.
-        moves: How many moves the gate has planned, and how many were made.
+        statistics: The statistics of each split.
+        duplicates: The duplicates, if they were looked for.
+        moves: How many moves the gate planned, and how many were made.
     """
     edges = Edges(sent={MOVES: Tally(moves[0])}, received={MOVES: Tally(moves[1])})
     for part in (census, *shards, *rejects, *statistics, *([duplicates] if duplicates else ())):
         edges.add(part.edges)
     planned = {shard.split: shard.num_shards for shard in shards}
     for split in splits:
-        # Each split has a shard at least, also an empty one.
+        # Each split has at least one shard, even an empty split.
         for index in range(planned.get(split, 1)):
             edges.send(SHARDS, encode_element((split, index)))
     for shard in shards:
@@ -166,7 +167,7 @@ def find_lost(
     # The number of a split's rejects decides the names of their files.
     for file in rejects:
         if rejects_path(file.first[0], counts=numbers) != file.file.path:
-            lost.append(f"{REJECTS}: {file.file.path} was named by another number of them")
+            lost.append(f"{REJECTS}: the name {file.file.path} does not fit their number")
     return lost
 
 
@@ -174,7 +175,8 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
     """Refuses a join in which no annotation of a source names a listed image: a root is wrong.
 
     Raises:
-        InputError: Names a listed key, an annotated one, and the likely fix.
+        InputError: No annotation matches; the message names a listed key, an annotated key, and
+            the likely fix.
     """
     for source in sources:
         seen = census.sources.get(source.name, SourceCensus())
@@ -182,26 +184,26 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
             listed = repr(seen.listed_key) if seen.listed_key else "no image"
             referenced = repr(seen.referenced_key) if seen.referenced_key else "no file"
             if listed == referenced:
-                listed = "the same, though this format joins by the name without the extension"
+                listed = "the same name, but this format joins by the name without the extension"
             raise InputError(
                 uri=", ".join(source.format.roots()),
                 problem=(
                     f"none of the {seen.referenced} annotated images is listed here: the "
                     f"annotations name {referenced}, the listing holds {listed}; "
-                    f"{_mend(seen, source_format=source.format)}"
+                    f"{_suggest_fix(seen, source_format=source.format)}"
                 ),
             )
 
 
-def _mend(seen: SourceCensus, *, source_format: Format) -> str:
-    """Returns what would make most of the names match that the census has kept."""
+def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
+    """Suggests the change with which most of the sampled names would match."""
     roots, root_key = source_format.roots(), source_format.ROOTS[0]
     by_name = {loosened(key, "name"): key for key in sorted(seen.listed_sample)}
-    mends: Counter[str] = Counter()
+    fixes: Counter[str] = Counter()
     for name in sorted(seen.referenced_sample):
         listed = by_name.get(loosened(name, "name"), "")
         if listed.endswith(f"/{name}"):
-            mends[
+            fixes[
                 f"move the root down: add /{listed.removesuffix(f'/{name}')} to `{root_key}`"
             ] += 1
         folders = name.removesuffix(f"/{listed}")
@@ -210,25 +212,25 @@ def _mend(seen: SourceCensus, *, source_format: Format) -> str:
             and folders != name
             and any(root.rstrip("/").endswith(f"/{folders}") for root in roots)
         ):
-            mends[f"move the root up: take /{folders} from `{root_key}`"] += 1
-    if not mends:
+            fixes[f"move the root up: take /{folders} from `{root_key}`"] += 1
+    if not fixes:
         for match in ("suffix", "name"):
             listed_ends = {loosened(key, match) for key in seen.listed_sample}
             count = sum(loosened(name, match) in listed_ends for name in seen.referenced_sample)
-            mends[match] = count
-    mend, count = mends.most_common(1)[0]
+            fixes[match] = count
+    fix, count = fixes.most_common(1)[0]
     if not count:
         return (
-            "no name is like one of the others, whatever its folder, case and extension: check "
-            "that the images and the annotations belong together"
+            "no names agree, even without folder, case and extension: check that the images and "
+            "the annotations belong together"
         )
-    if mend in ("suffix", "name"):
-        mend = (
-            f"join them by {_MATCHES[mend]}: --match {mend} (`match: {mend}`)"
+    if fix in ("suffix", "name"):
+        fix = (
+            f"join them by {_MATCHES[fix]}: --match {fix} (`match: {fix}`)"
             if hasattr(source_format, "match")
-            else f"rename the images or fix the annotations: they agree in {_MATCHES[mend]}"
+            else f"rename the images or fix the annotations: they agree in {_MATCHES[fix]}"
         )
-    return f"{mend}; {count} of {len(seen.referenced_sample)} names that were tried match then"
+    return f"{fix}; then {count} of {len(seen.referenced_sample)} names that were tried match"
 
 
 def count_splits(
@@ -238,10 +240,10 @@ def count_splits(
     shards: Iterable[ShardResult],
     rejects: Iterable[RejectsFile],
 ) -> dict[str, SplitOutcome]:
-    """Counts what became of everything.
+    """Counts the results for each split.
 
     Returns:
-        The counts of each split, and under `NO_SPLIT` those of what belongs to none, if any.
+        `{split: counts}`; inputs that belong to no split are counted under `NO_SPLIT`.
     """
     counts = {split: SplitOutcome() for split in splits}
 
@@ -269,7 +271,7 @@ def count_splits(
 
 
 def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]:
-    """Counts the inputs of each split: by what was joined, where the listing knows no splits."""
+    """Counts the inputs of each split; if the listing knows no splits, by what was joined."""
     files = census.listing.files
     if set(files) - {NO_SPLIT}:
         return files
@@ -288,7 +290,7 @@ def count_reuse(previous: str, shards: Sequence[ShardResult]) -> Reuse | None:
     """Counts what was taken over from the previous version of the dataset.
 
     Args:
-        previous: Its folder; empty where none was named.
+        previous: The folder of that version; empty if none was named.
         shards: All shards.
     """
     if not previous:
@@ -326,19 +328,19 @@ def judge(
     """Decides whether a dataset may be committed.
 
     Args:
-        splits: What became of everything.
+        splits: The counts of each split.
         max_ratio: The greatest share of a split's inputs (`SplitOutcome.inputs`) that may be
             rejected.
         rejects_root: Where the rejects files are.
         rejects: These files.
-        objects: Whether it is a dataset of objects.
-        unmet: What of the config's expectations is not met.
+        objects: Whether the dataset must hold objects.
+        unmet: The expectations of the config that are not met.
         lost_elements: The edges of the graph on which the runner lost or doubled elements.
 
     Returns:
-        APPROVED; FAILED where the runner lost elements, the counts do not add up, or no examples
-        are left of a split, which no reader could load; REFUSED where too much was rejected, all
-        objects were lost, or an expectation is not met.
+        FAILED if the runner lost elements, the counts do not add up, or a split has no examples
+        (no reader could load it); REFUSED if too much was rejected, all objects were lost, or an
+        expectation is not met; otherwise APPROVED.
     """
     lost, over, empty = [], [], []
     for name, split in splits.items():
@@ -391,14 +393,14 @@ def judge(
 
 
 def _ending(status: Status) -> str:
-    # The summary says of a refused build that nothing is committed; an error has no heading.
+    # For a refused build, the summary's heading says this; an error has no heading.
     return ", nothing was committed" if status is Status.FAILED else ""
 
 
 def _describe_worst(
     splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects: Sequence[RejectsFile]
 ) -> Iterator[str]:
-    """Describes the rejects of splits that have too many or no examples, and of no split."""
+    """Describes the rejects of no split, and of splits with too many rejects or no examples."""
     for name, split in splits.items():
         is_bad = name == NO_SPLIT or split.reject_ratio > max_ratio or not split.examples
         if is_bad and any(split.rejected.values()):
@@ -410,13 +412,13 @@ def _describe_worst(
 def judge_duplicates(
     outcome: Outcome, duplicates: Duplicates, *, settings: DuplicatesConfig, where: str
 ) -> Outcome:
-    """Refuses a dataset that could be committed, for what is there several times and must not be.
+    """Refuses an approved dataset if it has duplicates that the config refuses.
 
     Args:
-        outcome: What was decided so far.
-        duplicates: What is there several times.
-        settings: What must not be.
-        where: The file that lists it.
+        outcome: The outcome so far.
+        duplicates: The duplicates that were found.
+        settings: Which kinds of duplicates the config refuses.
+        where: The URI of the file that lists them.
     """
     outcome = msgspec.structs.replace(outcome, duplicates=duplicates.counts)
     refused = {
@@ -439,7 +441,7 @@ def judge_duplicates(
 
 
 def describe_duplicates(duplicates: Duplicates) -> dict[str, str]:
-    """Describes leaks and contradictions, where there are any: `{key of the config: text}`."""
+    """Describes leaks and contradictions, if there are any: `{key of the config: text}`."""
     counts = duplicates.counts
     texts = {}
     if counts.leaks:
@@ -467,16 +469,16 @@ def find_warnings(
     duplicates: Duplicates | None = None,
     corrected: Iterable[Corrected] = (),
 ) -> tuple[str, ...]:
-    """Returns warnings of what is written and may not be meant, one line each.
+    """Returns warnings about results that may not be intended, one line each.
 
     Args:
         census: What was counted before the images were read.
-        splits: What became of everything.
+        splits: The counts of each split.
         label_map: The labels.
         dataset: What the config says about the dataset.
         statistics: `{split: what is in it}`; None before anything is written.
-        duplicates: Pictures that are there several times, if they were looked for.
-        corrected: What was corrected, the first of each kind.
+        duplicates: The duplicates, if they were looked for.
+        corrected: The first corrections of each kind.
     """
     return (
         *dataset.warnings,
@@ -493,11 +495,11 @@ def find_warnings(
 
 _SIZE_WARNINGS = {
     Correction.ANNOTATED_SIZE_SCALED: (
-        "of the same aspect ratio: what is annotated in pixels was scaled to the image; "
-        "image.annotated_size: ignore leaves it in pixels of the image, reject rejects such images"
+        "of the same aspect ratio: annotations in pixels were scaled to the image; "
+        "image.annotated_size: ignore takes them as pixels of the image, reject rejects such images"
     ),
     Correction.SIZE_CORRECTED: (
-        "of another aspect ratio: all boxes lie in the image, and were taken in pixels of it; "
+        "of another aspect ratio: all boxes lie in the image, and were taken as pixels of it; "
         "image.annotated_size: reject rejects such images"
     ),
 }
@@ -519,13 +521,13 @@ def _warn_of_sizes(
         )
         if count and config["image"]["annotated_size"] != "ignore":
             images = "1 image is" if count == 1 else f"{count:,} images are"
-            # Names may hold line ends.
+            # Names may contain line ends.
             examples = r"\n".join(examples.splitlines())
             yield f"{images} annotated in another size, such as {examples}, {text}"
 
 
 def make_notes(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
-    """Returns what a summary explains that is no reason for a warning, one line each."""
+    """Returns notes for the summary that are no reason for a warning, one line each."""
     fractions = _describe_fractions(census, config=dataset.config)
     return (*_describe_left_out(census, dataset=dataset), *fractions)
 
@@ -542,8 +544,8 @@ def _describe_fractions(census: Census, *, config: Mapping[str, Any]) -> Iterato
         found = ", ".join(f"{split} {shares[split]:.0%}" for split in fractions)
         wanted = ", ".join(f"{split} {fractions[split]:.0%}" for split in fractions)
         yield (
-            f"fractions are approximate: {found} of the images, for {wanted}; --exact makes them "
-            "exact"
+            f"fractions are approximate: {found} of the images, instead of {wanted}; --exact makes "
+            "them exact"
         )
 
 
@@ -555,7 +557,7 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
         count = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
         if not count:
             continue
-        # Names may hold line ends.
+        # Names may contain line ends.
         examples = r"\n".join(", ".join(census.left_out[name]).splitlines())
         line = (
             f"{count:,} of {split.listed_images:,} images of {name or 'no split'} are named by no "
@@ -571,15 +573,15 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
-    """Warns if the file of `exclude` names images that are not there."""
+    """Warns if the file of `exclude` names images that were not found."""
     code = Exclusion.EXCLUDED_BY_FILE.value
     found = sum(split.excluded.get(code, 0) for split in splits.values())
     if found < named:
-        yield f"of {named:,} images that the file of exclude names, {found:,} are there"
+        yield f"of the {named:,} images that the file of exclude names, {found:,} were found"
 
 
 def name_classes(label_map: LabelMap) -> dict[str, Any]:
-    """Counts and names the classes, as an `Outcome` has them."""
+    """Returns the fields of an `Outcome` that count and name the classes."""
     names = sorted(label_map.ids, key=label_map.ids.__getitem__)
     return {"num_classes": len(names), "classes": tuple(names[:NAMED_CLASSES])}
 
@@ -590,13 +592,13 @@ def _warn_of_classes(
     dataset: DatasetSettings,
     statistics: Mapping[str, Statistics] | None,
 ) -> Iterator[str]:
-    """Warns of classes, and ids of classes, that are probably a mistake."""
+    """Warns of classes and class ids that are probably a mistake."""
     names = sorted(label_map.ids, key=label_map.ids.__getitem__)
     labels = dataset.config.get("labels", {})
     is_chosen = any(labels.get(key) for key in ("include", "exclude", "merge"))
     if dataset.classifies and len(names) == 1 and not is_chosen:
         yield (
-            f"all images have the same class, {names[0]!r}; if that is not meant, check which "
+            f"all images have the same class, {names[0]!r}; if that is not intended, check which "
             "folders, or which column or key, the classes are taken from"
         )
     folders = [
@@ -607,19 +609,19 @@ def _warn_of_classes(
     if folders:
         yield (
             f"classes are named like splits or like folders of files: {list_classes(folders)}; if "
-            "they are none, check the root of the images and where splits are named, or leave "
-            "them out: labels.exclude"
+            "these are not classes, check the root of the images and where splits are named, or "
+            "leave them out: labels.exclude"
         )
     if label_map.background:
         yield (
             f"the category with the id 0, {list_classes(label_map.background)}, is taken for the "
-            "background, and not for a class: its objects are left out; labels.first_id: 0 keeps "
-            "it, and so does labels.include with its name"
+            "background, not for a class: its objects are left out; labels.first_id: 0 keeps it, "
+            "and so does labels.include with its name"
         )
     if label_map.shifted_by:
         yield (
-            f"class {label_map.shifted_by!r} has the id 0, which is the background to readers of "
-            "objects: all ids are written plus 1; labels.first_id: 0 keeps them"
+            f"class {label_map.shifted_by!r} has the id 0, which readers of objects take for the "
+            "background: 1 is added to all ids; labels.first_id: 0 keeps them"
         )
     # A sample does not show what the whole dataset has.
     if statistics is not None and dataset.config.get("limit") is None:
@@ -644,13 +646,13 @@ def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[st
     for split, size in share_out(sum(images.values()), config["fractions"], owed={}).items():
         if images[split] != size:
             yield (
-                f"split {split!r} was to have {size:,} images and has {images[split]:,}: groups "
-                "(group_by) stay whole"
+                f"split {split!r} should have {size:,} images and has {images[split]:,}, because "
+                "groups (group_by) stay whole"
             )
 
 
 def count_sources(census: Census, *, dataset: DatasetSettings) -> dict[str, int]:
-    """Counts the images of each source that go on, where a split has several sources."""
+    """Counts the images that each source passes on, if a split has several sources."""
     if not any("/" in name for name in dataset.sources):
         return {}
     return {name: census.sources.get(name, SourceCensus()).images for name in dataset.sources}
@@ -664,18 +666,18 @@ def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
 
 
 def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
-    """Describes what became of the objects, if the source has some and none is written."""
+    """Describes why no object is written, if the source has some."""
     total = SplitOutcome()
     for split in splits:
         total.add(split)
     dropped = {code: count for code, count in total.corrections.items() if code in DROPPED_OBJECTS}
     causes = [f"{count:,} {code}" for code, count in dropped.items()]
-    # Some of them may have been rejected since they were counted.
+    # Some unannotated images may have been rejected after they were counted.
     if total.unannotated >= total.images + sum(total.rejected.values()) - total.unlisted:
         causes.append(f"no annotations name any of the {total.images:,} images")
     if total.objects or not causes:
         return []
-    return [f"{', '.join(causes)}; if that is meant: --set objects=none"]
+    return [f"{', '.join(causes)}; if that is intended: --set objects=none"]
 
 
 def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
@@ -684,6 +686,6 @@ def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
         if 2 * split.unannotated > split.images:
             yield (
                 f"more than half of the images of split {name!r} have no annotations; if they "
-                "are no negatives, check the annotations' names, or leave these images out: "
+                "are not negatives, check the annotations' names, or leave these images out: "
                 "--unannotated drop"
             )

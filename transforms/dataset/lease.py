@@ -1,6 +1,6 @@
-"""The lease of an output: one run at a time writes there.
+"""The lease of an output: only its holder, one run at a time, writes there.
 
-On disk it is a lock of the kernel (`FolderLock`), on object storage a small object (`ObjectLease`).
+On disk it is a kernel lock (`FolderLock`), on object storage a small object (`ObjectLease`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class LeaseLostError(LeaseError):
 
 
 class LeaseClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's lease as its workers know it.
+    """What workers need to know to check a run's lease.
 
     Attributes:
-        uri: Where it lies.
+        uri: The URI of the lease.
         holder: The run's id.
         is_job: Whether the job's workers renew and release it: no process has to follow the job.
     """
@@ -35,13 +35,13 @@ class LeaseClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease:
-    """The right of one run to write to an output; its context releases it.
+    """The right of one run to write to an output; leaving its context releases it.
 
-    This class itself is for a storage that keeps no lease: every run holds it.
+    This base class is for storage without leases: every run holds it.
 
     Attributes:
         output: The dataset's folder.
-        lost: The error that names the run that has taken the lease, if one has.
+        lost: The error that names the run that took this lease, if one did.
     """
 
     def __init__(self, output: str) -> None:
@@ -52,8 +52,8 @@ class Lease:
         """Takes the lease, which was free when this object was made.
 
         Returns:
-            True if this run holds it and no other run held it since it was found free. After False,
-            look at the output again before the next call.
+            True if this run holds it, and no other run has held it since this object found it
+            free. After False, look at the output again before the next call.
 
         Raises:
             LeaseError: Another run holds it by now.
@@ -63,21 +63,21 @@ class Lease:
         return True
 
     def release(self, *, wait_s: float = 10.0) -> None:
-        """Gives the lease up, if this run holds it; again does nothing more.
+        """Gives the lease up, if this run holds it; a second call does nothing.
 
         A signal handler may call this at any moment. A lease that cannot be released expires.
 
         Args:
-            wait_s: How long to wait for a storage that does not answer.
+            wait_s: How long to wait for storage that does not answer.
         """
 
     def claim(self, *, is_job: bool = False) -> LeaseClaim | None:
-        """Describes the lease for workers; None if there is nothing that they can check."""
+        """Describes the lease for workers; None if they have nothing to check."""
         del is_job
         return None
 
     def hand_over(self, job: str) -> None:
-        """Makes a job the holder, which goes on without this process.
+        """Makes a job, which continues without this process, the holder.
 
         Args:
             job: Its id or name, in words.
@@ -87,7 +87,7 @@ class Lease:
         """
 
     def leave(self) -> None:
-        """Stops renewing the lease and does not release it: its job may go on."""
+        """Stops renewing the lease without releasing it, because its job may still run."""
 
     def __enter__(self) -> Lease:
         return self
@@ -101,7 +101,7 @@ class Lease:
         """Releases the lease.
 
         Raises:
-            LeaseLostError: The context ends by an error, and the lease was lost, which explains it.
+            LeaseLostError: The context ends with an error that the loss of the lease explains.
         """
         self.release()
         if self.lost is not None and error is not None and not isinstance(error, LeaseError):

@@ -1,4 +1,4 @@
-"""What lies in a dataset's folder, and the manifest, which says which files are the dataset's."""
+"""Names of the files in a dataset's folder, and the manifest, which lists these files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABEL_MAP = "label_map.pbtxt"
 LABELS = "labels.txt"
 STATISTICS = "statistics.json"
 RUNS_FOLDER = "runs"
-# A user may well have a `runs` folder, too.
+# Strict, because a user may have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
 # `{class name: pairs of keypoints that a line joins}`; keypoints are numbered as written, from 0.
@@ -62,17 +62,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         shardbeam: Version of Shardbeam.
         version: The dataset's version.
         seed: Key of the hash that decided split, shard and order.
-        config: The config, without what differs from place to place: output and input roots.
+        config: The config, without the roots of its input and output.
         features: The features of every Example.
         splits: What was written, by split.
         files: The dataset's files other than shards and the manifest itself.
         labels: `{class name: id}`.
         skeletons: Lines between keypoints, where the sources declare some.
-        codecs: `{library: version}` of all that decides bytes.
+        codecs: `{library: version}` of the libraries that decide bytes.
         inputs: The images that it was built from.
-        duplicates: How many pictures it has several times; None if they were not looked for.
-        checksum: Checksum of all else in the file.
-        numbered_maps: Whether the values of maps are numbers without names, and not class ids.
+        duplicates: The numbers of duplicates; None if they were not looked for.
+        checksum: Checksum of everything else in the file.
+        numbered_maps: Whether values of maps are plain numbers instead of class ids.
     """
 
     shardbeam: str
@@ -105,7 +105,7 @@ _decoder = msgspec.json.Decoder(Manifest)
 
 
 def encode_manifest(document: Mapping[str, Any]) -> bytes:
-    """Renders `manifest.json`: indented, keys sorted, with a checksum of all else."""
+    """Renders `manifest.json`: indented, with sorted keys and a checksum of everything else."""
     checksum = google_crc32c.value(msgspec.json.encode(document, order="sorted"))
     sealed = {**document, "checksum": f"{checksum:08x}"}
     return msgspec.json.format(msgspec.json.encode(sealed, order="sorted"), indent=2) + b"\n"
@@ -121,7 +121,7 @@ def read_manifest(output: str) -> Manifest | None:
     """Returns the manifest of the dataset in `output`; None where there is none.
 
     Raises:
-        InputError: It is not one of ours, damaged, or lists a path outside `output`.
+        InputError: The manifest is not ours, is damaged, or lists a path outside `output`.
     """
     uri = join_uri(output, MANIFEST)
     try:

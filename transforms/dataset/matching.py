@@ -1,15 +1,15 @@
-"""Which pictures of a dataset are the same, or nearly: arrays, compared a group of rows at a time.
+"""Finds pictures of a dataset that are the same, or nearly: arrays, compared by partition.
 
-Workers take on the groups by themselves:
+Each partition is compared by one worker:
 
 rows of each shard's index
 ▼ pack_rows     (space, partition), rows        space 0: digests of files; 1 to 4: bands of hashes
-▼ match_rows    links between rows of a group   equal digests; hashes that differ in few bits
-▼ group_rows    groups of linked rows           of all spaces together
+▼ match_rows    links between two rows          equal digests; hashes that differ in few bits
+▼ group_rows    groups of linked rows           across all spaces
 
-Two hashes of 64 bits that differ in at most three agree in one of four bands of 16 bits: so only
-hashes with the same value of a band are compared. Of a million pictures of all kinds these are 15,
-which makes 3·10⁷ comparisons in all; a distance of 6 would take seven bands of 9 bits and 7·10⁹.
+Two hashes of 64 bits that differ in at most three agree in one of four bands of 16 bits. So a hash
+is compared only with those that have the same value of a band: about 15 among a million pictures of
+all kinds, 3·10⁷ comparisons in all. A distance of 6 would take seven bands of 9 bits and 7·10⁹.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ import pyarrow as pa
 from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.dataset.index import first_bits
 
-# The columns of an index that `pack_rows` takes.
+# The columns of an index that `pack_rows` reads.
 COLUMNS = ("key", "source", "sha256", "labels", "classes", "dhash")
 
-# Records of a partition, 1 MB, which one worker holds at a time.
+# Records of a partition, which one worker holds in memory: about 1 MB.
 _RECORDS_PER_PARTITION = 50_000
-# A band takes its bits from everywhere in the picture: many pictures of a set have the same
-# background above or beside what is in them, and would agree in a band of that.
+# A band takes its bits from all over the picture: many pictures of a set have the same background
+# at the top or at a side, and would agree in a band of that region.
 _BANDS = tuple(
     sum(1 << 63 - bit for bit in range(64) if (bit // 8 + bit) % 4 == band) for band in range(4)
 )
-# Where more hashes than this agree in a band, each is compared with as many that follow it in
-# order: all pairs would be too many.
+# The most hashes that a hash is compared with: the next ones in order among those that agree in a
+# band. All pairs would be too many.
 _COMPARED = 1_000
 # Knuth's multiplicative hash (The Art of Computer Programming, 6.4), for 64 bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-# Bits of a row's place: its number, and its shard's within the split.
+# Bits of a row's place that hold the number of the row, and of its shard within the split.
 _ROW_BITS, _SHARD_BITS = 28, 20
 
 _ROW = np.dtype([("value", "<u8"), ("labels", "<u8"), ("classes", "<u8"), ("place", "<u8")])
@@ -55,14 +55,13 @@ Numbers = npt.NDArray[np.uint64]
 
 
 class Matches(msgspec.Struct, frozen=True, kw_only=True):
-    """What is alike within one group of rows.
+    """The links that were found in one partition.
 
     Attributes:
-        space: What was compared.
+        space: 0 for digests of files, 1 to 4 for a band of hashes.
         links: Pairs of rows, packed.
-        crowded: How many hashes agree in the band with so many others that not all of these were
-            compared.
-        edges: The rows that have arrived.
+        crowded: How many hashes agree in the band with too many others to compare them all.
+        edges: The rows that were received.
     """
 
     space: int
@@ -72,15 +71,15 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Groups(NamedTuple):
-    """Rows that are alike, directly or by way of others.
+    """Rows that are linked, directly or through others.
 
     Attributes:
         places: Where each row is (`split_places`), in order.
-        groups: The group of each: its number, from 0, by its first row.
-        equal: Of each group, whether it is of one and the same file.
-        contradicts: Of each group, whether equal files in it have different labels.
-        near_contradicts: Of each group, whether different files in it have different classes.
-        telling: Of each row, whether its labels or classes are not those of all in its group.
+        groups: For each row the number of its group, from 0; groups are ordered by their first row.
+        equal: For each group, whether all its files are equal.
+        contradicts: For each group, whether equal files in it have different labels.
+        near_contradicts: For each group, whether different files in it have different classes.
+        telling: For each row, whether it has other labels or classes than a row it is linked to.
     """
 
     places: Numbers
@@ -92,22 +91,22 @@ class Groups(NamedTuple):
 
 
 def count_partitions(records: int) -> int:
-    """Decides into how many parts each space is divided."""
+    """Returns the number of partitions of each space."""
     return max(1, math.ceil(records / _RECORDS_PER_PARTITION))
 
 
 def pack_rows(
     index: pa.Table, *, split: int, shard: int, partitions: int, near: bool
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Packs what is compared of a shard's rows: `((space, partition), rows)`.
+    """Packs a shard's rows for the comparison: `((space, partition), rows)`.
 
-    Several rows of one image, one for each of its objects, count as the first of them; rows
+    If an image has several rows, one for each of its objects, only the first is packed; rows
     without an image are left out.
 
     Args:
-        index: `COLUMNS` of its index.
-        split: The number of its split.
-        shard: Its number within the split.
+        index: `COLUMNS` of the shard's index.
+        split: The number of the shard's split.
+        shard: The number of the shard within the split.
         partitions: See `count_partitions`.
         near: Whether hashes are compared, too.
     """
@@ -140,11 +139,11 @@ def _pack(
 
 
 def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
-    """Finds what is alike within a group of rows.
+    """Finds the rows of a partition that are alike.
 
     Args:
-        space: What is compared.
-        packed: All rows of the group, in any order.
+        space: 0 for digests of files, 1 to 4 for a band of hashes.
+        packed: All rows of the partition, in any order.
         near: The most bits in which two hashes may differ, up to 3.
     """
     rows = np.frombuffer(b"".join(packed), _ROW)
@@ -153,7 +152,7 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
     band = rows["value"] & np.uint64(_BANDS[space - 1])
     rows = rows[np.lexsort((rows["place"], rows["value"], band))]
     first = first_of_runs(rows["value"])
-    # Equal hashes are equal in every band.
+    # Equal hashes agree in every band, so that one band is enough to link them.
     same = _link(rows, first) if space == 1 else np.empty(0, _LINK)
     hashes = rows[np.unique(first)]
     links, crowded = _link_near(
@@ -175,7 +174,7 @@ def _link_equal(rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 def _link_near(
     rows: npt.NDArray[np.void], *, band: Numbers, near: int
 ) -> tuple[npt.NDArray[np.void], int]:
-    """Links rows of different hashes, sorted by band and hash, that differ in few bits."""
+    """Links rows whose hashes differ in few bits; the rows are sorted by band and hash."""
     found: list[tuple[Indexes, Indexes]] = []
     starts = np.arange(len(rows))
     for step in range(1, _COMPARED + 1):
@@ -185,19 +184,19 @@ def _link_near(
             break
         differences = rows["value"][starts] ^ rows["value"][starts + step]
         for _ in range(near):
-            # Takes the lowest bit away.
+            # Clear the lowest bit that is set.
             differences &= differences - np.uint64(1)
         hits = starts[differences == 0]
         found.append((hits, hits + step))
     one, other = (np.concatenate([pair[side] for pair in found] or [starts]) for side in (0, 1))
     _, sizes = np.unique(band, return_counts=True)
     crowded = int(sizes[sizes > _COMPARED + 1].sum())
-    # Of pictures that are all alike, each is linked to the first one only.
+    # Link each of several similar pictures only to the first of them.
     return _link(rows, _connect(len(rows), one, other)), crowded
 
 
 def _link(rows: npt.NDArray[np.void], first: Indexes) -> npt.NDArray[np.void]:
-    """Links rows with the first one that each is like, by its index; none with itself."""
+    """Links each row to the row whose index `first` gives; a row is not linked to itself."""
     linked = np.flatnonzero(first != np.arange(len(rows)))
     links = np.zeros(len(linked), _LINK)
     links["one"], links["other"] = rows["place"][first[linked]], rows["place"][linked]
@@ -206,14 +205,14 @@ def _link(rows: npt.NDArray[np.void], first: Indexes) -> npt.NDArray[np.void]:
 
 
 def first_of_runs(values: Numbers | Indexes) -> Indexes:
-    """The index of the first of the equal values among which each stands; they are sorted."""
+    """Returns, for each of some sorted values, the index of the first value equal to it."""
     indexes = np.arange(len(values))
     starts = np.append(True, values[1:] != values[:-1])[: len(values)]
     return np.maximum.accumulate(np.where(starts, indexes, 0))
 
 
 def _connect(number: int, one: Indexes, other: Indexes) -> Indexes:
-    """Finds the first of all that each of some things is connected with, by pairs of them."""
+    """Returns, for each of `number` nodes, the first node of its component; pairs are the edges."""
     first = np.arange(number)
     while (first[one] != first[other]).any():
         low, high = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])
@@ -227,7 +226,7 @@ def group_rows(links: Iterable[bytes]) -> Groups:
     """Groups all rows that are linked.
 
     Args:
-        links: Those of all matches, in any order.
+        links: The packed links of all matches, in any order.
     """
     all_links = np.frombuffer(b"".join(links), _LINK)
     places = np.unique(np.concatenate([all_links["one"], all_links["other"]]))
@@ -239,7 +238,7 @@ def group_rows(links: Iterable[bytes]) -> Groups:
     is_equal[groups[of_one_file != firsts[groups]]] = False
     contradicts, near_contradicts = np.zeros((2, len(firsts)), bool)
     contradicts[groups[one[all_links["contradicts"]]]] = True
-    # Each row of a group is linked, so where two have different classes, two that are linked do.
+    # If two rows of a group have different classes, two rows that are linked do, too.
     near_contradicts[groups[one[all_links["differs"]]]] = True
     telling = np.zeros(len(places), bool)
     tells = all_links["contradicts"] | all_links["differs"]
@@ -248,7 +247,7 @@ def group_rows(links: Iterable[bytes]) -> Groups:
 
 
 def split_places(places: Numbers) -> tuple[Indexes, Indexes, Indexes]:
-    """Takes places apart: the numbers of split, shard and row."""
+    """Splits places into the numbers of split, shard and row."""
     row = places & np.uint64((1 << _ROW_BITS) - 1)
     shard = places >> np.uint64(_ROW_BITS) & np.uint64((1 << _SHARD_BITS) - 1)
     split = places >> np.uint64(_ROW_BITS + _SHARD_BITS)

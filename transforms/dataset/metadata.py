@@ -1,8 +1,8 @@
-"""The dataset's own files, which the finish writes: metadata, labels, and the manifest.
+"""Renders the files that `finish` writes: metadata, labels, and the manifest.
 
-`dataset_info.json` and `features.json` are what TensorFlow Datasets loads a directory by
-(`tfds.builder_from_directory`): JSON of the protos `DatasetInfo` and `Feature`
-(tensorflow_datasets/core/proto), where 64-bit integers are strings; class names as
+TensorFlow Datasets loads a directory by its `dataset_info.json` and `features.json`
+(`tfds.builder_from_directory`). They are JSON of the protos `DatasetInfo` and `Feature`
+(tensorflow_datasets/core/proto), where 64-bit integers are strings. Class names are written as
 `ClassLabel.load_metadata` reads them.
 """
 
@@ -43,7 +43,7 @@ from shardbeam.transforms.examples.maps import CLASS_MAP
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}
 _TFDS_NUMBER = "{SHARD_INDEX}-of-{NUM_SHARDS}"
-# Of Unicode's category Cc, and its separators of lines and paragraphs.
+# Unicode's category Cc, and the separators of lines and paragraphs.
 _CONTROL_CHARACTERS = [chr(code) for code in (*range(32), *range(127, 160), 0x2028, 0x2029)]
 _LINE_ESCAPES = str.maketrans(
     {char: char.encode("unicode_escape").decode() for char in _CONTROL_CHARACTERS}
@@ -60,25 +60,25 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name.
         version: Its version, `x.y.z`.
-        description: A text for people.
+        description: A text for readers.
         splits: The splits' names, in the config's order.
         seed: Key of the hash that decided split, shard and order.
         max_reject_ratio: The greatest share of a split's inputs that may be rejected.
         features: The features of every Example.
         config: The config as the manifest keeps it, without input and output roots.
-        codecs: `{library: version}` of all that decides bytes.
+        codecs: `{library: version}` of the libraries that decide bytes.
         shardbeam: Shardbeam's version.
         naming: How the shards' files are named.
         file_format: TFDS's name of the shards' container.
-        objects: Whether it must hold objects.
+        objects: Whether the dataset must hold objects.
         sources: The sources' names.
-        duplicates: What becomes of pictures that are there several times.
+        duplicates: Which duplicates are looked for, and which are refused.
         excluded: How many images the file `exclude` names.
-        expect: What its splits must hold.
-        warnings: What the formats warn of.
+        expect: What the splits must hold.
+        warnings: The formats' warnings.
         absent: Source names of the classes that `warnings` already calls absent.
         file_per_image: Whether a source has an annotation file for each image.
-        classifies: Whether all its classes are of whole images.
+        classifies: Whether all classes are of whole images.
     """
 
     name: str
@@ -105,7 +105,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:
-    """Lists the paths, below the dataset's folder, of all that `metadata_files` may give."""
+    """Lists the paths, below the dataset's folder, that `metadata_files` may return."""
     return [
         FEATURES,
         LABEL_MAP,
@@ -130,17 +130,17 @@ def metadata_files(
     duplicates: DuplicateCounts | None = None,
     corrections: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
-    """Renders everything that is not moved into place: `{path: content}`, but for the run's record.
+    """Renders all files that are not moved, except the run's record: `{path: content}`.
 
     Args:
         dataset: What the config says about the dataset.
-        splits: What became of everything.
+        splits: The counts of each split.
         shards: All shards.
         moved: The files that are moved into place.
         label_map: The labels.
         skeletons: Lines between the keypoints of classes.
         statistics: `{split: what is in it}`.
-        duplicates: Pictures that are there several times, if they were looked for.
+        duplicates: The numbers of duplicates, if they were looked for.
         corrections: The files of corrections, `{path: content}`.
     """
     shards = sorted(shards, key=lambda shard: shard.shard_index)
@@ -194,7 +194,7 @@ def metadata_files(
 
 
 def _has_numbered_maps(dataset: DatasetSettings, label_map: LabelMap) -> bool:
-    """Whether images have maps whose values are numbers, although there are classes."""
+    """Returns whether images have maps of plain numbers, although there are classes."""
     renamed = dataset.config.get("features", {}).get("rename", {})
     has_maps = any(spec.key == renamed.get(CLASS_MAP, CLASS_MAP) for spec in dataset.features)
     return has_maps and bool(label_map.ids) and not label_map.map_names()
@@ -211,7 +211,7 @@ def dataset_info_json(
     """
     template = dataset.naming.tfds_template
     if template == f"{dataset.name}-{{SPLIT}}.{dataset.file_format}-{_TFDS_NUMBER}":
-        # As TFDS names them where nothing else is said.
+        # TFDS names shards like this by default.
         template = ""
     return _json(
         {
@@ -237,8 +237,8 @@ def features_json(features: Sequence[FeatureSpec], *, label_map: LabelMap) -> by
 
     Args:
         features: The features of every Example.
-        label_map: The dataset's labels. Where their ids are 0 to n - 1, labels are `ClassLabel`s,
-            whose names stand in files of their own; otherwise integers.
+        label_map: The dataset's labels. If their ids are 0 to n - 1, labels are `ClassLabel`s,
+            whose names are in separate files; otherwise labels are integers.
     """
     num_classes = len(label_map.ids) if _fits_class_label(label_map) else None
     nodes = {spec.key: _feature(spec, num_classes=num_classes) for spec in features}
@@ -246,12 +246,12 @@ def features_json(features: Sequence[FeatureSpec], *, label_map: LabelMap) -> by
 
 
 def _class_names_path(spec: FeatureSpec) -> str:
-    """Names the file of a `ClassLabel`'s names, relative to the dataset's folder."""
+    """Returns the path of a `ClassLabel`'s file of names, below the dataset's folder."""
     return f"{spec.key.replace('/', '.')}.labels.txt"
 
 
 def _fits_class_label(label_map: LabelMap) -> bool:
-    """Returns whether ids are 0 to n - 1, and names survive their files and TFDS's stripping."""
+    """Returns whether ids are 0 to n - 1, and TFDS reads the same names back from the file."""
     labels = _labels_by_id(label_map)
     return bool(labels) and all(
         label_id == index and name == _label_line(name).strip()
@@ -266,7 +266,7 @@ def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
     elif spec.role is FeatureRole.MASK:
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 1)})
     elif spec.role is FeatureRole.MASK_16:
-        # TFDS takes 16 bits of PNGs only.
+        # TFDS reads 16 bits from PNGs only.
         image = {"dtype": "uint16", "shape": _shape(-1, -1, 1), "encodingFormat": "png"}
         node = _node("image_feature.Image", image=image)
     elif spec.role in (FeatureRole.TEXT, FeatureRole.LABEL_TEXT):
@@ -298,9 +298,9 @@ def _json(value: object) -> bytes:
 def label_map_pbtxt(label_map: LabelMap) -> bytes:
     """Renders `label_map.pbtxt`, in id order.
 
-    The text form of the TF Object Detection API's `StringIntLabelMap`
-    (`object_detection/protos/string_int_label_map.proto`). That API takes 0 for the background
-    and ids for 32-bit integers.
+    This is the text form of the TF Object Detection API's `StringIntLabelMap`
+    (`object_detection/protos/string_int_label_map.proto`), in which 0 is the background and ids
+    are 32-bit integers.
     """
     items = [
         f'item {{\n  name: "{name.translate(_PBTXT_ESCAPES)}"\n  id: {label_id}\n}}\n'
@@ -310,7 +310,7 @@ def label_map_pbtxt(label_map: LabelMap) -> bytes:
 
 
 def labels_txt(label_map: LabelMap) -> bytes:
-    """Renders `labels.txt`: a name a line, in id order, its control characters as escapes."""
+    """Renders `labels.txt`: one name a line, in id order, with control characters escaped."""
     return "".join(f"{_label_line(name)}\n" for name, _ in _labels_by_id(label_map)).encode()
 
 

@@ -1,10 +1,10 @@
-"""The lease of an output on object storage: an object that says which run holds it, until when.
+"""The lease of an output on object storage: an object that names its holder and when it expires.
 
-Every change of the object depends on its generation: if two runs come at the same moment, one gets
-the lease, and a run that comes too late notices. A run deletes the object only if it made it and
-leaves nothing else in the output: then what another run has seen there before is still true. The
-holder renews the lease; a run that was killed does not, and its lease expires. The holder of an
-expired lease keeps it until another run takes it.
+Every change of the object is conditional on its generation: if two runs come at the same moment,
+one gets the lease, and the other notices. A run deletes the object only if it created it and leaves
+nothing else in the output, so that the output is as another run may have seen it before. The holder
+renews the lease; a run that was killed does not, and its lease expires. The holder of an expired
+lease keeps it until another run takes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 # Path of the object below the dataset's folder.
 LEASE_PATH = "runs/.lease.json"
-# How long a process holds the lease without renewing it, and how often it renews it.
+# How long a process holds the lease without renewing it, and how long it waits between renewals.
 LEASE_S = 120.0
 RENEW_S = LEASE_S / 3
 # How long a job holds it without the process that submitted it; its workers renew it.
@@ -50,14 +50,14 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
         plan: Digest of its config.
         output: The dataset's folder.
         runner: Name of its runner.
-        user: Who started it, where that is known.
-        host: Its machine.
-        pid: Its process there.
-        job_name: Id or name of its job, where that goes on without the process.
-        acquired_at: Since when it holds the lease.
-        renewed_at: When it last renewed the lease.
-        expires_at: Until when it holds the lease, if it does not renew it.
-        released: Whether it has given the lease up.
+        user: Who started the run, if that is known.
+        host: The run's machine.
+        pid: The run's process there.
+        job_name: Id or name of the run's job, if that continues without the process.
+        acquired_at: When the run took the lease.
+        renewed_at: When the run last renewed the lease.
+        expires_at: When the lease expires, unless the run renews it.
+        released: Whether the run has given the lease up.
     """
 
     holder: str
@@ -74,7 +74,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     released: bool = False
 
     def renewed(self, now: datetime.datetime, *, lives_s: float) -> LeaseRecord:
-        """Returns the record of a lease that is held from now on for some seconds."""
+        """Returns the record of a lease that is held for `lives_s` seconds from now."""
         expires_at = now + datetime.timedelta(seconds=lives_s)
         return msgspec.structs.replace(self, renewed_at=now, expires_at=expires_at)
 
@@ -89,7 +89,7 @@ def utc_now() -> datetime.datetime:
 
 
 class ObjectLease(Lease):
-    """An object that says which run holds the lease, and until when.
+    """A lease that is an object in the output.
 
     Args:
         output: The dataset's folder.
@@ -149,7 +149,7 @@ class ObjectLease(Lease):
         return version
 
     def take(self) -> bool:
-        """Creates or replaces the object, and renews it in a thread from now on."""
+        """Creates or replaces the object, and starts a thread that renews it."""
         self._record = msgspec.structs.replace(self._record, acquired_at=self._clock())
         data = self._encode(released=False)
         version = storage_for(self.uri).swap(self.uri, data, version=self._version)
@@ -167,11 +167,11 @@ class ObjectLease(Lease):
             self.renew()
 
     def renew(self) -> None:
-        """Renews the lease; where another run has taken it, `lost` says so from then on."""
+        """Renews the lease; if another run has taken it, sets `lost`."""
         try:
             self._replace()
         except LeaseLostError as error:
-            # The next step of the run that checks its lease fails.
+            # The next step that checks the lease fails.
             self.lost = error
         except (InputError, OSError):
             _log.info("the lease could not be renewed: %s", self.uri, exc_info=True)
@@ -195,7 +195,7 @@ class ObjectLease(Lease):
             _log.warning("the lease does not name its job: %s", self.uri, exc_info=True)
 
     def leave(self) -> None:
-        """Ends the renewal, and keeps the object as it is."""
+        """Stops renewing the object, and leaves it as it is."""
         self._is_held = False
         self._ended.set()
 
@@ -215,7 +215,7 @@ class ObjectLease(Lease):
     def _release(self) -> None:
         self._ended.set()
         try:
-            # If a renewal came in between, the object is not deleted.
+            # After a renewal in between, the version differs, so that delete() does nothing.
             if not (
                 self._is_alone() and storage_for(self.uri).delete(self.uri, version=self._version)
             ):
@@ -238,8 +238,8 @@ class ObjectLease(Lease):
     def _replace(self, *, released: bool = False) -> None:
         """Replaces the object, if it is still this run's.
 
-        A renewal and the release may meet here: the storage lets one of two replacements of the
-        same generation win, and the other one looks again.
+        A renewal and a release may run at the same time: one of two replacements of the same
+        generation wins, and the other reads the object again.
 
         Raises:
             LeaseLostError: Another run has taken the lease.
@@ -249,7 +249,7 @@ class ObjectLease(Lease):
         while True:
             expected = self._version
             if self._ended.is_set() and not released:
-                # Only after this does a release change the version: none is undone.
+                # A release sets `_ended` before it changes the version: no renewal undoes it.
                 return
             data = self._encode(released=released)
             version = storage.swap(self.uri, data, version=expected)
@@ -271,10 +271,10 @@ class ObjectLease(Lease):
 
 
 def check_claim(claim: LeaseClaim, *, clock: Clock = utc_now) -> None:
-    """Makes sure, in a worker, that a run's lease is still its own; renews that of a job.
+    """Checks in a worker that the run still holds its lease; renews the lease of a job.
 
     Raises:
-        InputError: Another run has taken it, or it cannot be read.
+        InputError: Another run has taken the lease, or it cannot be read.
     """
     record, version = read_lease(claim.uri)
     if record is None or record.holder != claim.holder:
@@ -287,9 +287,9 @@ def check_claim(claim: LeaseClaim, *, clock: Clock = utc_now) -> None:
 
 
 def release_claim(claim: LeaseClaim) -> None:
-    """Releases a job's lease, in a worker, at the job's end; one that cannot be released expires.
+    """Releases a job's lease in a worker when the job ends; if that fails, the lease expires.
 
-    The job's steps may be repeated after this: until another run takes it, the lease is theirs.
+    Beam may repeat steps of the job afterwards: they pass the check until another run takes it.
     """
     try:
         record, version = read_lease(claim.uri)
@@ -304,7 +304,7 @@ def read_lease(uri: str) -> tuple[LeaseRecord | None, str | None]:
     """Reads a lease and its version; None for both where there is none.
 
     Raises:
-        InputError: It cannot be read, or is none.
+        InputError: The object cannot be read, or is not a lease.
     """
     storage = storage_for(uri)
     while True:
@@ -328,7 +328,7 @@ def read_lease(uri: str) -> tuple[LeaseRecord | None, str | None]:
 
 
 def _not_a_lease(uri: str, *, problem: str) -> InputError:
-    # A run that still works may have written it.
+    # Another version's run may have written it, and may still be at work.
     return InputError(
         uri=uri,
         problem=f"not a lease of Shardbeam: {problem}; if no run is writing there, delete the file",
@@ -346,7 +346,7 @@ def _describe_loss(record: LeaseRecord | None) -> str:
         else f"{_who(record)} took it at {_time(record.acquired_at)}"
     )
     return (
-        f"this run has lost its lease of the output, and stops: {taken}; let only one run at a "
+        f"this run has lost its lease on the output and stops: {taken}; let only one run at a "
         "time write to an output"
     )
 
@@ -366,5 +366,5 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A number without a name, as in many containers.
+        # The user has a number but no name, as in many containers.
         return ""

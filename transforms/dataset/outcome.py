@@ -15,7 +15,7 @@ from shardbeam.transforms.core.reasons import Exclusion
 
 
 class Status(str, enum.Enum):
-    """How a run ended, or how far it is."""
+    """How a run ended, or how far it has come."""
 
     APPROVED = "approved"
     COMMITTED = "committed"
@@ -37,10 +37,10 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
         num_bytes: Bytes of all shards.
         unannotated: Listed images that are kept although no annotation file names them; reading
             them may still end in a reject.
-        rejected: `{reason: count}`, of listed images and of references to missing ones.
-        unlisted: How many of the rejects are not listed images (missing ones, duplicates).
+        rejected: `{reason: count}` of listed images and of references to missing ones.
+        unlisted: How many of the rejects are not listed images (missing images, duplicate keys).
         excluded: `{rule: count}`.
-        corrections: `{correction: count}`, within what was written.
+        corrections: `{correction: count}` in what was written.
         images: Listed images that are written; each may make several Examples.
         objects: Objects that are written.
     """
@@ -65,9 +65,9 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
 
     @property
     def inputs(self) -> int:
-        """Listed images and references to missing ones, without the images that nothing names.
+        """Listed images and references to missing ones, without images that no annotation names.
 
-        Pictures that happen to lie beside the dataset must not make its rejects look few.
+        Unrelated pictures in the folder must not make the share of rejects look small.
         """
         return self.listed + self.unlisted - self.excluded.get(Exclusion.UNANNOTATED.value, 0)
 
@@ -85,7 +85,7 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
 
 
 def add_counts(*counts: Mapping[str, int]) -> dict[str, int]:
-    """Adds `{code: count}` mappings up, sorted by code."""
+    """Adds up `{code: count}` mappings; the sum is sorted by code."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
@@ -98,11 +98,10 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         previous: The previous version's folder.
         copied_shards: Shards that were copied.
-        copied_images: Images that they are made of.
-        unread_images: Images that were therefore not read: these, and those that were rejected or
-            excluded when they were read.
-        damaged_shards: Shards that should have been copied, but are damaged there or gone; they
-            were written again.
+        copied_images: Images in these shards.
+        unread_images: Images that were not read thanks to the copies: those in the shards, and
+            those that were rejected or excluded when the shards were written.
+        damaged_shards: Shards that were written again, because they were damaged or gone there.
     """
 
     previous: str
@@ -116,9 +115,9 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     """What a run took over from earlier ones of the same config that did not commit.
 
     Attributes:
-        shards: Shards that they had finished; without copied ones where this run copies, too.
-        examples: Examples in them.
-        images: Images that they are made of.
+        shards: Shards that those runs had finished, without copied ones if this run copies, too.
+        examples: Examples in these shards.
+        images: Images in these shards.
     """
 
     shards: int = 0
@@ -127,21 +126,19 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many pictures are in a dataset several times.
+    """The numbers of duplicates in a dataset.
 
     Attributes:
         groups: Groups of pictures that are the same, or nearly.
         images: Images in these groups.
-        equal: Groups of one and the same file each; the others have some that are nearly the same.
-        leaks: Groups that are in several splits.
+        equal: Groups in which all files are equal.
+        leaks: Groups with images in several splits.
         contradictions: Groups in which the same file has different labels.
-        near_contradictions: Groups in which files that are nearly equal have different image-level
-            classes.
-        near: The most bits in which hashes of pictures that are nearly the same differ; 0 where
-            such pictures were not looked for.
-        crowded: Pictures that look roughly like so many others that they were not compared with
-            all of these.
-        unlisted: Images in groups that `duplicates.parquet` leaves out, as they are too many.
+        near_contradictions: Groups in which nearly equal files have different image-level classes.
+        near: The most bits in which the hashes of nearly equal pictures may differ; 0 if such
+            pictures were not looked for.
+        crowded: Pictures that are roughly like too many others to be compared with all of them.
+        unlisted: Images in groups that `duplicates.parquet` has no room for.
     """
 
     groups: int = 0
@@ -160,16 +157,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: How it ended.
-        splits: Counts by split; under `NO_SPLIT` of what belongs to none.
-        sources: `{source: its images that went on to be read}`, where a split has several.
+        splits: `{split: counts}`; inputs that belong to no split are under `NO_SPLIT`.
+        sources: `{source: images}` that were passed on to be read, if a split has several sources.
         message: What went wrong and how to fix it, in one or a few lines; empty if nothing did.
-        warnings: What is written and may not be meant, a line each.
-        notes: What is worth knowing, and no reason for a warning, one line each.
+        warnings: Results that may not be intended, one line each.
+        notes: Facts that are worth knowing but no reason for a warning, one line each.
         rejects: The folder that holds the rejects files, where there are any rejects.
         corrections: The folder that holds the files of corrections, where there are any.
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
-        duplicates: Pictures that are there several times; None where they were not looked for.
+        duplicates: The numbers of duplicates; None if they were not looked for.
         num_classes: How many classes the dataset has.
         classes: The names of the first ones, in the order of their ids.
     """
@@ -198,10 +195,10 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class WriteProgress(msgspec.Struct, frozen=True):
-    """How far one shard is; its file is rewritten at most about once a second.
+    """The progress of one shard, as its worker writes it to staging from time to time.
 
     Attributes:
-        examples: Records dealt with so far, rejects included.
+        examples: Records processed so far, rejects included.
         finished: Whether the shard is done.
         resumed: Whether an earlier run wrote it.
     """

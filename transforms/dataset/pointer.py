@@ -13,9 +13,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def write_pointer(uri: str, *, folder: str) -> None:
-    """Makes a pointer name a folder, in one step: readers see the old name or the new.
+    """Makes a pointer name a folder, in one step: readers see the old name or the new one.
 
-    Done again, it ends in the same file.
+    A second call writes the same file.
 
     Args:
         uri: The pointer.
@@ -28,7 +28,7 @@ def read_pointer(uri: str) -> str | None:
     """Returns the folder that a pointer names; None where there is no file.
 
     Raises:
-        InputError: There is something else.
+        InputError: The file is not a pointer, or cannot be read.
     """
     try:
         data = storage_for(uri).read(uri, size_bytes=_MAX_BYTES + 1)
@@ -40,14 +40,14 @@ def read_pointer(uri: str) -> str | None:
     if folder is None:
         raise InputError(
             uri=uri,
-            problem="is no pointer (one line with the absolute path or URI of a dataset's folder), "
-            "and would be replaced by one; choose another path, or delete the file",
+            problem="is not a pointer (one line with the absolute path or URI of a dataset's "
+            "folder), and would be replaced by one; choose another path, or delete the file",
         )
     return folder
 
 
 def pointed_folder(file: StoredFile) -> str | None:
-    """Returns the folder that a file names; None if it is no pointer. What is long is not read."""
+    """Returns the folder that a pointer names; None for other files. Skips long files."""
     if not _may_be_pointer(file.size_bytes):
         return None
     return decode_pointer(storage_for(file.uri).read(file.uri, size_bytes=_MAX_BYTES + 1))
@@ -58,15 +58,15 @@ def _may_be_pointer(size_bytes: int) -> bool:
 
 
 def decode_pointer(data: bytes) -> str | None:
-    """Returns the folder that a pointer's content names; None if it is no pointer's."""
+    """Returns the folder that the content of a pointer names; None if it is not a pointer."""
     if not _may_be_pointer(len(data)):
         return None
     try:
-        # An editor on Windows may have touched it.
+        # An editor on Windows may have added a carriage return.
         line = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return None
-    # The length before a TFRecord holds a zero byte, so that no TFRecord file looks like this.
+    # A TFRecord begins with its length, which has a zero byte: it does not look like a pointer.
     if _CONTROL.search(line) or not (line.startswith("/") or is_uri(line)):
         return None
     return line

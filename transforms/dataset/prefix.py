@@ -1,7 +1,7 @@
-"""The files of a prefix: shards without a dataset around them, as `WriteToTFRecord` writes them.
+"""Shards below a prefix, without a dataset around them, as `WriteToTFRecord` writes them.
 
-No lease is held. Files that are there already are refused, and shards are moved into place only
-once all of them are written and the counts add up.
+No lease is held. A prefix that has files already is refused, and shards are moved into place only
+after all of them are written and the counts add up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check_free(settings: PrefixSettings) -> None:
     """Refuses a prefix that has files already.
 
     Raises:
-        InputError: There is a file with a name that a shard may have.
+        InputError: A file has a name that a shard may get.
     """
     folder = settings.staging.output
     shard = re.compile(settings.naming.pattern(settings.splits))
@@ -60,7 +60,7 @@ def check_free(settings: PrefixSettings) -> None:
 
 
 def count_reject(reject: Reject) -> Census:
-    """Counts a reject that has arrived."""
+    """Counts a reject that was received."""
     census = Census()
     census.add_reject(reject)
     census.edges = Edges()
@@ -111,7 +111,7 @@ def approve(
 def name_files(
     shards: Iterable[ShardResult], moved: Iterable[int], *, settings: PrefixSettings
 ) -> list[str]:
-    """Clears staging once all shards are moved.
+    """Clears staging after all shards have been moved.
 
     Returns:
         The shards' URIs.

@@ -1,15 +1,15 @@
 """The processes that write shards: this one, and worker processes beside it.
 
     this process                                            worker process, one or several
-      main     Beam: a shard for whichever has a place        main     ShardWriter.write
+      main     Beam: hands a shard to the next free place     main     ShardWriter.write
         │ Shard, by a queue of places                           ▲ │    Shard in, ShardResult out,
-      shard    one thread a worker process, which waits   ◂─pipe─┘ ▾    or an exception
-        │      for it; two that write shards here             read, encode: as here
-      read     images in object storage                       parent   ends the process with its
-      encode   reads a disk's images; check, convert, encode           parent, however that ended
+      shard    one thread waits for each worker process;  ◂─pipe─┘ ▾    or an exception
+        │      two write shards in this process               read, encode: as here
+      read     images in object storage                       parent   ends the process when its
+      encode   reads a disk's images; check, convert, encode           parent has ended in any way
 
-What a thread or a process has begun when all of this is killed does not count: the next run finds
-finished shards by their done-files, and writes the others again.
+After a kill, shards that were under way are written again: the next run finds finished shards by
+their done-files.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 _log = logging.getLogger(__name__)
 
-# A shard or what was raised, with its traceback; and what storage was asked for.
+# The shard, or the exception and its traceback; and the storage requests that were made.
 _Answer = tuple[ShardResult | Exception, str, StorageUsage]
 
-# While a shard's last images are encoded, written and synced, the next one is begun.
+# The next shard begins while the last images of one are still encoded, written and synced.
 _SHARDS_HERE = 2
-# Each takes about 100 MB of memory.
+# Each process takes about 100 MB of memory.
 _MAX_PROCESSES = 8
-# Bytes that a process writes in a few times the half second that it takes to start.
+# Below this a process is not worth the half second that it takes to start.
 _BYTES_PER_PROCESS = 100_000_000
 
 
@@ -67,15 +67,15 @@ def count_workers(totals: Totals, *, processes: int) -> int:
 
 
 class WriterPool:
-    """Makes as many shards at a time as there are processes.
+    """Makes shards, in this process and in worker processes at the same time.
 
-    This process has a place for the next shard as soon as it has handed the last images of one to
-    its threads, a worker process when it has finished one. The shard of a worker process that is
-    lost is written by this one.
+    This process takes the next shard as soon as it has handed the last images of one to its
+    threads; a worker process takes the next one after it has finished its shard. If a worker
+    process is lost, this process writes its shard.
 
     Args:
         settings: How shards are made, in each of the processes.
-        workers: How many worker processes; fewer where the system starts no more.
+        workers: How many worker processes to start; the system may allow fewer.
     """
 
     def __init__(self, settings: ShardSettings, *, workers: int) -> None:
@@ -86,7 +86,7 @@ class WriterPool:
             for _ in range(workers):
                 self._workers.append(WorkerProcess(settings, processes=1 + workers))
         self._threads = ThreadPoolExecutor(_SHARDS_HERE + workers, thread_name_prefix="shard")
-        # None is this process.
+        # None stands for this process.
         self._places: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()
         for place in (None, *self._workers):
             self._places.put(place)
@@ -94,13 +94,13 @@ class WriterPool:
         self._has_warned = False
 
     def begin(self, shard: Shard) -> Future[ShardResult]:
-        """Begins a shard as soon as there is a place for it.
+        """Waits for a free place, then begins a shard.
 
-        A shard that an earlier run has finished, or the previous version of the dataset holds, is
-        taken over. Otherwise it is written.
+        A shard that an earlier run has finished, or that the previous version of the dataset has,
+        is taken over; any other shard is written.
 
         Returns:
-            The shard, in staging; see `ShardWriter.write` for what it may raise.
+            The future shard, in staging; it may raise what `ShardWriter.write` raises.
         """
         return self._threads.submit(self._make, shard, self._places.get())
 
@@ -136,7 +136,7 @@ class WriterPool:
         """Looks for the shard in staging, then in the previous version.
 
         Returns:
-            The shard, if there is one; otherwise why it has to be written.
+            The shard, or None; and the origin of a shard that has to be written.
 
         Raises:
             InputError: Another run has taken the output.
@@ -163,7 +163,7 @@ class WriterPool:
         return found, Origin.WRITTEN
 
     def _warn(self, error: Exception | str) -> None:
-        """Logs why a shard cannot be taken over, the first time."""
+        """Logs why a shard cannot be taken over; only the first time."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("%s; the shard is written again from its images", error)

@@ -1,7 +1,7 @@
-"""Counts a finished shard again, where another version of Shardbeam has counted it.
+"""Counts a finished shard again if another version of Shardbeam counted it.
 
-Its bytes are those that a build of today would write: its key says so. What was counted of them,
-statistics and index, follows from its Examples and its old index, as far as these hold all of it.
+The shard's key shows that this version would write the same bytes. Its statistics and index can be
+computed from its Examples and its old index, unless these lack something that is counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 
 class NotCountableError(Exception):
-    """A shard does not hold all that is counted: it has to be written again from its images."""
+    """A shard lacks something that is counted: it has to be written again from its images."""
 
 
 def was_counted_otherwise(result: ShardResult) -> bool:
@@ -49,14 +49,14 @@ def was_counted_otherwise(result: ShardResult) -> bool:
 
 
 def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
-    """Checks whether Examples hold all that the statistics count, without reading them.
+    """Checks, without reading them, that a shard's Examples hold all that the statistics count.
 
     Args:
         result: The shard.
-        settings: What its Examples hold.
+        settings: How its Examples were made.
 
     Raises:
-        NotCountableError: The config drops keys that are counted while they are encoded.
+        NotCountableError: The config drops a key that the statistics count.
     """
     if result.statistics_version == STATISTICS_VERSION:
         return
@@ -71,9 +71,9 @@ def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
 
 
 def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> ShardResult:
-    """Counts a staged shard again, and records that.
+    """Counts a staged shard again, and records the new counts.
 
-    Corrections, rejects and exclusions are carried over: they are decided by the key.
+    Corrections, rejects and exclusions are kept, because the shard's key decides them.
 
     Args:
         result: The shard, in staging.
@@ -81,11 +81,11 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
         settings: How shards are made.
 
     Returns:
-        The shard, with the statistics and the index that a build of today gives it.
+        The shard, with the statistics and the index of this version.
 
     Raises:
-        NotCountableError: Neither its Examples nor its index hold all that is counted.
-        InputError: It cannot be read, or is damaged.
+        NotCountableError: Its Examples and its index lack something that is counted.
+        InputError: The shard cannot be read, or is damaged.
         OSError: Staging cannot be written.
     """
     check_countable(result, settings=settings.encoder)
@@ -119,7 +119,7 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
 
 
 def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
-    """Finds a file of a finished shard: in staging, or moved by a commit that was killed."""
+    """Finds a file of a finished shard: in staging, or where a killed commit moved it."""
     uri = staging.uri(staged, file.path)
     moved = join_uri(staging.output, file.path)
     storage = storage_for(uri)
@@ -141,11 +141,11 @@ def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
 def _rows(
     old_rows: Iterable[Mapping[str, Any]], examples: Iterable[CountedExample], *, shard: Shard
 ) -> Iterator[IndexRow]:
-    """Renders the index: what the old one has, and what follows from the Examples.
+    """Yields the rows of the new index, made of the old index and the Examples.
 
     Raises:
-        NotCountableError: A column is in neither: labels and hashes of pictures as they were
-            before they were encoded cannot be had from what is stored.
+        NotCountableError: A column is in neither of them. The digests of labels, and the hashes of
+            the original pictures, cannot be computed from the Examples.
     """
     for old, example in zip(old_rows, examples):  # noqa: B905  # The caller compares the numbers.
         row = {
@@ -164,7 +164,7 @@ def _rows(
 
 
 def _write_index(result: ShardResult, *, rows: list[IndexRow], staging: Staging) -> ShardResult:
-    """Replaces the index of a staged shard: until the record says so, it is counted again."""
+    """Replaces the index of a staged shard; if the run is killed now, the next one counts again."""
     data = index_parquet(rows)
     uri = staging.uri(result.staged, result.index.path)
     storage_for(uri).replace(uri, data)

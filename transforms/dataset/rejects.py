@@ -1,4 +1,4 @@
-"""The files of rejects: JSON Lines, sorted, none of which grows with the dataset."""
+"""The files of rejects: sorted JSON Lines, in several files if there are many rejects."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from shardbeam.transforms.storage.find import storage_for
 
 # No split can have this name.
 _NO_SPLIT_FILE = "no-split"
-# The worker that writes a file of rejects holds and sorts all that are in it.
+# One worker holds and sorts all rejects of a file.
 _REJECTS_PER_FILE = 100_000
 # Rejects of a split that a message names.
 _NAMED = 3
 
 
 class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Rejects of one split, in staging: all of them, unless they are very many.
+    """A staged file of one split's rejects: of all, unless there are too many for one file.
 
     Attributes:
         split: The split.
         staged: The folder below the plan's staging folder where the file is, at its path.
         file: The file.
         counts: `{reason: count}`.
-        unlisted: How many of them are no listed images.
+        unlisted: How many of them are not listed images.
         first: The first of them.
-        edges: What has arrived of them.
+        edges: The rejects that were received.
     """
 
     split: str
@@ -49,29 +49,29 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_rejects(*rejects: Reject) -> tuple[Reject, ...]:
-    """Returns the few that a message names, the same ones in whatever order they come."""
+    """Returns the few rejects that a message names; their order does not matter."""
     return tuple(sorted(rejects, key=msgspec.structs.astuple)[:_NAMED])
 
 
 def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> str:
-    """Describes rejects: how many there are of each reason, and the first of them."""
+    """Describes rejects: the count of each reason, and the first rejects."""
     by_reason = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     named = ", ".join(
         f"{name_image(reject.source, reject.key)} ({reject.reason.value}: {reject.detail})"
         for reject in first
     )
-    # Names may hold line ends; those of the message are its own.
+    # Names may contain line ends, which must not break the message into lines.
     return r"\n".join(f"{by_reason}; the first: {named}".splitlines())
 
 
 def name_image(source: str, key: str) -> str:
-    """Names an image, and its source where it is one of several."""
-    # The first of several sources has the name of its split, or is the only one.
+    """Names an image, and its source unless that is the first or only one of its split."""
+    # Only the second and later sources of a split have a slash in their name.
     return f"{key} of {source}" if "/" in source else key
 
 
 def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
-    """Names the file of a reject, numbered like a shard where its split has several.
+    """Returns the path of a reject's file, numbered like a shard if its split has several files.
 
     Args:
         reject: The reject.
@@ -86,7 +86,7 @@ def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
 
 
 def rejects_pattern(splits: Iterable[str]) -> str:
-    """Returns a regular expression for the names of all files of rejects that splits may have."""
+    """Returns a regular expression for the paths of all files of rejects of these splits."""
     names = "|".join(map(re.escape, (*splits, _NO_SPLIT_FILE)))
     return rf"rejects/(?:{names})(?:-\d+-of-\d+)?\.jsonl"
 
@@ -97,9 +97,9 @@ def write_rejects(
     """Writes one file of rejects to staging.
 
     Args:
-        split: Its split.
-        path: Its path below the dataset's folder.
-        rejects: What goes into it, in any order.
+        split: The file's split.
+        path: The file's path below the dataset's folder.
+        rejects: The rejects of the file, in any order.
         staging: The run's staging area.
     """
     ordered = sorted(rejects, key=msgspec.structs.astuple)

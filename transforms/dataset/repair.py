@@ -1,7 +1,7 @@
-"""Compares what a repair has built with what the dataset says it held, before the commit.
+"""Compares a repair with the dataset that it repairs, before the commit.
 
-A repair reads the sources again. Their names, sizes and times are known to be the same, their
-content is not: a picture may have been replaced by another of the same size and time.
+A repair reads the sources again. Their names, sizes and times were found to be unchanged, but not
+their content: a picture may have been replaced by another of the same size and time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ImageKey = tuple[str, str]
 
 
 class _Examples(NamedTuple):
-    """The Examples of one image, by the index: the same where nothing of them differs."""
+    """What the index says of the Examples of one image; equal if the Examples are."""
 
     pictures: tuple[str, ...]
     lengths: tuple[int, ...]
@@ -49,22 +49,22 @@ def find_differences(
 ) -> list[str]:
     """Compares staged shards with the dataset that they are to repair.
 
-    A shard is compared with its CRC-32C and its number of examples in the manifest, and where the
-    manifest itself was changed, with its index: the SHA-256 of each image, the CRC-32C of each
-    Example.
+    Each shard is compared with the CRC-32C and the number of examples in the manifest. If the
+    manifest itself was changed, it is compared with the old index: the SHA-256 of each image and
+    the CRC-32C of each Example.
 
     Args:
         shards: All shards.
         label_map: The labels.
-        dataset: What the config says, and the versions of this program and its libraries.
+        dataset: The config, and the versions of this program and its libraries.
         staging: Where the shards wait; its output is the dataset.
 
     Returns:
-        A line for each difference, with names and causes, and one that says what to do; none where
-        the dataset comes out as it was.
+        One line for each difference, with names and causes, and one that says what to do; empty if
+        the repaired dataset is as it was.
 
     Raises:
-        InputError: The manifest is gone, damaged, or cannot be read.
+        InputError: The manifest is gone or damaged, or cannot be read.
     """
     uri = join_uri(staging.output, MANIFEST)
     try:
@@ -76,9 +76,9 @@ def find_differences(
     listed = {} if is_changed else {entry.path: entry for entry in manifest.shards()}
     found = []
     if not is_changed and manifest.labels != label_map.ids:
-        found.append("the classes are others than the manifest's")
+        found.append("the classes differ from the manifest's")
     built = {shard.data.path for shard in shards}
-    found += [f"{path}: would not be there any more" for path in listed if path not in built]
+    found += [f"{path}: would be missing" for path in listed if path not in built]
     for shard in sorted(shards, key=lambda shard: (shard.split, shard.shard_index)):
         entry = listed.get(shard.data.path)
         if entry is None and not is_changed:
@@ -87,7 +87,7 @@ def find_differences(
             shard.data.crc32c,
             shard.data.examples,
         ):
-            # Naming images takes two indexes of each shard.
+            # Naming images takes reading both indexes: do so only for the first shards.
             names = len(found) < _NAMED_SHARDS or entry is None
             problem = _compare(shard, entry=entry, staging=staging) if names else "differs"
             if problem:
@@ -102,36 +102,36 @@ def find_differences(
             {"Shardbeam": manifest.shardbeam, **manifest.codecs},
             {"Shardbeam": dataset.shardbeam, **dataset.codecs},
         ),
-        "put back what it was built from and run the same command again, or make the dataset of "
-        f"today: shardbeam build CONFIG --overwrite --reuse {staging.output}",
+        "put back the files that it was built from and run the same command again, or build a new "
+        f"dataset: shardbeam build CONFIG --overwrite --reuse {staging.output}",
     ]
 
 
 def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
-    """Refuses a repair that would change the dataset, whatever else was found.
+    """Refuses a repair that would change the dataset, whatever the outcome is so far.
 
     Args:
-        outcome: What was decided so far.
-        differences: What `find_differences` has found.
+        outcome: The outcome so far.
+        differences: The differences that `find_differences` found.
     """
     if not differences:
         return outcome
-    lines = ["what was built is not what the dataset held, nothing was changed", *differences]
+    lines = ["the repair would change the dataset, so that nothing was changed", *differences]
     return msgspec.structs.replace(
         outcome,
         status=Status.NOT_REPAIRED,
         message="\n".join([*lines, *filter(None, [outcome.message])]),
-        # They are not kept.
+        # These files are not kept.
         rejects="",
         corrections="",
     )
 
 
 def _compare(shard: ShardResult, *, entry: ShardEntry | None, staging: Staging) -> str:
-    """Describes how a shard differs from the dataset's; empty if it does not."""
+    """Describes how a shard differs from that of the dataset; empty if it does not."""
     path = shard.index.path
     old = _read_examples([join_uri(staging.output, path)])
-    # A commit that was killed may have moved it already.
+    # A killed commit may have moved the new index already.
     new = _read_examples([staging.uri(shard.staged, path), join_uri(staging.output, path)])
     if entry is None and old is None:
         return "cannot be compared: the manifest was changed, and its index is gone or damaged"
@@ -139,7 +139,7 @@ def _compare(shard: ShardResult, *, entry: ShardEntry | None, staging: Staging) 
         return ""
     parts = []
     if entry is not None and entry.examples != shard.data.examples:
-        parts.append(f"{shard.data.examples:,} examples, and the manifest says {entry.examples:,}")
+        parts.append(f"{shard.data.examples:,} examples, but the manifest says {entry.examples:,}")
     if old is not None and new is not None:
         # A shard's result travels without its rejects.
         finished = staging.read_shard(shard_key=shard.key)
@@ -154,7 +154,7 @@ def _compare_images(
     *,
     rejects: Iterable[Reject],
 ) -> Iterator[str]:
-    """Names the images that differ, by what has become of them."""
+    """Names the images that differ, one text for each kind of change."""
     rejected = {(reject.source, reject.key): reject for reject in rejects}
     changes: dict[str, list[str]] = defaultdict(list)
     for image in {**old, **new}:
@@ -179,7 +179,7 @@ def _compare_images(
 
 
 def _read_examples(uris: Iterable[str]) -> dict[_ImageKey, _Examples] | None:
-    """Reads the first index that is there and whole; None where none is."""
+    """Reads the first index that exists and is not damaged; None if there is none."""
     for uri in uris:
         try:
             table = load_index(uri, columns=_COLUMNS)
@@ -202,6 +202,6 @@ def _describe_cause(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     if others:
         return f"it was built by other versions, which may be the cause: {', '.join(others)}"
     return (
-        "all files have the sizes and times that they had: one was replaced by another of the same "
+        "all files have the same sizes and times as then: one was replaced by another of the same "
         "size and time, or could not be read then"
     )

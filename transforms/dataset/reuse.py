@@ -1,8 +1,8 @@
-"""Reuse: what a dataset keeps about its shards, and how its next version takes them over.
+"""Reuse: the records that a dataset keeps of its shards, and how its next version copies shards.
 
-`runs/.shards/<shard key>.json`, one file a shard, is written when the shard is moved into place.
-These files lie below `runs/` because a key covers where the images lie, and all else in a dataset
-does not. A shard of the same key is copied, and its images are not read.
+A record, `runs/.shards/<shard key>.json`, is written when its shard is moved into place. A shard
+with the same key is copied, and its images are not read. Records lie below `runs/` because a key
+depends on where the images lie; nothing outside `runs/` does.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from shardbeam.transforms.storage.find import storage_for
 RECORDS_FOLDER = "runs/.shards"
 RECORD_FILE = re.compile(rf"{RECORDS_FOLDER}/([0-9a-f]{{64}})\.json")
 
-# Size of the parts in which a file is copied by this process.
+# Bytes that this process copies at a time.
 _PART_BYTES = 8 << 20
 
 
 class _SealedRecord(msgspec.Struct, frozen=True):
-    """A shard's record as it is kept: damage to it must not pass for another count.
+    """A shard's record in its file, with a digest, so that damage does not change counts unnoticed.
 
     Attributes:
         sha256: Digest of the record's text, hex.
         record: The record's text: a `ShardResult` without what concerns the run that wrote it.
-        format: Counted up whenever older programs could not make sense of it.
+        format: Increased whenever older programs could not read the record any more.
     """
 
     sha256: str
@@ -50,7 +50,7 @@ class _SealedRecord(msgspec.Struct, frozen=True):
 
 
 def record_path(key: str) -> str:
-    """Names the record of a shard, below the dataset's folder."""
+    """Returns the path of a shard's record, below the dataset's folder."""
     return f"{RECORDS_FOLDER}/{key}.json"
 
 
@@ -65,7 +65,7 @@ def encode_record(shard: ShardResult) -> bytes:
 
 
 def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) -> ShardResult:
-    """Reads a record, and checks that it can be that of a shard.
+    """Decodes a record, and checks that it fits a shard.
 
     Args:
         data: The file's content.
@@ -75,8 +75,8 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
         records: How many records go into it.
 
     Raises:
-        InputError: It is damaged, contradicts itself or the shard, or names a file outside the
-            dataset's folder.
+        InputError: The record is damaged, contradicts itself or the shard, or names a file outside
+            the dataset's folder.
     """
     try:
         sealed = msgspec.json.decode(data, type=_SealedRecord)
@@ -84,11 +84,11 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not a shard's record: {error}") from error
     if hashlib.sha256(bytes(sealed.record)).hexdigest() != sealed.sha256:
-        raise InputError(uri=uri, problem="damaged: its checksum is that of another record")
+        raise InputError(uri=uri, problem="damaged: its checksum does not match")
     if record.key != key:
         raise InputError(uri=uri, problem="the record of another shard")
     became = record.images + sum(record.excluded.values()) + len(record.rejects)
-    # The gate would find it out, and end the run.
+    # Otherwise the gate would notice it and end the run.
     if not record.records == became == records or not all(
         reject.split == split and reject.listed for reject in record.rejects
     ):
@@ -98,23 +98,24 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
 
 
 def keep_record(shard_key: str, *, replaces: StoredFile | None, staging: Staging) -> None:
-    """Keeps a shard's record in the dataset, for its next version; done already is done.
+    """Keeps a shard's record in the dataset for its next version, unless it was kept before.
 
-    Nothing may be built on a shard whose key does not decide all of it: its record goes.
+    A shard that could come out differently (`may_differ`) must not be copied: its old record is
+    deleted.
 
     Args:
-        shard_key: The shard.
-        replaces: The record that is there, as it was seen; None where none was.
+        shard_key: The shard's key.
+        replaces: The version of the record that was seen there; None if there was none.
         staging: The run's staging area.
     """
     shard = staging.read_shard(shard_key=shard_key)
     if shard is None:
-        # The done-file goes after the last move only: the record is kept already.
+        # The done-file is deleted only after the last move: the record was kept before.
         return
     if not shard.may_differ:
         staging.write_file(record_path(shard_key), encode_record(shard), replaces=replaces)
     elif replaces is not None:
-        # The record of an earlier commit, which this commit replaces.
+        # An earlier commit, which this one replaces, left this record.
         storage_for(replaces.uri).delete(replaces.uri, version=replaces.version)
 
 
@@ -126,7 +127,7 @@ def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
         shard: The shard that is wanted.
 
     Returns:
-        What is recorded there of a shard of the same bytes; None where there is none.
+        The record of a shard with the same key; None if there is none.
 
     Raises:
         InputError: The record is damaged, or cannot be read.
@@ -146,8 +147,8 @@ def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
 def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) -> ShardResult:
     """Copies a shard of the previous version to staging, and marks it as finished.
 
-    The server copies it if both lie in one storage that reports checksums of copies; otherwise this
-    process does. A copy that differs from the record is deleted.
+    The storage copies it by itself if both folders lie in the same storage and it reports checksums
+    of copies; otherwise this process does. A copy that differs from the record is deleted.
 
     Args:
         record: The shard in the previous version, `settings.previous`.
@@ -155,8 +156,8 @@ def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) ->
         settings: How shards are made.
 
     Raises:
-        InputError: A file of it is gone, or is not what was recorded.
-        OSError: It cannot be read, or staging cannot be written.
+        InputError: A file of the shard is gone, or differs from the record.
+        OSError: A file cannot be read, or staging cannot be written.
     """
     staging = settings.staging
     staged = staging.new_attempt(shard_key=shard.key)
@@ -176,12 +177,12 @@ def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) ->
 
 
 def _copy_file(source: str, destination: str, *, copy: DatasetFile) -> None:
-    """Copies a file, if it is what `copy` says.
+    """Copies a file, and checks that the copy has the size and checksum of `copy`.
 
     Raises:
-        InputError: It is something else.
+        InputError: The size or checksum differs.
     """
-    changed = InputError(uri=source, problem="is not what was committed: another size or checksum")
+    changed = InputError(uri=source, problem="changed after the commit: another size or checksum")
     storage = storage_for(source)
     if storage_for(destination) is storage:
         stored = storage.copy(source, destination)
@@ -200,6 +201,6 @@ def _copy_file(source: str, destination: str, *, copy: DatasetFile) -> None:
             file.write(
                 storage.read(source, offset=offset, size_bytes=_PART_BYTES, version=stored.version)
             )
-        # While an exception still undoes it.
+        # Inside the context, so that the exception removes the file.
         if (file.size_bytes, file.crc32c) != (copy.size_bytes, copy.crc32c):
             raise changed

@@ -1,4 +1,4 @@
-"""Runs: what is particular to one, and the record of it in the dataset, `runs/<run>.json`."""
+"""The settings of a run, and its record in the dataset, `runs/<run>.json`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from shardbeam.transforms.storage.find import storage_for
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is particular to one run.
+    """The settings of one run that do not belong to the dataset.
 
     Attributes:
-        started_at: When it was started, UTC, ISO 8601.
+        started_at: When the run was started, UTC, ISO 8601.
         runner: Name of its runner.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
             file that defines a format.
-        latest: The pointer that names the dataset once it is committed; empty where there is none.
+        latest: The pointer that names the dataset after the commit; empty if there is none.
         previous: Folder of the dataset whose unchanged shards are copied; empty for none.
     """
 
@@ -39,7 +39,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(RunSettings, frozen=True, kw_only=True):
-    """A run that has committed: all that differs from run to run.
+    """The record of a committed run: everything that differs from run to run.
 
     Attributes:
         plan: Digest of the config.
@@ -49,7 +49,7 @@ class RunRecord(RunSettings, frozen=True, kw_only=True):
         python: Version of its Python.
         listing: What was listed, with the fingerprint of URIs, sizes and versions.
         outcome: What the run did.
-        unread: Files that it could not read, a hundred of each shard at most.
+        unread: Files that the run could not read, at most a hundred of each shard.
     """
 
     plan: str
@@ -92,17 +92,17 @@ def encode_run(record: RunRecord) -> bytes:
 
 
 def run_path(run_id: str) -> str:
-    """Names the record of a run, relative to the dataset's folder."""
+    """Returns the path of a run's record, below the dataset's folder."""
     return f"{RUNS_FOLDER}/{run_id}.json"
 
 
 def read_runs(output: str) -> list[RunRecord]:
-    """Returns the runs that committed to `output`, oldest first, as far as they can be decoded."""
+    """Returns the runs that committed to `output`, oldest first; skips those it cannot decode."""
     storage = storage_for(output)
     runs = []
     for file in sorted(storage.list(join_uri(output, RUNS_FOLDER)), key=lambda file: file.path):
         if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.path}"):
-            # One of another version may look different.
+            # Another version may have written it in another form.
             with contextlib.suppress(msgspec.DecodeError):
                 data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
                 runs.append(msgspec.json.decode(data, type=RunRecord))

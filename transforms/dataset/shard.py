@@ -1,6 +1,6 @@
-"""One shard: its images are read, checked and encoded ahead of the thread that writes them.
+"""Makes one shard: threads read, check and encode its images ahead of the thread that writes it.
 
-write_shard       the thread of the caller: takes what is encoded, in order, and writes it
+write_shard       the caller's thread: takes the encoded records in order, and writes them
 ▲ EncodedRecord, at most 64 images or 64 MB under way
 encode threads    check, convert and encode, eight images at a time
 ▲ FetchedRecord, at most 64 MB under way
@@ -56,7 +56,7 @@ from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
 
-# Images of 135 KB by round trips of 30 ms: more brings nothing (benchmarks/RESULTS.md).
+# With images of 135 KB and round trips of 30 ms, more does not help (benchmarks/RESULTS.md).
 DEFAULT_READ_AHEAD = 32
 
 # Images of one shard that are read or encoded and not yet written.
@@ -69,10 +69,10 @@ _BATCH_BYTES = 1_000_000
 _WAITING_THREADS = 2
 # Unread files of a shard that are recorded for the next run.
 _MAX_UNREAD = 100
-# Attempts at a shard whose upload to object storage fails.
+# Attempts at a shard, if its upload to object storage fails.
 _MAX_ATTEMPTS = 3
 _PROGRESS_INTERVAL_S = 1.0
-# Each time is a request there.
+# In object storage each progress report is a request.
 _REMOTE_PROGRESS_INTERVAL_S = 10.0
 
 _record_decoder = msgspec.msgpack.Decoder(Record)
@@ -87,19 +87,20 @@ class ShardSettings:
         encoder: How a record becomes an Example.
         staging: Where the shards wait for the commit.
         container: The kind of file (`containers.base.find_container`).
-        shard_size_bytes: Target size of a shard where the number of shards is not given.
+        shard_size_bytes: Target size of a shard if the number of shards is not given.
         seed: Key of the hash that decides shard and order.
-        processes: Processes that write shards at the same time, the worker's own among them: past
-            the interpreter's lock they use as many CPUs. 0 means one a CPU, eight at most, where
-            there is so much to write that starting them is nothing beside it.
+        processes: Processes that write shards at the same time, including the worker itself. As
+            the interpreter's lock does not bind them, each can use a CPU. 0 means one for each CPU,
+            at most eight, and fewer if there is too little to write to be worth starting them.
         threads: Threads that read and encode ahead, in each of these processes; 0 means two more
-            than there are CPUs for it.
-        memory_bytes: Memory for decoding, in each of these processes; 0 for half a GB, or less: all
-            together take a quarter of the machine's. An image that takes more is decoded alone.
-        read_ahead: Images that are read at a time, for each shard, where they lie in object
-            storage: its answers take long, but it gives many at once.
-        previous: Folder of a committed dataset: shards that would come out as they are there are
-            copied, and their images not read. A shard that is damaged there is written again.
+            than the process's share of the CPUs.
+        memory_bytes: Memory for decoding in each of these processes; 0 means half a GB, or less if
+            all of them together would take more than a quarter of the machine's memory. An image
+            that needs more is decoded alone.
+        read_ahead: Images of a shard that are read at the same time from object storage, whose
+            answers take long but can arrive in parallel.
+        previous: Folder of a committed dataset whose unchanged shards are copied instead of reading
+            their images. A shard that is damaged there is written again.
     """
 
     splits: Sequence[str]
@@ -115,7 +116,7 @@ class ShardSettings:
     previous: str = ""
 
     def digest(self, *, label_map: LabelMap) -> str:
-        """Digests what decides every shard's bytes, beside its records."""
+        """Digests what decides the bytes of every shard besides its records."""
         what = [
             encoding_digest(self.encoder, label_map=label_map),
             self.container,
@@ -125,7 +126,7 @@ class ShardSettings:
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard that is to be made.
+    """A shard to be made.
 
     Attributes:
         key: Its shard key, a digest of what decides its bytes (`dataset.staging.shard_key`).
@@ -135,7 +136,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
         file_name: The committed file's name.
         records: Its records in their order, each as `Record` in MessagePack.
         label_map: The labels' written names and ids.
-        origin: Why its images are read.
+        origin: The origin to record if its images are read.
     """
 
     key: str
@@ -154,11 +155,11 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardWriter:
-    """Writes shards with threads of this process, which shards that are under way share.
+    """Writes shards with threads of this process, which all shards under way share.
 
     Args:
-        settings: How.
-        processes: How many processes do the same on this machine.
+        settings: How shards are made.
+        processes: How many processes write shards on this machine.
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
@@ -182,7 +183,7 @@ class ShardWriter:
 
         Args:
             shard: The shard.
-            handed_out: Is called when the threads have got the last of its images.
+            handed_out: Called when the last image of the shard has been handed to the threads.
 
         Raises:
             InputError: The storage cannot be read at all.
@@ -249,13 +250,13 @@ def write_shard(
     """Writes one attempt at a shard, its container and its index, and marks it as finished.
 
     Args:
-        records: The shard's records in their order, each used once and let go.
+        records: The shard's records in their order; each is used once.
         shard: Which shard it is.
         settings: How shards are made.
 
     Raises:
-        OSError: The staging area cannot be written; the attempt then leaves nothing behind
-            that counts.
+        OSError: The staging area cannot be written; later runs ignore the files of such an
+            attempt.
     """
     staging = settings.staging
     staged = staging.new_attempt(shard_key=shard.key)
@@ -336,7 +337,7 @@ def write_shard(
 
 @contextlib.contextmanager
 def create_file(uri: str) -> Iterator[ChecksummedFile]:
-    """Opens a new file, which is not there at all where the context ends by an exception."""
+    """Opens a new file; if the context ends with an exception, no file remains."""
     with storage_for(uri).create(uri) as file:
         yield ChecksummedFile(file)
 
@@ -365,7 +366,7 @@ def _index_row(
 
 
 class _Progress:
-    """Records how far the shard is, at most once a second."""
+    """Records how far the shard is, once a second at most, and less often in object storage."""
 
     def __init__(self, shard: Shard, *, staging: Staging) -> None:
         self._shard = shard

@@ -14,7 +14,7 @@ from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Totals
 from shardbeam.transforms.dataset.rejects import describe_rejects
 
-# TFDS pads to five digits at least, and to the shard count's own digits beyond.
+# TFDS pads numbers to five digits, or to the number of digits of the shard count.
 _MIN_DIGITS = 5
 _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 _TEMPLATE = re.compile(r"^(?:[^A-Z]|S+|N+)*$")
@@ -26,7 +26,7 @@ class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         prefix: Name of every file up to the shard's number, perhaps with folders in front;
             `{split}` stands for the split.
-        suffix: What follows the shard's number.
+        suffix: The end of the name, after the shard's number.
         template: Runs of `S` and `N` stand for the shard's index and the shard count, padded
             with zeros to the run's length; empty for one file without a number. By default
             `-SSSSS-of-NNNNN`, padded further from 100,000 shards on, as TFDS does.
@@ -50,7 +50,7 @@ class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_single_file(self) -> bool:
-        """Whether there is one file a split, without a number in its name."""
+        """Whether each split is one file, without a number in its name."""
         return self.template == ""
 
     def file_name(self, *, split: str, shard_index: int, num_shards: int) -> str:
@@ -64,13 +64,13 @@ class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
         return self._fill(number).replace("{split}", split)
 
     def pattern(self, splits: Iterable[str]) -> str:
-        """Returns a regular expression for the names of all shards that splits may ever have."""
+        """Returns a regular expression for all names that shards of these splits may have."""
         name = re.escape(self._fill(lambda _: "\0").replace("{split}", "\1"))
         return name.replace("\0", r"\d+").replace("\1", f"(?:{'|'.join(map(re.escape, splits))})")
 
     @property
     def tfds_template(self) -> str:
-        """The same as TFDS writes it (`filepathTemplate`), which pads numbers to five digits."""
+        """The naming as TFDS's `filepathTemplate`, in which numbers are padded to five digits."""
         template = self._fill(lambda run: "{SHARD_INDEX}" if run[0][0] == "S" else "{NUM_SHARDS}")
         return template.replace("{split}", "{SPLIT}")
 
@@ -81,7 +81,7 @@ class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardPlan(msgspec.Struct, frozen=True):
-    """How many shards each split has, and what goes into them.
+    """How many shards each split has, and what they hold together.
 
     Attributes:
         num_shards: `{split: shards}`.
@@ -102,17 +102,17 @@ def plan_shards(
     """Decides how many shards each split gets.
 
     Args:
-        census: What goes into them.
+        census: The merged census.
         splits: The splits' names.
         num_shards: Shards of every split, or by split; 0 or absent means by size.
-        shard_size_bytes: Target size of a shard where the number is not given.
+        shard_size_bytes: Target size of a shard if the number is not given.
 
     Raises:
-        InputError: A split has no examples, and another has some, or nothing was rejected.
+        InputError: A split has no examples. If all splits have none and there are rejects, this is
+            not raised: the gate refuses the dataset after the files of rejects are written.
     """
     shards = {}
     empty = [split for split in splits if not _count(census, split).images]
-    # If all is rejected, the gate refuses it, after the files of rejects are written.
     if empty and not (empty == list(splits) and census.first_rejects):
         raise no_examples(empty[0], census=census)
     for split in splits:
@@ -135,7 +135,7 @@ def plan_shards(
 
 def no_examples(split: str, *, census: Census) -> InputError:
     """Returns the error of a split without examples, which no reader can load."""
-    # A wrong name may not belong to any split.
+    # An input with a wrong name may belong to no split.
     for name in (split, NO_SPLIT):
         counts = _count(census, name)
         if counts.rejected:

@@ -1,14 +1,14 @@
-"""Where a run keeps what is not committed yet, and how it finds it again.
+"""Staging: where a run keeps files until the commit, and how another run finds them.
 
 Below the dataset's folder:
 
-    .staging/<plan>/commit.json              what the commit is moving (or has moved) into place
+    .staging/<plan>/commit.json              the paths that the commit may create
     .staging/<plan>/shards/<shard key>/      `done`, and for each attempt a folder of its files
     .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/,
                                              corrections/, files/
 
-A plan is a config; a shard key is all that decides a shard's bytes. A run that is killed and
-started again has the same plan and finds the finished shards by their keys.
+`<plan>` is a digest of the config, a shard key a digest of all that decides a shard's bytes. A run
+that is killed and started again has the same plan and finds the finished shards by their keys.
 """
 
 from __future__ import annotations
@@ -59,14 +59,13 @@ _msgpack = msgspec.msgpack.Encoder(order="deterministic")
 
 @contextlib.contextmanager
 def explain_write_errors(output: str) -> Iterator[None]:
-    """Turns an OSError (a full disk, missing rights) into words that say how to go on.
+    """Turns an OSError (a full disk, missing rights) into an error that says how to go on.
 
     Args:
         output: The dataset's folder.
 
     Raises:
-        InputError: An OSError was raised within the context, or something was written there that
-            this run has not seen.
+        InputError: An OSError was raised within the context, or another run wrote to the output.
     """
     try:
         yield
@@ -77,7 +76,7 @@ def explain_write_errors(output: str) -> Iterator[None]:
             "output, and run the same command again",
         ) from error
     except InputError:
-        # An OSError may be one, too, which names its file.
+        # Some OSErrors are InputErrors as well; these name their file.
         raise
     except OSError as error:
         # On EIO, name the file.
@@ -95,9 +94,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         output: The dataset's folder.
         plan: Digest of the config.
-        run_id: This run's start in UTC, which names its files.
-        lease: The lease of the output, which the run has to hold when it commits; None where
-            workers have nothing that they can check.
+        run_id: The time in UTC at which this run started; it names the run's files.
+        lease: The lease of the output, which the run has to hold when it commits; None if workers
+            have nothing to check.
     """
 
     output: str
@@ -133,7 +132,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             check_claim(self.lease)
 
     def release_lease(self) -> None:
-        """Gives the lease up where the job itself has to."""
+        """Gives the lease up, if that is the task of the job's workers."""
         if self.lease is not None and self.lease.is_job:
             release_claim(self.lease)
 
@@ -142,13 +141,13 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def find_shard(self, *, shard_key: str, previous: str = "") -> ShardResult | None:
         """Returns the result of a shard that an earlier run or attempt finished.
 
-        None unless all its files are still there, in staging or already in place; and none of a
-        shard whose rejects may have passed: a run that is started again is to read them again.
+        Returns None if one of its files is gone, both from staging and from the output; or if the
+        shard has transient rejects, so that those images are read again.
 
         Args:
-            shard_key: The shard.
-            previous: Folder of the previous version, if this run copies from one: what an earlier
-                run has copied counts as copied then, not as resumed.
+            shard_key: The shard's key.
+            previous: Folder of the previous version, if this run copies from one; then a shard that
+                an earlier run copied counts as copied, not as resumed.
         """
         shard = self.read_shard(shard_key=shard_key)
         if shard is None or shard.may_differ:
@@ -167,9 +166,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(shard, resumed=resumed)
 
     def read_shard(self, *, shard_key: str) -> ShardResult | None:
-        """Returns what a finished shard's done-file says, whatever has become of its files.
+        """Returns what a finished shard's done-file says, without looking at the shard's files.
 
-        None, too, if another version of Shardbeam wrote it in another form.
+        Returns None if there is no done-file, or another version of Shardbeam wrote it differently.
         """
         try:
             done = storage_for(self.root).read_small(
@@ -181,7 +180,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
     def finish_shard(self, shard: ShardResult) -> None:
         """Marks a shard as finished; its files must be durable."""
-        # It names files that could not be read, by their URIs.
+        # URIs of unread files may hold passwords.
         fields = hide_in(msgspec.to_builtins(shard))
         storage_for(self.root).replace(self._done_uri(shard.key), _msgpack.encode(fields))
 
@@ -202,7 +201,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage_for(self.root).replace(self.uri(self.run_folder, name), text.encode())
 
     def read_state(self, name: str, state_type: type[T]) -> T | None:
-        """Returns what `write_state` has written; None where it has not."""
+        """Returns what `write_state` has written; None if there is no such file."""
         uri = self.uri(self.run_folder, name)
         try:
             data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
@@ -218,15 +217,15 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Returns how far each shard is that was begun.
 
         Args:
-            seen: What the last call has found, by path and with its version; kept up to date, so
-                that only what has changed is read.
+            seen: `{path: (version, progress)}` of the last call. This call updates it, so that only
+                changed files are read.
         """
         storage = storage_for(self.root)
 
         def changed() -> Iterator[StoredFile]:
             for file in storage.list(self.uri(self.run_folder, "progress")):
                 version, progress = seen.get(file.path, ("", None))
-                # A file that is just being replaced is seen again the next time.
+                # A temporary file is skipped; the next call sees the file that it becomes.
                 if (
                     file.path.endswith(".json")
                     and version != file.version
@@ -254,7 +253,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             destinations: The paths.
-            replaces: The list that is there, as it was seen; None where none was.
+            replaces: The version of the list that was seen there; None if there was none.
 
         Raises:
             ChangedError: Another run has written it meanwhile.
@@ -265,10 +264,10 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Writes a small file of the dataset in one step.
 
         Args:
-            path: Its path below the dataset's folder, where nothing else ever appears: a file
-                that is half written when the run is killed lies in staging.
+            path: Its path below the dataset's folder. A half-written file never appears there: it
+                lies in staging.
             data: Its content.
-            replaces: What is there, as it was seen; None where nothing was.
+            replaces: The version of the file that was seen there; None if there was none.
 
         Raises:
             ChangedError: Another run has written it meanwhile.
@@ -277,7 +276,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         _swap(uri, data, replaces=replaces, scratch=self._scratch_uri(uuid.uuid4().hex))
 
     def stage_file(self, path: str, data: bytes) -> str:
-        """Writes a small file to where a run that takes the output over deletes it first.
+        """Writes a small file to a place that a run that takes the output over clears first.
 
         Returns:
             Its URI, to be renamed.
@@ -290,7 +289,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         return self.uri(self.run_folder, "files", name)
 
     def is_scratch_of_others(self, path: str) -> bool:
-        """Returns whether a path of the output is a small file that another run has staged."""
+        """Returns whether a path of the output is that of a small file staged by another run."""
         return bool(_SCRATCH.match(path)) and not join_uri(self.output, path).startswith(
             self.uri(self.run_folder, "")
         )
@@ -304,8 +303,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def was_committed(self) -> bool:
         """Returns whether a committed dataset still has the staging of this plan's commit.
 
-        Before the commit of a dataset begins, the old `dataset_info.json` goes: where both are
-        there, the run was killed after its commit.
+        A commit first deletes the old `dataset_info.json`. So if there is one, and staging as well,
+        the run was killed after its commit.
         """
         storage = storage_for(self.root)
         folder = join_uri(self.output, STAGING_FOLDER)
@@ -315,7 +314,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         return storage.holds(folder) and not any(storage.list(folder))
 
     def clear(self) -> None:
-        """Removes this plan's staging, and the staging folder once it holds nothing.
+        """Removes this plan's staging, and the staging folder if it is empty then.
 
         Raises:
             InputError: Another run has taken the output.
@@ -323,7 +322,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage = storage_for(self.root)
         files = {file.uri: file for file in storage.list(self.root)}
         self.check_lease()
-        # The list of the commit goes last: as long as it is there, something is left to clear.
+        # Delete the commit's list last: it shows that something is left to clear.
         commit = files.pop(self.commit_uri, None)
         storage.delete_many(files.values())
         storage.prune(self.uri("shards"))
@@ -334,8 +333,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage.prune(folder)
         if any(storage.list(folder)):
             _log.warning(
-                "%s: holds the finished shards of a run with another config, which goes on from "
-                "them when it is started again; if it will not be, delete the folder",
+                "%s: holds the finished shards of a run with another config, which uses them when "
+                "it is started again; if you will not start it again, delete the folder",
                 folder,
             )
 
@@ -350,7 +349,7 @@ def staged_commits(output: str) -> Mapping[str, list[str]]:
     """Finds the plans that have something staged under `output`.
 
     Returns:
-        `{plan: paths that its commit may have created}`, none where it has not begun.
+        `{plan: paths that its commit may have created}`; no paths if the commit has not begun.
 
     Raises:
         InputError: A commit's list is damaged, or names a path outside the output.
@@ -381,9 +380,9 @@ def decode_commit(data: bytes, *, uri: str) -> list[str]:
 
 
 def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> str | None:
-    """Looks for files that are not in the output as the commit has moved them there.
+    """Looks for files that are no longer in the output as the commit moved them there.
 
-    They are compared by size, and by checksum where the storage keeps one.
+    Files are compared by size, and by checksum if the storage keeps one.
 
     Args:
         files: The files.
@@ -391,7 +390,7 @@ def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> 
         read: Whether a file without a checksum is read to compute it.
 
     Returns:
-        The URI of the first that is gone or another; None where all are in place.
+        The URI of the first file that is gone or differs; None if all are in place.
     """
     storage = storage_for(output)
     uris = [join_uri(output, file.path) for file in files]

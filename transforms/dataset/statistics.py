@@ -1,11 +1,11 @@
-"""Statistics of a split: counted while it is written, or from the Examples of anyone's files.
+"""Statistics of a split, counted while it is written, or from the Examples of existing files.
 
-All counts are integers, so that they add up to the same whatever the order. Histograms have fixed
-bins (`BINS`): each is named by its lower bound, which belongs to it, and reaches to the next.
+All counts are integers, so that their sums do not depend on the order. Histograms have fixed bins
+(`BINS`): a bin is named by its lower bound, which it includes, and ends below the next bound.
 
-`count_of_pairs` is the one table that could grow without bound. Of more than `MAX_PAIRS` pairs of
-classes, those stay whose digests are the smallest: a pair that stays has been in all the parts
-that were added up, so that its count is exact, and the order of adding makes no difference.
+Only `count_of_pairs` could grow without bound. If there are more than `MAX_PAIRS` pairs of classes,
+those with the smallest digests are kept. No part that was added up has dropped such a pair, so that
+its count is exact, and does not depend on the order.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 
-# Counted up whenever the same Examples come to be counted otherwise.
+# Increased whenever the same Examples are counted in another way.
 STATISTICS_VERSION = 1
 
 MAX_PAIRS = 5_000
-# An image with more classes is paired by the first of them alone.
+# Of an image with more classes, only the first ones are paired.
 MAX_CLASSES_PAIRED = 100
 
 _SIDES = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
@@ -50,7 +50,7 @@ BINS: Mapping[str, tuple[int, ...]] = {
     # Pixels.
     "widths": _SIDES,
     "heights": _SIDES,
-    # Thousandths of width / height: 1000 are the squares.
+    # Thousandths of width / height: 1000 is a square.
     "aspects": (0, 250, 333, 500, 666, 750, 1000, 1001, 1333, 1500, 2000, 3000, 4000),
     "objects_per_image": (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500),
     # Millionths of the image's area.
@@ -61,14 +61,14 @@ BINS: Mapping[str, tuple[int, ...]] = {
 }
 _MILLION = 1_000_000
 
-# As COCO's evaluation has them (pycocotools, `Params.areaRng`): pixels².
+# The areas of COCO's evaluation (pycocotools, `Params.areaRng`), in pixels².
 _AREA_NAMES = ("small", "medium", "large")
 _AREA_BOUNDS = (0, 32**2, 96**2)
 
-# Examples that are counted at a time: what is held of each is then added up.
+# Examples whose values are collected before they are added up.
 _FOLDED_EXAMPLES = 10_000
 
-# `{default key: values}`, as of `examples.annotated.Values`.
+# `{default key: values}`, like `examples.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
 _Counts: TypeAlias = dict[str, int]
 _T = TypeVar("_T")
@@ -99,7 +99,7 @@ COUNTED_KINDS = {
     "annotation/is_crowd": FeatureKind.INT64,
     "annotation/mask": FeatureKind.BYTES,
 }
-# Keys that masks and maps have for the statistics alone.
+# Keys of masks and maps that exist only for the statistics.
 _NEVER_WRITTEN = (
     *("image/object/mask/area", "annotation/mask/area"),
     "image/segmentation/class/pixels",
@@ -109,21 +109,21 @@ _NEVER_WRITTEN = (
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """What is in a split, or in a part of one.
 
-    Where each object has an Example of its own (`example_per: annotation`), an image counts as
-    often as it has Examples.
+    If each object has its own Example (`example_per: annotation`), an image counts once for each of
+    its Examples.
 
     Attributes:
         examples: Examples.
         num_bytes: Bytes of the serialized Examples.
-        example_bytes: Histogram of these.
+        example_bytes: Histogram of the Examples' bytes.
         images: Examples with an image.
         image_bytes: Bytes of the encoded images.
         formats: `{format: images}`.
-        width_range: The smallest and the greatest width in pixels; none without images.
-        height_range: Of the heights.
+        width_range: The smallest and the greatest width in pixels; empty without images.
+        height_range: The smallest and the greatest height in pixels; empty without images.
         widths: Histogram of the images' widths.
-        heights: Of their heights.
-        aspects: Of width / height in thousandths.
+        heights: Histogram of the images' heights.
+        aspects: Histogram of width / height in thousandths.
         unannotated: Images without a label, object, caption or map.
         labels: Labels of images as a whole.
         objects: Objects.
@@ -131,22 +131,22 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         images_by_class: `{class: images}` that have it as a label, as the class of an object, or in
             their map.
         objects_by_class: `{class: objects}`.
-        objects_per_image: Histogram of the objects of each image, where images have objects.
+        objects_per_image: Histogram of the number of objects of each image, if images have objects.
         object_areas: `{small, medium, large: objects}`, by their `area` in pixels² of the stored
-            image; without one, by that of the box.
+            image; an object without it counts by the area of its box.
         relative_areas: Histogram of the boxes' areas, in millionths of the image's.
-        pairs: Pairs of classes that are in one image, of all images.
-        count_of_pairs: `{class: {class: images}}`, each pair once, in alphabetical order; of at
-            most `MAX_PAIRS` pairs.
+        pairs: The number of pairs of classes in an image, summed over all images.
+        count_of_pairs: `{class: {class: images}}` of at most `MAX_PAIRS` pairs; each pair is there
+            once, in alphabetical order.
         keypoints: `{keypoint: {visibility: objects}}`: 0 not labelled, 1 hidden, 2 visible.
         masks: Masks of objects.
-        empty_masks: Those of them that show nothing.
+        empty_masks: Masks without a pixel.
         mask_areas: Histogram of the other masks' areas, in millionths of the image's.
-        pixels_by_class: `{class: pixels}` of maps of classes or segments; a number that no class
-            has (0 the background, 255 what is ignored) stands as it is.
+        pixels_by_class: `{class: pixels}` of maps of classes or segments; a value that no class has
+            (0 for the background, 255 for ignored pixels) is named by its number.
         captions: Captions.
-        caption_words: Histogram of their words, parted by white space.
-        caption_characters: Of their characters.
+        caption_words: Histogram of the captions' words, separated by white space.
+        caption_characters: Histogram of the captions' characters.
     """
 
     examples: int = 0
@@ -182,7 +182,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge_statistics(parts: Iterable[Statistics]) -> Statistics:
-    """Adds statistics up, in whatever order and grouping."""
+    """Adds up statistics; their order and grouping do not matter."""
     total: dict[str, Any] = msgspec.structs.asdict(Statistics())
     for part in parts:
         for name, value in msgspec.structs.asdict(part).items():
@@ -198,12 +198,12 @@ def merge_statistics(parts: Iterable[Statistics]) -> Statistics:
 
 
 class CountedStatistics(msgspec.Struct):
-    """What is counted and named in shards, on its way through a pipeline, which counts arrivals.
+    """Statistics and corrections of shards on their way through a pipeline.
 
     Attributes:
-        statistics: Those of one shard, or of several.
+        statistics: The statistics of one shard, or of several.
         corrected: The first corrections of each kind in these shards.
-        edges: Which shards have arrived, by their keys.
+        edges: The shards that were received, by their keys.
     """
 
     statistics: Statistics
@@ -212,7 +212,7 @@ class CountedStatistics(msgspec.Struct):
 
 
 def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
-    """Adds counted statistics up, in whatever order and grouping."""
+    """Adds up counted statistics; their order and grouping do not matter."""
     counted = list(parts)
     total = CountedStatistics(
         merge_statistics(part.statistics for part in counted),
@@ -248,15 +248,15 @@ def _pair_digest(pair: tuple[str, str]) -> bytes:
 
 
 class StatisticsCounter:
-    """Counts Examples, one after another; not for several threads.
+    """Counts Examples one after another, in a single thread.
 
-    While images are encoded every microsecond counts: what is seen of an Example is kept as it is,
-    and put into bins once there is enough of it.
+    Counting must not slow encoding down, so that values are collected first, and put into bins for
+    many Examples together.
 
     Args:
         class_names: `{id: class}`, for maps, whose pixels are ids.
-        extras: What the Examples hold under keys of the source's own, which may be those of
-            something else here: such values are not counted.
+        extras: Features that the source adds. If one of them has a key that is counted here, but
+            another kind of values, it is not counted.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class StatisticsCounter:
         self._start()
 
     def _start(self) -> None:
-        # Of each Example.
+        # Values of the Examples since the last `_fold`.
         self._example_bytes: list[int] = []
         self._image_bytes = 0
         self._images: Counter[tuple[bytes, int, int]] = Counter()
@@ -282,7 +282,7 @@ class StatisticsCounter:
         self._class_sets: Counter[frozenset[bytes]] = Counter()
         self._objects: Counter[bytes] = Counter()
         self._objects_per_image: Counter[int] = Counter()
-        # In Examples these are 32-bit floats: so are they here, that the counts be the same.
+        # Examples hold 32-bit floats: use the same here, so that a recount gives the same.
         self._areas = array("f")
         # xmin, ymin, xmax, ymax
         self._boxes = (array("f"), array("f"), array("f"), array("f"))
@@ -295,10 +295,10 @@ class StatisticsCounter:
         """Counts an Example.
 
         Args:
-            values: `{default key: values}`, of the kinds that the keys have. What is not there is
-                not counted. `image/object/mask/area` and `annotation/mask/area`, which are never
-                written, are the pixels of each mask, `image/segmentation/class/pixels` the
-                `(id, pixels)` of each class of a map.
+            values: `{default key: values}`, with values of the keys' kinds. Missing keys are not
+                counted. Three keys are never written: `image/object/mask/area` and
+                `annotation/mask/area` are the pixels of each mask, and
+                `image/segmentation/class/pixels` is `(id, pixels)` for each class of a map.
             num_bytes: Length of the serialized Example.
             image_bytes: Length of its encoded image; 0 where there is none.
         """
@@ -339,7 +339,7 @@ class StatisticsCounter:
         get = values.get
         names: Sequence[bytes] = get("image/object/class/text", ())
         if len(names) != boxes:
-            # An Example of someone else's.
+            # Another program wrote this Example.
             names = [*names[:boxes], *[b""] * (boxes - len(names))]
         self._objects.update(names)
         self._objects_per_image[boxes] += 1
@@ -366,7 +366,7 @@ class StatisticsCounter:
         return names
 
     def _add_annotation(self, values: _Values, *, width: int, height: int) -> Sequence[bytes]:
-        """Counts an object that has an Example of its own: its box is x, y, width, height (px)."""
+        """Counts the only object of an Example; its box is x, y, width, height in pixels."""
         names: Sequence[bytes] = values.get("annotation/class/text") or (b"",)
         self._objects.update(names)
         self._objects_per_image[1] += 1
@@ -386,7 +386,7 @@ class StatisticsCounter:
         return self._total
 
     def _fold(self) -> None:
-        """Adds up what is seen so far, and lets go of it."""
+        """Adds the collected values to the total, and forgets them."""
         if self._example_bytes:
             self._total = merge_statistics([self._total, self._count()])
             self._start()

@@ -1,4 +1,4 @@
-"""`statistics.json`: what is in each split of a dataset (docs/statistics.md)."""
+"""`statistics.json`: the statistics of each split of a dataset (docs/statistics.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def encode_statistics(splits: Mapping[str, Statistics]) -> bytes:
 
 
 def read_statistics(folder: str) -> dict[str, Statistics] | None:
-    """Reads a dataset's `statistics.json`; None where there is none, or of another version.
+    """Reads a dataset's `statistics.json`; None if there is none, or if its version differs.
 
     Args:
         folder: The dataset's folder.

@@ -1,4 +1,4 @@
-"""Looks at a dataset as a whole: names, sizes, small files, and what its two lists say of it."""
+"""Checks a dataset as a whole: names, sizes, small files, manifest and `dataset_info.json`."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# Folders of a dataset that hold files of its own.
+# Folders of a dataset in which only files of the dataset belong.
 _OWN_FOLDERS = ("index/", "rejects/", "corrections/")
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
-    """What the quick look at a dataset has found, and what is left to be checked.
+    """The result of the quick checks of a dataset, and the shards that are left to check.
 
     Attributes:
         path: The dataset's folder, or its only file.
-        problems: What is wrong already.
-        shards: Its shards, as far as they are there.
-        strays: The problems that no build repairs: files that do not belong to the dataset.
+        problems: The problems found so far.
+        shards: Those of its shards that exist.
+        strays: The problems that no build can repair: files that do not belong to the dataset.
         is_ours: Whether it has a manifest.
     """
 
@@ -55,11 +55,11 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_checks(path: str) -> Checks:
-    """Looks at names, sizes and small files of a dataset, and says what is left to be checked.
+    """Checks names, sizes and small files of a dataset, and plans the checks of its shards.
 
     Args:
-        path: What `open_dataset` opens: a dataset of Shardbeam's, or anyone's TFRecord files, of
-            which less is known.
+        path: A path that `open_dataset` opens: a dataset of Shardbeam, or other TFRecord files, for
+            which fewer checks are possible.
 
     Raises:
         InputError: There is no dataset at all.
@@ -76,10 +76,10 @@ def plan_checks(path: str) -> Checks:
         problem = Problem(file=MANIFEST, problem=error.problem)
         return Checks(path=folder, problems=(problem,), shards=())
     problems = []
-    # Datasets of versions that kept no checksum have none.
+    # Manifests of older versions have no checksum; these pass.
     if was_changed(data):
         problem = Problem(
-            file=MANIFEST, problem="was changed after it was written: its checksum is another"
+            file=MANIFEST, problem="was changed after it was written: its checksum does not match"
         )
         problems.append(problem)
     problems += find_missing(manifest, listed=listed)
@@ -95,7 +95,7 @@ def plan_checks(path: str) -> Checks:
 
 
 def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
-    """Finds the files of a manifest that are not there, or have another size.
+    """Finds the files of a manifest that are missing, or whose size differs.
 
     Args:
         manifest: What should be there.
@@ -108,7 +108,7 @@ def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
             hint = ": readers see no dataset" if entry.path == DATASET_INFO else ""
             problems.append(Problem(file=entry.path, problem=f"is missing{hint}"))
         elif not (file.version or file.size_bytes):
-            problem = "is no regular file, or a link to nothing"
+            problem = "is not a regular file, or is a broken link"
             problems.append(Problem(file=entry.path, problem=problem))
         elif file.size_bytes != entry.size_bytes:
             problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
@@ -133,7 +133,7 @@ def list_files(folder: str) -> dict[str, StoredFile]:
 
 
 def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
-    """Finds what a reader could take for a part of the dataset: other files do no harm."""
+    """Finds extra files that a reader could take for a part of the dataset; others do no harm."""
     known = set(manifest.paths())
     suffixes = tuple(_suffixes(manifest))
     return [
@@ -149,7 +149,7 @@ def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[P
 
 
 def _suffixes(manifest: Manifest) -> set[str]:
-    """Returns what the names of the shards hold behind dataset and split, such as `.tfrecord`."""
+    """Returns the parts of the shards' names after dataset and split, such as `.tfrecord`."""
     names = [shard.path.rpartition("/")[2] for shard in manifest.shards()]
     return {f".{name.split('.', 1)[1].split('-')[0]}" for name in names if "." in name}
 
@@ -157,7 +157,7 @@ def _suffixes(manifest: Manifest) -> set[str]:
 def _small_files(
     manifest: Manifest, *, listed: Mapping[str, StoredFile], indexes: Container[str]
 ) -> list[Problem]:
-    """Compares the content of files, but for the indexes, which are read with their shards."""
+    """Compares the checksums of small files, except indexes, which are read with their shards."""
     problems = []
     for entry in manifest.files:
         file = listed.get(entry.path)
@@ -172,13 +172,13 @@ def _small_files(
 def _compare_splits(
     manifest: Manifest, *, folder: str, listed: Mapping[str, StoredFile]
 ) -> list[Problem]:
-    """Compares `dataset_info.json`, which readers go by, with the manifest."""
+    """Compares `dataset_info.json`, which readers use, with the manifest."""
     if DATASET_INFO not in listed:
         return []
     try:
         stored = {split.name: split for split in open_dataset(folder).splits}
     except InputError as error:
-        # A shard of another size was named already.
+        # A shard whose size differs was reported before.
         is_its_own = error.uri == listed[DATASET_INFO].uri
         return [Problem(file=DATASET_INFO, problem=error.problem)] if is_its_own else []
     problems = []
@@ -200,7 +200,7 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
         try:
             features = read_features(listed[FEATURES])
         except InputError:
-            # Its checksum was found to be another.
+            # Its wrong checksum was reported before.
             features = ()
     image_key = next((spec.key for spec in manifest.features if spec.role is FeatureRole.IMAGE), "")
     container = _container(manifest)
@@ -242,7 +242,7 @@ def _keeps_damage(manifest: Manifest) -> bool:
 
 
 def _plan_foreign(dataset: StoredDataset, *, listed: Mapping[str, StoredFile]) -> Checks:
-    """Plans the checks of a dataset without a manifest: of TFDS, or anyone's TFRecord files."""
+    """Plans the checks of a dataset without a manifest: of TFDS, or other TFRecord files."""
     problems = [
         Problem(file=split.missing, problem="is missing")
         for split in dataset.splits

@@ -1,4 +1,4 @@
-"""Compares a shard with what its dataset says of it: every byte, record, Example and image."""
+"""Compares a shard with its dataset's metadata: every byte, record, Example and image."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# Of each shard; the others are counted.
+# Problems that are listed for each shard; further ones are only counted.
 _MAX_PROBLEMS = 100
-# Size of the parts in which a file is read that is compared by its checksum.
+# Bytes that are read at a time to compute a checksum.
 _PART_BYTES = 8 << 20
-# Those of JPEG and PNG, of which all stored images are.
+# JPEG and PNG, the formats of stored images.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _STRICT = ImageConfig(verify="decode", max_pixels=1 << 31, max_decoded_mb=1 << 31)
 
@@ -38,7 +38,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         file: Path of the file below the dataset's folder.
-        place: Where in it, such as `byte 1234` or `row 5`; empty where it is the file as a whole.
+        place: The place in the file, such as `byte 1234` or `row 5`; empty for the whole file.
         key: The image's key, where it is known.
         problem: What is wrong.
     """
@@ -53,19 +53,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard to check, with what its dataset says of it.
+    """A shard to check, with what its dataset says about it.
 
     Attributes:
         data: The shard.
-        container: What it is (`find_container`).
+        container: Name of its container (`find_container`).
         split: Its split.
-        shard_index: Which of the split's shards; None where it is not said.
-        examples: How many Examples it holds; None where it is not said.
-        crc32c: Checksum of the whole file, 8 hex digits; empty where it is not said.
-        index: Its index, where there is one, with the `crc32c` of the manifest.
-        features: What each Example holds; empty where it is not said.
-        image_key: Key of the image that the index has a digest of; empty where there is none.
-        damaged_images: What its config said to do with JPEGs of damaged data.
+        shard_index: Its number within the split; None if unknown.
+        examples: How many Examples it holds; None if unknown.
+        crc32c: Checksum of the whole file, 8 hex digits; empty if unknown.
+        index: Its index, if there is one, with the `crc32c` of the manifest.
+        features: The features of each Example; empty if unknown.
+        image_key: Key of the image that the index has a digest of; empty if there is none.
+        damaged_images: What the config does with JPEGs whose data is damaged.
     """
 
     data: StoredFile
@@ -99,14 +99,14 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_shard(check: CheckTask, *, decode: bool = False) -> CheckReport:
-    """Reads a shard to its end, and compares it with what is said of it.
+    """Reads a shard to its end, and compares it with its dataset's metadata.
 
     Args:
         check: The shard.
         decode: Whether images are decoded, strictly.
 
     Raises:
-        InputError: It cannot be read, which says nothing about what is in it.
+        InputError: The shard cannot be read; it may be whole.
     """
     return _Checker(check, decode=decode).read()
 
@@ -123,7 +123,7 @@ def merge_reports(reports: Sequence[CheckReport]) -> CheckReport:
 
 
 class _Checker:
-    """Reads one shard; holds what was found on the way."""
+    """Reads one shard, and collects the problems on the way."""
 
     def __init__(self, check: CheckTask, *, decode: bool) -> None:
         self._check = check
@@ -144,8 +144,8 @@ class _Checker:
         is_whole = self._read_records()
         if is_whole and check.crc32c and f"{self._crc32c:08x}" != check.crc32c:
             self._add(
-                f"its checksum is {self._crc32c:08x}, not {check.crc32c}: was it exchanged with "
-                "another?"
+                f"its checksum is {self._crc32c:08x}, not {check.crc32c}: was the file swapped "
+                "with another?"
             )
         if is_whole and check.examples is not None and self._examples != check.examples:
             self._add(f"holds {self._examples:,} Examples; the manifest says {check.examples:,}")
@@ -172,7 +172,7 @@ class _Checker:
             self._add(error.problem, file=file.path)
 
     def _read_records(self) -> bool:
-        """Reads all records; goes on behind a damaged one where the index says where that is.
+        """Reads all records; after a damaged one it continues at the next, if the index says where.
 
         Returns:
             Whether all could be read.
@@ -248,7 +248,7 @@ class _Checker:
         for key, feature in example.features.feature.items():
             spec = self._features.get(key)
             for value in feature.bytes_list.value:
-                # Masks in a list, and images of which nothing is said, are known by their bytes.
+                # Recognize masks in a list, and images that no feature describes, by their bytes.
                 if (spec and spec.image_shape) or value.startswith(_SIGNATURES):
                     try:
                         check_image(value, name="", settings=settings)
@@ -282,7 +282,7 @@ class _Checker:
 
 
 def find_change(parts: Iterable[bytes], *, crc32c: str) -> str:
-    """Describes a difference in checksums; empty if they agree, or one is unknown."""
+    """Describes a difference in checksums; empty if they agree, or `crc32c` is empty."""
     found = f"{functools.reduce(google_crc32c.extend, parts, 0):08x}"
     if crc32c in ("", found):
         return ""
@@ -302,7 +302,7 @@ def read_file(file: StoredFile, *, max_bytes: int) -> bytes:
 
 
 def read_parts(file: StoredFile) -> Iterator[bytes]:
-    """Reads a file, of whatever length, bit by bit.
+    """Reads a file of any length in parts.
 
     Raises:
         InputError: It cannot be read.

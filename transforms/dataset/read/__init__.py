@@ -1,1 +1,1 @@
-"""Reading back: datasets of ours, of TFDS, and TFRecord files of anyone's. Beam-free."""
+"""Reads datasets of Shardbeam and of TFDS, and other TFRecord files. Beam-free."""

@@ -1,4 +1,4 @@
-"""Statistics of shards that are there already: of a dataset, or of anyone's TFRecord files."""
+"""Counts statistics of existing shards: of a dataset, or of any TFRecord files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile
 
 _CLASS_MAP = "image/segmentation/class/encoded"
-# If an Example has this, the pixels of the other map are no ids.
+# If an Example has this map, the pixels of the other one are not ids.
 _CATEGORY_MAP = "image/panoptic/category_mask"
 # Prefixes of the keys with names and ids of classes.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
@@ -38,11 +38,11 @@ _MASKS = ("image/object/mask", "annotation/mask")
 
 
 class CountTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard that is to be counted.
+    """A shard to be counted.
 
     Attributes:
         data: The shard.
-        container: What it is (`find_container`).
+        container: Name of its container (`find_container`).
         split: Its split.
     """
 
@@ -56,8 +56,8 @@ class CountResult(msgspec.Struct, frozen=True):
 
     Attributes:
         split: Its split.
-        statistics: What is in it; of a damaged shard, what is in it before the damage.
-        problem: Why it could not be read to its end; empty if it could.
+        statistics: The statistics of its Examples; for a damaged shard, of those before the damage.
+        problem: Why the shard could not be read to its end; empty if it could.
     """
 
     split: str
@@ -69,7 +69,7 @@ class CountedExample(NamedTuple):
     """An Example of a shard.
 
     Attributes:
-        place: Where it is, as the index has it.
+        place: Where it is, like `IndexRow.offset`.
         record: The serialized Example.
         image: Its image; empty where it has none.
     """
@@ -80,10 +80,10 @@ class CountedExample(NamedTuple):
 
 
 def plan_counts(dataset: StoredDataset) -> list[CountTask]:
-    """Lists the shards of a dataset that are to be counted.
+    """Makes a task for each shard of a dataset.
 
     Raises:
-        InputError: A split is not whole.
+        InputError: A split is incomplete.
     """
     return [
         CountTask(data=shard, container=split.container, split=split.name)
@@ -93,7 +93,7 @@ def plan_counts(dataset: StoredDataset) -> list[CountTask]:
 
 
 def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> dict[str, Statistics]:
-    """Adds up what is in each shard, by split."""
+    """Adds up the statistics of shards, by split."""
     parts: dict[str, list[Statistics]] = {split: [] for split in splits}
     for shard in counted:
         parts[shard.split].append(shard.statistics)
@@ -103,7 +103,7 @@ def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> di
 def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
     """Reads a shard to its end, and counts what is in it.
 
-    Nothing is raised where it cannot be read: workers' errors come with pages of Beam's own.
+    A read error is returned, not raised: Beam wraps what workers raise in pages of its own text.
 
     Args:
         shard: The shard.
@@ -154,7 +154,7 @@ def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str,
 def _complete(
     values: dict[str, list[Any]], *, image: bytes, names: Mapping[int, str]
 ) -> Mapping[str, list[Any]]:
-    """Adds what follows from other values: names of classes, sizes of images, areas of masks."""
+    """Adds values that follow from others: names of classes, sizes of images, areas of masks."""
     for key in _CLASSES:
         labels = values.get(f"{key}/label", [])
         if labels and not values.get(f"{key}/text"):
@@ -184,7 +184,7 @@ def _side(values: Mapping[str, Sequence[int]], key: str) -> int:
 
 
 def _count_pixels(data: bytes, *, size: tuple[int, int]) -> list[tuple[int, int]]:
-    """Counts the pixels of each value of a mask or map; none where it is not that of its image."""
+    """Counts the pixels of each value of a mask or map; empty if it does not fit its image."""
     try:
         counts = np.bincount(read_indices(data, size=size).ravel()).tolist()
     except RejectedError:

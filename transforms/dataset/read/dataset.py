@@ -1,4 +1,4 @@
-"""Finding shards: in a dataset's folder, in a folder of TFRecord files, or a single file."""
+"""Finds shards: in a dataset's folder, in a folder of TFRecord files, or a single file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# TFDS's template for the names of shards, and its variables.
+# TFDS's default container, template for the names of shards, and number of digits.
 _TFRECORD = "tfrecord"
 _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
@@ -36,15 +36,15 @@ _EXTENSION = re.compile(r"\.(tfrecords?|tfrecs?|records?)(\.gz)?$", re.IGNORECAS
 
 
 class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """A split, as it lies in storage.
+    """A split in storage.
 
     Attributes:
         name: Its name.
         shards: Its files, in order.
-        examples: How many Examples it holds, where the dataset says so, and
-        shard_examples: how many of them each shard holds.
-        missing: Name of the first shard that should be there and is not; empty if none is.
-        container: What its files are (`containers.base.find_container`).
+        examples: How many Examples it holds, if the dataset says so.
+        shard_examples: How many Examples each shard holds, if the dataset says so.
+        missing: Name of the first missing shard; empty if none is missing.
+        container: Name of the files' container (`containers.base.find_container`).
     """
 
     name: str
@@ -66,9 +66,9 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: Where it is.
         splits: Its splits.
-        features: Its `features.json`, where there is one.
-        version: Its version; empty where it does not say, like the next two.
-        description: A text for people.
+        features: Its `features.json`, if there is one.
+        version: Its version; empty if unknown, like the next two.
+        description: A text for readers.
         citation: How to cite it.
     """
 
@@ -80,7 +80,7 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
     citation: str = ""
 
     def read_manifest(self) -> Manifest | None:
-        """Reads its manifest; None where it is not a dataset's folder, or has none.
+        """Reads the manifest; None if there is none, or if this is not a dataset's folder.
 
         Raises:
             InputError: The manifest is damaged.
@@ -88,10 +88,10 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.features is None else read_manifest(self.path)
 
     def find_split(self, name: str) -> StoredSplit:
-        """Returns the split of a name, with at least one shard and none missing.
+        """Returns the split with this name, which has at least one shard and none missing.
 
         Raises:
-            InputError: There is no such split, or it is not whole.
+            InputError: There is no such split, or it is incomplete.
         """
         splits = {split.name: split for split in self.splits}
         if name not in splits:
@@ -108,14 +108,16 @@ def open_dataset(path: str) -> StoredDataset:
     """Finds out what lies at a path.
 
     Args:
-        path: A folder with the `dataset_info.json` of Shardbeam or of TFDS; or one without, that
-            holds TFRecord files: those named `train-00000-of-00008.tfrecord` (or with the
-            number behind the extension) make one split `train`, any other is a split of its
-            own; or a TFRecord file, whatever its name; or a pointer (`output.latest`), which stands
-            for the folder that it names.
+        path: One of these:
+            a folder with the `dataset_info.json` of Shardbeam or of TFDS;
+            a folder without it that holds TFRecord files: those named
+            `train-00000-of-00008.tfrecord` (or with the number after the extension) make one split
+            `train`, and any other file is a split;
+            a TFRecord file with any name;
+            a pointer (`output.latest`), which stands for the folder that it names.
 
     Raises:
-        InputError: It is none of these, or a dataset that is not committed.
+        InputError: The path is none of these, or its dataset is not committed.
     """
     try:
         return _open(path)
@@ -129,7 +131,7 @@ def open_file(path: str) -> StoredFile:
     """Finds a file.
 
     Raises:
-        InputError: It is not there.
+        InputError: It does not exist, or cannot be read.
     """
     try:
         return storage_for(path).find(path)
@@ -163,8 +165,8 @@ def _open_folder(path: str) -> StoredDataset:
     if MANIFEST in listed or any(name.startswith(f"{STAGING_FOLDER}/") for name in listed):
         raise InputError(
             uri=path,
-            problem=f"no committed dataset: without {DATASET_INFO}, a build is under way, was "
-            "interrupted, or was refused; run it again to finish it, or to see what it lacks",
+            problem=f"no committed dataset: {DATASET_INFO} is missing; a build is under way, was "
+            "interrupted, or was refused; run it again to finish it, or to see why it was refused",
         )
     files = [file for name, file in listed.items() if _is_tfrecord(name)]
     if not files:
@@ -180,7 +182,7 @@ class _Split(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _DatasetInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of TFDS's proto of that name that is read; its 64-bit integers are texts in JSON."""
+    """The fields of TFDS's proto `DatasetInfo` that are read; in JSON, int64s are strings."""
 
     name: str
     splits: list[_Split]
@@ -206,7 +208,7 @@ def _find_splits(
         raise InputError(uri=uri, problem="the dataset has no splits")
     container = find_tfds_container(info.file_format)
     if container is None:
-        raise InputError(uri=path, problem=f"its shards are {info.file_format}, which is not known")
+        raise InputError(uri=path, problem=f"its shards have the unknown format {info.file_format}")
     if not find_container(container).checks_records and MANIFEST in listed:
         listed = _with_checksums(listed, output=path)
     for split in info.splits:
@@ -223,7 +225,7 @@ def _find_splits(
 
 
 def _with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[str, StoredFile]:
-    """Gives shards the checksums of the manifest, after their sizes were compared.
+    """Adds the manifest's checksums to the shards, after comparing their sizes.
 
     Raises:
         InputError: A shard has another size, or the manifest is damaged.
@@ -236,7 +238,7 @@ def _with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[st
             if file.size_bytes != shard.size_bytes:
                 raise InputError(
                     uri=file.uri,
-                    problem=f"has {file.size_bytes:,} bytes, and the manifest says "
+                    problem=f"has {file.size_bytes:,} bytes, but the manifest says "
                     f"{shard.size_bytes:,}; copy the dataset again, or build it again",
                 )
             checked[shard.path] = msgspec.structs.replace(file, crc32c=shard.crc32c)
@@ -265,7 +267,7 @@ def _shard_names(split: _Split, *, info: _DatasetInfo) -> Iterator[str]:
 
 
 def _is_tfrecord(name: str) -> bool:
-    """Recognizes a TFRecord file directly in the folder by its name."""
+    """Returns whether a name is that of a TFRecord file directly in the folder."""
     if "/" in name or name.startswith("."):
         return False
     unnumbered = _NUMBER.sub("", name, count=1)
@@ -301,7 +303,7 @@ def _shard_index(name: str) -> int:
 
 
 def _first_missing(shards: Sequence[StoredFile]) -> str:
-    """Names the first shard that is not there, after the pattern of those that are."""
+    """Returns the name of the first missing shard, following the names of the others."""
     example = shards[0].path
     number = _NUMBER.search(example)
     if number is None:

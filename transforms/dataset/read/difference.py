@@ -1,8 +1,8 @@
-"""What differs between two datasets, by their indexes alone: no shard is read.
+"""Finds what differs between two datasets, by their indexes alone: no shard is read.
 
-Examples are compared by their images' keys. Of each only what fits into 33 bytes is held: the
-first 64 bits of digests of its key, its image and its labels, its checksum and its split. Two keys
-share these bits in one of 10^7 comparisons of 10^6 examples.
+Examples are matched by their images' keys. Each example takes 33 bytes of memory: the first 64 bits
+of the digests of its key, its image and its labels, its checksum, its length and its split. If two
+datasets of 10^6 examples are compared, two keys share their 64 bits in one of 10^7 cases.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ _Places = npt.NDArray[np.intp]
 
 
 class ChangeKind(str, enum.Enum):
-    """What is different in an example of two datasets.
+    """How an example differs between two datasets.
 
     Attributes:
         ADDED: Only the new dataset has it.
         REMOVED: Only the old dataset has it.
         MOVED: It is in another split.
         IMAGE: Its stored image has other bytes.
-        LABELS: Its classes, boxes or captions are others.
-        OTHER: The image and these are the same, and something else in the Example is not, such as
-            masks, areas or added keys; in datasets of older versions it may be labels.
+        LABELS: Its classes, boxes or captions differ.
+        OTHER: Image and labels are the same, but something else in the Example differs, such as
+            masks, areas or added keys; in older datasets, whose indexes have no labels, it may be
+            labels.
     """
 
     ADDED = "added"
@@ -68,9 +69,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its image's key.
-        kinds: What is different.
-        old_split: Its split in the old dataset; empty where it has none there.
-        new_split: Its split in the new one.
+        kinds: How it differs.
+        old_split: Its split in the old dataset; empty if it is not there.
+        new_split: Its split in the new dataset; empty if it is not there.
     """
 
     key: str
@@ -91,9 +92,9 @@ class SplitDifference(msgspec.Struct, kw_only=True):
         removed: Those that only the old one has.
         moved_in: Those that come from another split.
         moved_out: Those that have gone to another split.
-        image: Those whose image is another.
-        labels: Those whose labels are others.
-        other: Those in which only something else is different.
+        image: Those whose image differs.
+        labels: Those whose labels differ.
+        other: Those in which only something else differs.
         unchanged: Those that are the same in the same split.
     """
 
@@ -115,10 +116,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         old: Folder of the old one.
         new: Folder of the new one.
-        splits: `{split: what differs}`, of the splits of both.
-        moves: `{old split: {new split: examples}}` of those that have moved.
-        classes: `{class: (old id, new id)}` of the classes that only one has, or under other ids;
-            None where there is none.
+        splits: `{split: what differs}` for the splits of both.
+        moves: `{old split: {new split: examples}}` of examples that have moved.
+        classes: `{class: (old id, new id)}` of classes whose ids differ; the id is None in a
+            dataset that lacks the class.
         changes: The first examples of each kind of change.
     """
 
@@ -131,7 +132,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the examples and the classes of both are the same."""
+        """Whether both have the same examples and classes."""
         return not self.classes and all(
             split.old == split.new == split.unchanged for split in self.splits.values()
         )
@@ -143,7 +144,7 @@ class _Dataset(NamedTuple):
     Attributes:
         path: Its folder.
         manifest: Its manifest.
-        rows: What is held of its examples, in order: those of a split after each other.
+        rows: Its examples, split after split, in the order of the shards.
         has_labels: Whether its index holds labels and checksums of Examples.
     """
 
@@ -154,13 +155,13 @@ class _Dataset(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Which examples of two datasets are the same one: their places in the rows.
+    """The examples of two datasets that were matched, by their places in the rows.
 
     Attributes:
-        old: Places in the old dataset, and
-        new: in the new one, of pairs.
-        removed: Places in the old dataset of those without a partner.
-        added: Places in the new one of those without a partner.
+        old: The places of the pairs in the old dataset.
+        new: The places of the same pairs in the new dataset.
+        removed: The places of examples without a partner in the old dataset.
+        added: The places of examples without a partner in the new dataset.
     """
 
     old: _Places
@@ -175,7 +176,7 @@ def compare_datasets(old: StoredDataset, new: StoredDataset, *, limit: int) -> D
     Args:
         old: One dataset.
         new: The other.
-        limit: How many examples of each kind of change are named: the first ones.
+        limit: How many examples of each kind of change are named.
 
     Raises:
         InputError: One has no index, or cannot be read.
@@ -223,7 +224,7 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
             try:
                 parts.append(_make_rows(table, split=splits.index(split)))
             except (TypeError, ValueError, OverflowError) as error:
-                raise DamagedError(uri=uri, problem=f"a value cannot be: {error}") from error
+                raise DamagedError(uri=uri, problem=f"a value is invalid: {error}") from error
     return _Dataset(dataset.path, manifest, np.concatenate(parts), has_labels)
 
 
@@ -234,7 +235,7 @@ def _make_rows(table: pa.Table, *, split: int) -> _Rows:
     if "labels" in table.column_names:
         rows["labels"] = first_bits(table["labels"])
         rows["crc32c"] = table["crc32c"].to_pylist()
-    # Of an Example of 4 GB, which no reader can parse, the rest is as good.
+    # Lengths wrap around at 4 GB; no reader can parse an Example of that length anyway.
     rows["length"] = np.asarray(table["length"].to_pylist(), np.int64).astype(np.uint32)
     rows["split"] = split
     return rows
@@ -246,7 +247,7 @@ def _digest(key: str) -> int:
 
 
 def _match(old: _Rows, new: _Rows) -> _Pairs:
-    """Finds the pairs: by key, and of several examples with one key those that are most alike."""
+    """Matches examples by key; among several with the same key, the most similar ones."""
     old_single, new_single = (_single_places(rows["key"]) for rows in (old, new))
     _, old_found, new_found = np.intersect1d(
         old["key"][old_single], new["key"][new_single], assume_unique=True, return_indices=True
@@ -271,7 +272,7 @@ def _match(old: _Rows, new: _Rows) -> _Pairs:
 
 
 def _single_places(keys: npt.NDArray[np.uint64]) -> _Places:
-    """Returns the places of the keys that are there once."""
+    """Returns the places of the keys that occur once."""
     _, places, counts = np.unique(keys, return_index=True, return_counts=True)
     single: _Places = places[counts == 1]
     return single
@@ -286,7 +287,7 @@ def _others(places: _Places, rows: _Rows) -> _Places:
 def _match_group(
     olds: Sequence[int], news: Sequence[int], *, old: _Rows, new: _Rows
 ) -> list[tuple[int, int]]:
-    """Pairs examples with one key: equal ones, then those of one split, then whatever is left."""
+    """Pairs examples with the same key: first equal ones, then in the same split, then the rest."""
     pairs: list[tuple[int, int]] = []
     alike = ["image", "labels", "crc32c", "length"]
     for fields in (["split", *alike], alike, ["split"], []):
@@ -305,7 +306,7 @@ def _match_group(
 
 
 class _Changes(NamedTuple):
-    """Which of the pairs differ, and in what: a flag for each pair."""
+    """How the pairs differ: one flag for each pair and kind of change."""
 
     moved: npt.NDArray[np.bool_]
     image: npt.NDArray[np.bool_]
@@ -419,7 +420,7 @@ def _name_changes(
 
 
 def _read_keys(dataset: _Dataset, places: _Places) -> Iterator[str]:
-    """Reads the keys of examples: of ascending places in the rows."""
+    """Reads the keys of the examples at these places in the rows, which are in ascending order."""
     wanted = iter(places.tolist())
     place = next(wanted, None)
     start = 0

@@ -1,4 +1,4 @@
-"""Reading Examples from containers, and what their values say of themselves."""
+"""Reads Examples from containers, and describes their values."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 
 
 def read_examples(file: StoredFile, *, container: str = "tfrecord") -> Iterator[Example]:
-    """Yields the Examples of a file, reading no further than is asked for.
+    """Yields the Examples of a file; reads only as far as the caller iterates.
 
     Args:
         file: The file.
-        container: What it is (`find_container`).
+        container: Name of its container (`find_container`).
 
     Raises:
-        InputError: The file cannot be read, is no such container, is cut off or damaged, or a
-            record in it is no `tf.train.Example`.
+        InputError: The file cannot be read, is not such a container, is cut off or damaged, or a
+            record in it is not a `tf.train.Example`.
     """
     reader = find_container(container)
     for place, record in reader.read(file):
@@ -38,7 +38,7 @@ def read_examples(file: StoredFile, *, container: str = "tfrecord") -> Iterator[
 
 
 def feature_values(feature: Feature) -> tuple[FeatureKind | None, Sequence[bytes | int | float]]:
-    """Returns a feature's kind and its list; no kind and an empty list where none is set."""
+    """Returns a feature's kind and its values; None and no values if no list is set."""
     field = feature.WhichOneof("kind")
     if field is None:
         return None, ()
@@ -55,7 +55,7 @@ def parse_example(record: bytes, *, uri: str, place: str) -> Example:
         example = Example.FromString(record)
     except DecodeError as error:
         raise _not_an_example(record, uri=uri, place=place) from error
-    # Most bytes are some message or other: what is none of an Example's fields tells them apart.
+    # Almost any bytes parse as some message; unknown fields show that it is not an Example.
     if len(UnknownFieldSet(example)):
         raise _not_an_example(record, uri=uri, place=place)
     return example
@@ -72,11 +72,11 @@ def _not_an_example(record: bytes, *, uri: str, place: str) -> InputError:
 
 
 def recognize_image(data: bytes) -> tuple[FileFormat, ImageHeader | None] | None:
-    """Describes an image by its first bytes; None for what is none.
+    """Describes an image by its first bytes; None if the data is not an image.
 
     Returns:
-        Its format and its header; no header for formats other than JPEG and PNG, and where it
-        cannot be read.
+        Its format and its header; the header is None for formats other than JPEG and PNG, and if
+        it cannot be read.
     """
     file_format = sniff_format(data)
     if file_format is None:

@@ -48,11 +48,11 @@ class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: The key.
-        kind: Its list's kind.
+        kind: The kind of its list.
         repeated: Whether the number of values differs from Example to Example.
-        shape: Of the value, or of each item where it is repeated; () for scalars.
-        image_shape: Of the decoded image, where the value is an encoded one.
-        image_bits: Of each of its channels: 8 or 16.
+        shape: Shape of the value, or of each item if it is repeated; () for scalars.
+        image_shape: Shape of the decoded image, if the value is an encoded image.
+        image_bits: Bits of each channel of the image: 8 or 16.
     """
 
     key: str
@@ -83,7 +83,7 @@ class _Sequence(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct, frozen=True, rename="camel"):
-    """A feature; which of the fields is there says what it is."""
+    """A feature; the field that is set says which kind it is."""
 
     python_class_name: str = ""
     image: _Image | None = None
@@ -105,10 +105,10 @@ _decoder = msgspec.json.Decoder(_Root, strict=False)
 
 
 def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:
-    """Reads `features.json`, whether Shardbeam or TFDS has written it.
+    """Reads a `features.json` of Shardbeam or TFDS.
 
     Raises:
-        InputError: It is damaged, or has a feature that only TFDS can decode.
+        InputError: The file is damaged, or has a feature that only TFDS can decode.
     """
     try:
         data = storage_for(file.uri).read_small(file.uri, max_bytes=limits.METADATA_BYTES)
@@ -126,7 +126,7 @@ def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:
             raise InputError(
                 uri=file.uri,
                 place=key,
-                problem=f"{node.python_class_name or 'this feature'} is for TFDS to decode; load "
+                problem=f"only TFDS can decode {node.python_class_name or 'this feature'}; load "
                 "the dataset with tfds.builder_from_directory",
             )
         features.append(feature)
@@ -167,10 +167,10 @@ def _stored_feature(key: str, node: _Node) -> StoredFeature | None:
 def infer_features(files: Sequence[StoredFile]) -> tuple[StoredFeature, ...]:
     """Infers features from the first Examples of TFRecord files.
 
-    About 64 Examples are looked at, spread over the files. A key with one value in each of them
-    holds a single value, any other a list; a single value that is a JPEG or PNG in each of them
-    is an image, with one channel if all are gray, and with three otherwise. Keys without a
-    kind, which no list has been set for, are left out.
+    It reads about 64 Examples, spread over the files. A key that has exactly one value in each of
+    them holds a single value, any other key a list. A single value that is a JPEG or PNG in each of
+    them is an image, with one channel if all are gray, and with three otherwise. Keys for which no
+    Example sets a list are left out.
 
     Args:
         files: The files; at least one.
@@ -200,7 +200,7 @@ def infer_features(files: Sequence[StoredFile]) -> tuple[StoredFeature, ...]:
             seen.setdefault(key, []).append(_channels(values))
     if not seen:
         what = "no values in its records" if examples else "no records"
-        raise InputError(uri=files[0].uri, problem=f"{what} that would tell the features")
+        raise InputError(uri=files[0].uri, problem=f"{what} to infer the features from")
     features = []
     for key, channels in sorted(seen.items()):
         repeated = len(channels) < examples or min(channels) == _SEVERAL
@@ -225,7 +225,7 @@ def _sample(files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, Example]]
 
 
 def _channels(values: Sequence[bytes | int | float]) -> int:
-    """Tells the channels of the image that is the only value; less for any other values."""
+    """Returns the channels of an image that is the only value, or a code below 1 if it is not."""
     if len(values) != 1:
         return _SEVERAL
     image = recognize_image(values[0]) if isinstance(values[0], bytes) else None

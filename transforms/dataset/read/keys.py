@@ -1,4 +1,4 @@
-"""Finding Examples by their keys: by a dataset's index, or else by reading them all."""
+"""Finds Examples by their keys, in a dataset's index, or else by reading all Examples."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shardbeam.transforms.dataset.read.pictures import read_pictures
 from shardbeam.transforms.formats.names import loosened
 from shardbeam.transforms.storage.base import join_uri
 
-# A wrong key is compared with so many; with all of those that differ from it by folder, case or
-# extension only.
+# To suggest a key, a wrong key is compared with this many of the first keys, and with this many of
+# the keys that differ from it only by folder, case or extension.
 _COMPARED = 10_000
 
 
@@ -34,16 +34,16 @@ class FoundExample(NamedTuple):
 def find_key(
     key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], legend: Legend
 ) -> list[FoundExample]:
-    """Finds the Examples of an image; several if each object has its own.
+    """Finds the Examples of an image; there are several if each object has its own.
 
     Args:
         key: The image's key.
         dataset: The dataset.
-        splits: Those of its splits that are looked through.
+        splits: The splits to search.
         legend: How its Examples are to be read.
 
     Raises:
-        InputError: There is none, or the dataset cannot be read.
+        InputError: No Example has the key, or the dataset cannot be read.
     """
     found = []
     compared: list[str] = []

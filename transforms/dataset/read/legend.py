@@ -1,4 +1,4 @@
-"""What a dataset says of its Examples: which keys stand for which, names of classes, skeletons."""
+"""Reads what is needed to understand Examples: renamed keys, names of classes, skeletons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# ImageNet-21k's has 2 MB.
+# The file for ImageNet-21k has 2 MB.
 _MAX_LABELS_BYTES = 16_000_000
 _ID_DIGITS = 19
 # A text, a comment, a word, a number or a brace of a protobuf message in its text form.
@@ -35,11 +35,11 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
     """How Examples are to be read.
 
     Attributes:
-        keys: `{default key: key as written}` where the two differ; empty for one that is dropped.
-        class_names: `{id: name}`, where the dataset says.
-        numbered_maps: Whether the values of maps are numbers without names, and not class ids.
+        keys: `{default key: key as written}` where the two differ; empty for a dropped key.
+        class_names: `{id: name}`, if the dataset says so.
+        numbered_maps: Whether values of maps are plain numbers instead of class ids.
         skeletons: `{class name: pairs of indexes into the keypoints as written}`.
-        is_ours: Whether the dataset's manifest says so, and not the field's habits.
+        is_ours: Whether this comes from a manifest; otherwise the usual keys are assumed.
     """
 
     keys: Mapping[str, str] = {}
@@ -49,16 +49,16 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
     numbered_maps: bool = False
 
     def map_names(self) -> Mapping[int, str]:
-        """Names of the values in maps."""
+        """Returns the names of the values in maps."""
         return {} if self.numbered_maps else self.class_names
 
 
 def read_legend(dataset: StoredDataset) -> Legend:
     """Finds out how the Examples of a dataset are to be read.
 
-    Of a dataset of ours its manifest says so, also if `dataset` is just one of its shards. Anyone's
-    Examples are taken to have the keys of the TF Object Detection API; names of classes
-    come from the `label_map.pbtxt` beside them, or from a `labels.txt` with a name a line, from 0.
+    For a dataset of Shardbeam the manifest says so, even if `dataset` is just one of its shards.
+    Other Examples are assumed to have the keys of the TF Object Detection API; names of classes
+    come from a `label_map.pbtxt` beside them, or from a `labels.txt` with one name a line, from 0.
 
     Raises:
         InputError: The manifest of a dataset, or a file of names, cannot be read.
@@ -77,9 +77,9 @@ def read_legend(dataset: StoredDataset) -> Legend:
 
 
 def written_keys(manifest: Manifest) -> dict[str, str]:
-    """Returns `{default key: key as written}` where they differ; empty for what is dropped.
+    """Returns `{default key: key as written}` where they differ; empty for dropped keys.
 
-    The manifest may have been changed: what is no text there is no key that an Example has.
+    The manifest may have been edited: a value that is not a text is treated as a dropped key.
     """
     features = manifest.config.get("features")
     if not isinstance(features, dict):
@@ -106,7 +106,7 @@ def _read_manifest(dataset: StoredDataset, *, root: str) -> Manifest | None:
     except InputError:
         if dataset.features is not None:
             raise
-        # Others have files of that name, too.
+        # This may be another program's `manifest.json`.
         return None
     if manifest is None or dataset.features is not None:
         return manifest
@@ -150,7 +150,7 @@ def _parse_label_map(text: str) -> Iterator[tuple[int, str]]:
                     yield label_id, texts.get("display_name") or texts.get("name", "")
                 label_id, texts = None, {}
         elif depth == 1 and number is not None and key == "id":
-            # No id has more digits, and int() takes no more than a few thousand.
+            # No id has more digits; int() refuses more than a few thousand.
             label_id = int(number[:_ID_DIGITS])
         elif depth == 1 and (double is not None or single is not None):
             texts[key] = _unescape(double if double is not None else single)

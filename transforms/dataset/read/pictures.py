@@ -1,8 +1,8 @@
-"""Examples read back as pictures with their annotations, to be looked at.
+"""Reads Examples as pictures with their annotations, for people to look at.
 
-A field that an Example lacks is empty. Values that do not fit together (lists of other lengths,
-values of another kind, coordinates that are no numbers) are left out, and `Picture.problems` names
-them: whoever looks at a dataset wants to see what is wrong with it.
+A field that an Example lacks is empty. Values that do not fit together (lists of different lengths,
+values of the wrong kind, coordinates that are not numbers) are left out, and `Picture.problems`
+names them: whoever looks at a dataset wants to see what is wrong with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_CLASS = (0, 255)
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _OBJECT = "image/object/"
 _ANNOTATION = "annotation/"
-# Boxes that reach further than this, in widths and heights of the image, are hardly fractions.
+# A box with a larger coordinate is probably not in fractions of the image.
 _FAR = 2.0
 
 # x and y in fractions of the image; visibility.
@@ -55,14 +55,14 @@ class PictureObject(msgspec.Struct, frozen=True, kw_only=True):
         label: Name of its class; empty where it is not known.
         label_id: Id of its class; `NO_ID` where there is none.
         box: `(xmin, ymin, xmax, ymax)` in fractions of the image, as written: they may lie beyond
-            it, or be the wrong way round; None where there is none.
+            it, or be the wrong way round; None if there is none.
         is_crowd: Whether it is a group of objects.
         area: In pixels² of the image; 0 where it is not written.
-        mask: A PNG of the whole image, 0 and 1; empty where there is none.
+        mask: A PNG of the whole image with the values 0 and 1; empty if there is none.
         keypoints: `(x, y, visibility)` each: in fractions of the image, and 0 (not labelled), 1
             (hidden) or 2 (visible).
         skeleton: Pairs of indexes into `keypoints` that a line joins.
-        attributes: What else is written of it, by the key without `image/object/`.
+        attributes: Its other values, by their key without `image/object/`.
     """
 
     label: str = ""
@@ -77,7 +77,7 @@ class PictureObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """An Example, as it is drawn.
+    """An Example as a picture to be drawn.
 
     Attributes:
         key: The image's key (`image/filename`, or else `image/source_id`).
@@ -85,17 +85,18 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         shard: Name of its shard's file.
         number: Its number in the split, from 1.
         image: The encoded image; empty where there is none.
-        format: What it is encoded as: `jpeg`, `png`, `raw` or what else its bytes say.
-        width: Width of the image in pixels; 0 where it is not known.
-        height: Its height.
+        format: Format of the image: `jpeg`, `png`, `raw`, or another one that its bytes show.
+        width: Width of the image in pixels; 0 if it is not known.
+        height: Height of the image in pixels; 0 if it is not known.
         labels: Classes of the image as a whole: their names, or their ids.
         captions: Texts that describe it.
         objects: Its objects.
-        class_map: A PNG with a class id a pixel, one of `NO_CLASS` where there is no class; empty
-            where there is none. Of panoptic maps it is the category mask.
-        instance_map: A PNG with the number of a segment a pixel, of panoptic maps.
+        class_map: A PNG with the class id of each pixel, or one of `NO_CLASS`; the category mask of
+            a panoptic map; empty if there is none.
+        instance_map: A PNG with the segment number of each pixel of a panoptic map; empty if there
+            is none.
         features: `{key as written: values}` of the whole Example.
-        problems: What of it does not fit together, a line each.
+        problems: The values that do not fit together, one line each.
     """
 
     key: str
@@ -116,16 +117,16 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pictures(split: StoredSplit, *, legend: Legend, first: int = 1) -> Iterator[Picture]:
-    """Yields the pictures of a split, in order, reading no further than is asked for.
+    """Yields the pictures of a split, in order; reads only as far as the caller iterates.
 
     Args:
         split: The split.
         legend: How its Examples are to be read.
-        first: The number of the first of them, from 1; shards before it are not read where the
-            dataset says how many Examples they hold.
+        first: The number of the first picture to yield, from 1. Shards before it are skipped
+            unread if the dataset says how many Examples they hold.
 
     Raises:
-        InputError: A file cannot be read, is cut off or damaged, or a record in it is no
+        InputError: A file cannot be read, is cut off or damaged, or a record in it is not a
             `tf.train.Example`.
     """
     for shard, number, example in read_split(split, first=first):
@@ -154,7 +155,7 @@ def read_split(split: StoredSplit, *, first: int = 1) -> Iterator[tuple[StoredFi
 def make_picture(
     example: Example, *, legend: Legend, split: str, shard: str, number: int
 ) -> Picture:
-    """Makes a picture of an Example; see `Picture` for the rest."""
+    """Makes a picture of an Example; the other arguments become fields of the `Picture`."""
     features = {
         key: tuple(feature_values(feature)[1]) for key, feature in example.features.feature.items()
     }
@@ -188,11 +189,11 @@ def make_picture(
 
 
 class _ExampleValues:
-    """An Example's values by default key; what cannot be used is empty, and a problem.
+    """An Example's values by default key; a value that cannot be used is empty.
 
     Attributes:
-        legend: How they are to be read.
-        problems: What cannot be used, and why.
+        legend: How the Example is to be read.
+        problems: The values that cannot be used, and why.
     """
 
     def __init__(self, features: Mapping[str, _Values], *, legend: Legend) -> None:
@@ -209,7 +210,7 @@ class _ExampleValues:
         return self._features.get(self._written(default_key), ())
 
     def unread(self, prefix: str) -> list[str]:
-        """Lists the default keys that begin so, and were not asked for."""
+        """Lists the default keys with this prefix that have not been read yet."""
         defaults = {written: default for default, written in self.legend.keys.items()}
         keys = (defaults.get(key, key) for key in self._features)
         return sorted(key for key in keys if key.startswith(prefix) and key not in self._read)
@@ -246,7 +247,7 @@ class _ExampleValues:
         return self.legend.keys.get(default_key, default_key)
 
     def _checked(self, found: list[_T], default_key: str, *, expected: str) -> list[_T]:
-        # The values of a list are of one kind.
+        # A list holds values of one kind, so that either all or none are of the expected one.
         if not found and self[default_key]:
             self.problems.append(f"{self._written(default_key)} holds no {expected}")
         return found
@@ -257,7 +258,7 @@ def _first(values: Sequence[_T]) -> _T | None:
 
 
 def _find_image(features: Mapping[str, _Values]) -> bytes:
-    """Finds the only image of an Example whose keys are not known; empty where there is none."""
+    """Finds the image of an Example with unknown keys; empty unless there is exactly one."""
     images = [
         values[0]
         for _, values in sorted(features.items())
@@ -276,13 +277,13 @@ def _describe_image(image: bytes, *, values: _ExampleValues) -> tuple[str, int, 
         if len(image) == CIFAR_BYTES and (width, height) in ((0, 0), (CIFAR_SIDE_PX,) * 2):
             return "raw", CIFAR_SIDE_PX, CIFAR_SIDE_PX
         if image:
-            values.problems.append("the image is no image file")
+            values.problems.append("the image is not an image file")
         return stated.lower(), width, height
     file_format, header = recognized
     if header is not None:
         if (width or height) and (width, height) != (header.width, header.height):
             values.problems.append(
-                f"the image is {header.width} x {header.height} pixels, and the Example says "
+                f"the image is {header.width} x {header.height} pixels, but the Example says "
                 f"{width} x {height}"
             )
         width, height = header.width, header.height
@@ -399,7 +400,7 @@ def _make_object(
 def _checked_box(box: Sequence[float], *, values: _ExampleValues) -> Box | None:
     xmin, ymin, xmax, ymax = box
     if not all(map(math.isfinite, box)):
-        values.problems.append("a box has a side that is no number")
+        values.problems.append("a box has a side that is not a number")
         return None
     if max(map(abs, box)) > _FAR:
         values.problems.append("boxes lie far beyond the image; are they in pixels?")
@@ -427,7 +428,7 @@ def _read_keypoints(values: _ExampleValues, *, count: int) -> list[tuple[Keypoin
 
 
 def _read_attributes(values: _ExampleValues, *, count: int) -> list[dict[str, Value]]:
-    """Reads what else there is for each object: what formats add, and others' own keys."""
+    """Reads the other values of each object: keys that formats or other programs add."""
     attributes: list[dict[str, Value]] = [{} for _ in range(count)]
     for key in values.unread(_OBJECT):
         found = values[key]

@@ -1,4 +1,4 @@
-"""Reading back rejects and corrections: of a committed dataset, and of a run that was refused."""
+"""Reads the rejects and corrections of a committed dataset, or of a refused run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IN_FOLDER = re.compile(r"[^/]+\.jsonl")
 
 
 class StoredReject(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a file of rejects; its reason may be one that a later version has added.
+    """A line of a file of rejects; a later version may have added its reason.
 
     Attributes:
         split: The split it would have been in; empty for none.
@@ -37,7 +37,7 @@ class StoredReject(msgspec.Struct, frozen=True, kw_only=True):
         stage: Where it was rejected.
         reason: The reason's code.
         detail: The cause and the place in the source.
-        listed: Whether it is a listed image.
+        listed: Whether the rejected input is a listed image.
     """
 
     split: str
@@ -53,7 +53,7 @@ class FoundLines(NamedTuple):
     """Files of rejects, or of corrections.
 
     Attributes:
-        folder: The dataset's folder, the folder of the run, or that of the files.
+        folder: The folder of the dataset, of the run, or of the files.
         files: The files, in order.
     """
 
@@ -65,12 +65,12 @@ def find_lines(path: str, *, what: Literal["rejects", "corrections"]) -> FoundLi
     """Finds the files of rejects or of corrections of a dataset.
 
     Args:
-        path: A dataset's folder, or a pointer to one; the output of a run that was refused, whose
-            last run counts; or a folder of such files.
-        what: Which of them.
+        path: A dataset's folder, or a pointer to one; the output of refused runs, of which the
+            last one is taken; or a folder of such files.
+        what: Which files to find.
 
     Raises:
-        InputError: There is no dataset and no run at all.
+        InputError: There is no dataset, no run and no such file.
     """
     storage = storage_for(path)
     try:
@@ -111,7 +111,7 @@ def find_lines(path: str, *, what: Literal["rejects", "corrections"]) -> FoundLi
 
 
 def count_corrections(folder: str) -> Mapping[str, SplitOutcome]:
-    """Reads how many corrections there are of each kind: `{split: outcome}`, as far as it is said.
+    """Reads the counts of corrections: `{split: outcome}`; empty if they are not recorded.
 
     Args:
         folder: `FoundLines.folder`.
@@ -131,7 +131,7 @@ def count_corrections(folder: str) -> Mapping[str, SplitOutcome]:
 
 
 def spread(corrections: Iterable[Corrected], *, limit: int) -> list[Corrected]:
-    """Chooses some of each kind in each split, the first of each, and keeps their order."""
+    """Chooses the first corrections of each kind in each split, and keeps their order."""
     seen: Counter[tuple[str, str]] = Counter()
     ranked = []
     for place, line in enumerate(corrections):
@@ -145,7 +145,7 @@ def read_lines(uri: str, kind: type[T]) -> Iterator[T]:
     """Yields the rejects (`StoredReject`) or corrections (`Corrected`) of a file.
 
     Raises:
-        InputError: It cannot be read, or a line is something else.
+        InputError: The file cannot be read, or a line is not of this kind.
     """
     decoder = msgspec.json.Decoder(kind)
     try:
