@@ -371,7 +371,7 @@ class Build:
         def cancel() -> str:
             # Beam's job server takes the order, and Flink may finish the job all the same.
             result.cancel()
-            return f"interrupted; the job server was told to cancel the job, but {_CLUSTER_WORDS}"
+            return f"interrupted; the job server was asked to cancel the job, but {_CLUSTER_WORDS}"
 
         if on_cluster:
             self.watcher.change_words(f"interrupted; {_CLUSTER_WORDS}", ask=cancel)

@@ -207,7 +207,7 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
         (
             {**BOX, "image/object/bbox/xmin": [float("nan")]},
             {"boxes": [None]},
-            ("a box has a side that is no number",),
+            ("a box has a side that is not a number",),
         ),
         ({**BOX, "image/object/bbox/xmax": [300.0]}, {"objects": 1}, (FAR,)),
         (

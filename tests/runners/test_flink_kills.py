@@ -95,7 +95,7 @@ def test_ctrl_c_ends_the_command(
     result = finish(process, timeout_s=TIMEOUT_S)
     assert (result.exit_code, result.stdout) == (130, "")
     # If the job server does not answer in time, the line does not say that it got the message.
-    told = "the job server was told to cancel the job, but "
+    told = "the job server was asked to cancel the job, but "
     assert result.stderr.splitlines()[-1].replace(told, "") == (
         "shardbeam: error: interrupted; the cluster may go on with the job: look there before the "
         "same command is started again"
