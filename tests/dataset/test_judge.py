@@ -328,7 +328,7 @@ def test_a_line_says_which_images_are_left_out(
             (88, 12),
             {"fractions": {"train": 0.8, "test": 0.12, "dev": 0.08}},
             (
-                "fractions are approximate: train 88%, test 12%, dev 0% of the images, for "
+                "fractions are approximate: train 88%, test 12%, dev 0% of the images, instead of "
                 "train 80%, test 12%, dev 8%; --exact makes them exact",
             ),
         ),
@@ -650,7 +650,7 @@ def test_files_of_rejects_are_named_by_the_number_of_all() -> None:
     # Together they fill two files, so that neither has its name.
     assert (
         find_lost_without_shards(rejects=(named, named))
-        == ["rejects: rejects/train.jsonl was named by another number of them"] * 2
+        == ["rejects: the name rejects/train.jsonl does not fit their number"] * 2
     )
 
 

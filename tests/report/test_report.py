@@ -453,7 +453,7 @@ def test_very_many_splits(tmp_path: Path) -> None:
         ({"image/encoded": 3}, "image/encoded holds no bytes"),
         ({"image/object/bbox/xmin": [0.5]}, "boxes lack a side"),
         ({}, "no image"),
-        (hostile_features("a") | {"image/object/bbox/xmin": [float("nan")]}, "no number"),
+        (hostile_features("a") | {"image/object/bbox/xmin": [float("nan")]}, "not a number"),
         (hostile_features("a") | {"image/object/bbox/xmin": [3e38]}, "beyond the image"),
         # Far keypoints are moved nearer: browsers read no path with such numbers.
         (
