@@ -364,7 +364,7 @@ def test_the_warnings_name_the_first_images_however_they_were_written(tmp_path: 
     expected = [
         "6 images are annotated in another size, such as a/1.jpg (as 50x25), a/2.jpg (as 50x25), "
         "a/3.jpg (as 50x25), of the same aspect ratio: annotations in pixels were scaled to "
-        "the image; image.annotated_size: ignore leaves it in pixels of the image, reject rejects "
+        "the image; image.annotated_size: ignore takes them as pixels of the image, reject rejects "
         "such images",
         "1 image is annotated in another size, such as other\\n.jpg (as 80x80), of another aspect "
         "ratio: all boxes lie in the image, and were taken as pixels of it; image.annotated_size: "

@@ -395,5 +395,5 @@ def test_writing_a_pointer_again_mends_what_a_kill_has_left(tmp_path: Path) -> N
     assert read_pointer(uri) == "/b"
     assert [path.name for path in tmp_path.iterdir()] == ["latest"]
     (tmp_path / "latest").write_text("{}")
-    with pytest.raises(InputError, match=r"latest: is no pointer"):
+    with pytest.raises(InputError, match=r"latest: is not a pointer"):
         read_pointer(uri)
