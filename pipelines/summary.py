@@ -326,6 +326,6 @@ def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
         yield f"damaged there or gone, and written again: {reuse.damaged_shards:,}"
     elif not reuse.copied_shards:
         yield (
-            "no shard of the previous dataset fits. None can, if the number of shards, the settings "
-            "or the versions of codecs differ; output.num_shards keeps the number"
+            "no shard of the previous dataset fits. None can, if the number of shards, the "
+            "settings or the versions of codecs differ; output.num_shards keeps the number"
         )

@@ -406,6 +406,7 @@ EXACT = {"exact": True, "group_by": "x", "fractions": {"train": 0.75, "test": 0.
 SCALED = {"train": SplitOutcome(corrections={"annotated_size_scaled": 2})}
 HALF = {"train": SplitOutcome(images=4, unannotated=2)}
 MORE = {"train": SplitOutcome(images=4, unannotated=3)}
+BROKEN = {"train": SplitOutcome(listed=4, rejected={"corrupt": 3})}
 LEFT = {"train": SplitOutcome(excluded={"excluded_by_file": 2})}
 TWO_SOURCES = ("train/0", "train/1")
 
@@ -434,6 +435,13 @@ TWO_SOURCES = ("train/0", "train/1")
             ["classes are named like splits or like folders of files: val, Images"],
         ),
         ({"classes": {"cat": 1, "val": 2}}, []),
+        (
+            {"splits": BROKEN},
+            ["a build would be refused: split 'train': 3 of 4 inputs rejected (75.00%)"],
+        ),
+        ({"splits": BROKEN, "max_reject_ratio": 0.75}, []),
+        # Then the gate has said it.
+        ({"splits": BROKEN, "statistics": COUNTED, "absent": ("dog",)}, []),
         # What occurs is known once all is written.
         ({"statistics": COUNTED}, ["1 of 2 declared classes never occur: dog"]),
         ({"statistics": COUNTED, "config": {"limit": 5}}, []),

@@ -342,7 +342,7 @@ def judge(
         (no reader could load it); REFUSED if too much was rejected, all objects were lost, or an
         expectation is not met; otherwise APPROVED.
     """
-    lost, over, empty = [], [], []
+    lost, empty = [], []
     for name, split in splits.items():
         total = sum(split.rejected.values())
         rejected = total - split.unlisted
@@ -352,13 +352,9 @@ def judge(
                 f"split {name!r}: {split.listed} listed, but {split.images} written + "
                 f"{rejected} rejected + {excluded} excluded"
             )
-        if name != NO_SPLIT and split.reject_ratio > max_ratio:
-            over.append(
-                f"split {name!r}: {total} of {split.inputs} inputs rejected "
-                f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
-            )
         if name != NO_SPLIT and not split.examples:
             empty.append(f"split {name!r}")
+    over = _describe_rejects(splits, max_ratio=max_ratio)
     without = _describe_lost_objects(splits.values()) if objects else []
     status, message = next(
         (
@@ -390,6 +386,16 @@ def judge(
         message="\n".join(lines),
         rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
     )
+
+
+def _describe_rejects(splits: Mapping[str, SplitOutcome], *, max_ratio: float) -> list[str]:
+    """Describes the splits of which too much is rejected."""
+    return [
+        f"split {name!r}: {sum(split.rejected.values())} of {split.inputs} inputs rejected "
+        f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
+        for name, split in splits.items()
+        if name != NO_SPLIT and split.reject_ratio > max_ratio
+    ]
 
 
 def _ending(status: Status) -> str:
@@ -480,8 +486,11 @@ def find_warnings(
         duplicates: The duplicates, if they were looked for.
         corrected: The first corrections of each kind.
     """
+    over = _describe_rejects(splits, max_ratio=dataset.max_reject_ratio)
     return (
         *dataset.warnings,
+        # Afterwards, the gate says it.
+        *(f"a build would be refused: {split}" for split in over if statistics is None),
         *_warn_of_classes(label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
