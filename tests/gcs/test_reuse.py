@@ -140,7 +140,7 @@ def test_faults_of_the_copy_are_repeated(
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        ("replaced", "is not what was committed: another size or checksum"),
+        ("replaced", "changed after the commit: another size or checksum"),
         ("gone", "is gone"),
         ("denied", "access denied, storage.objects.create"),
     ],

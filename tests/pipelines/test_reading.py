@@ -356,7 +356,10 @@ def test_features_of_a_dataset_by_tfds(tmp_path: Path) -> None:
 def test_features_that_only_tfds_decodes(feature: dict[str, Any], tmp_path: Path) -> None:
     write_metadata(tmp_path, {"odd": feature})
     write_tfrecord(tmp_path / "d-train.tfrecord-00000-of-00001", make_example({"odd": 1}))
-    with pytest.raises(InputError, match=r"features\.json: odd: tensorflow_datasets.*builder_from"):
+    with pytest.raises(
+        InputError,
+        match=r"features\.json: odd: only TFDS can decode tensorflow_datasets.*builder_from",
+    ):
         load(tmp_path)
 
 
@@ -402,8 +405,8 @@ def test_wrong_calls(numbered: Path, tmp_path: Path) -> None:
         ([], {}, ValueError, "at least one file"),
         (files, {"split": "train"}, ValueError, "files have no splits"),
         (files, {"interleave": 0}, ValueError, "interleave must be 1 or more, not 0"),
-        (empty, {}, InputError, "no records that would tell"),
-        (valueless, {}, InputError, "no values in its records that would tell"),
+        (empty, {}, InputError, "no records to infer the features from"),
+        (valueless, {}, InputError, "no values in its records to infer the features from"),
         (text, {}, InputError, "byte 0: not a TFRecord file"),
         ("scheme://bucket/data", {}, InputError, "scheme://"),
     ]

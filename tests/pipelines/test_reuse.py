@@ -421,7 +421,7 @@ def test_what_could_not_be_read_is_tried_again(
     with unreadable("000000000010.jpg"):
         result = run(*words)
         (message,) = caplog.messages
-        assert "/000000000020.jpg: can be read now; the shards that are whole" in message
+        assert "/000000000020.jpg: can be read now; the undamaged shards are kept" in message
         assert reuse_of(result)["copied_shards"] >= SHARDS - 2
         assert json.loads(run(*words).stdout)["current"]
     assert run(*words).exit_code == 0
