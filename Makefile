@@ -170,7 +170,7 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a contain
 
 .PHONY: test-slow
 test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/first-hour.md, more cases of quick tests.
-	$(BIN)/pytest -m slow -rs
+	$(BIN)/pytest -n auto --dist worksteal -m slow -rs
 
 .PHONY: test-browser
 test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.

@@ -395,7 +395,7 @@ def folders_and_a_name_that_none_has(folder: Path, data: Path) -> Expected:
     return Expected(
         ["image-folder", "--images", folder / "cifar", "--classes", folder / "classes.txt"],
         {"train": written},
-        ["'airplanes' (did you mean 'airplane'?)", "1 of 2 declared classes never occur"],
+        ["1 of 2 classes have no folder: 'airplanes' (did you mean 'airplane'?)"],
     )
 
 
