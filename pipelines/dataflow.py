@@ -1,4 +1,4 @@
-"""Builds on Google Cloud Dataflow: what is checked before, the job, and following it."""
+"""Builds on Google Cloud Dataflow: checks before the job, submitting it, and following it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Job(NamedTuple):
 
     @property
     def console(self) -> str:
-        """The address of its page."""
+        """The address of the job's page."""
         return (
             f"https://console.cloud.google.com/dataflow/jobs/{self.region}/{self.id}"
             f"?project={self.project}"
@@ -69,13 +69,13 @@ class Job(NamedTuple):
 
     @property
     def cancel_command(self) -> str:
-        """The command that cancels it."""
+        """The command that cancels the job."""
         return (
             f"gcloud dataflow jobs cancel {self.id} --region={self.region} --project={self.project}"
         )
 
     def follow(self, *, kept: str = ", finished shards are kept") -> None:
-        """Waits until it ends.
+        """Waits until the job ends.
 
         Args:
             kept: What an error says about a second run of the same command.
@@ -105,7 +105,7 @@ class Job(NamedTuple):
         if state == PipelineState.CANCELLED:
             return f"job {self.id} was cancelled; run the same command again{kept}"
         messages = list(self._errors())
-        # A step's own error says more than that a work item was tried four times.
+        # The error of a step is more useful than that a work item was tried four times.
         causes = [text for text in messages if "Traceback" in text] or messages
         cause = causes[-1] if causes else "the service does not say why"
         return f"job {self.id} ended as {state} ({self.console}): {cause}"
@@ -130,7 +130,7 @@ def prepare_job(
     files: Mapping[str, str],
     read: Mapping[str, str],
 ) -> None:
-    """Checks all that can be before anything is staged, and fills in what can be worked out.
+    """Checks options before anything is staged, and fills in those that can be worked out.
 
     Args:
         options: The job's options.
@@ -221,7 +221,7 @@ def submit_job(
     """Stages a pipeline and submits its job.
 
     Returns:
-        The job; None where `--template_location` asks for a template instead.
+        The job; None if `--template_location` asks for a template instead.
 
     Raises:
         RunError: It was not accepted.
@@ -232,7 +232,7 @@ def submit_job(
     except GoogleAPICallError as error:
         raise RunError(f"the job was not accepted: {error.code} {error.message}") from error
     except (OSError, RuntimeError, PermanentException) as error:
-        # Storage, the build of the package, and a running job of the same name.
+        # Storage failed, the package could not be built, or a job of this name is running.
         raise RunError(f"the job could not be submitted: {' '.join(str(error).split())}") from error
     assert isinstance(runner, DataflowRunner)
     assert isinstance(result, DataflowPipelineResult)
@@ -248,7 +248,7 @@ def submit_job(
 
 
 def announce_job(job: Job, *, json_log: bool = False) -> None:
-    """Says on stderr where a job runs, before its end is waited for."""
+    """Writes to stderr where a job runs, before the command waits for its end."""
     say_when_interrupted(
         f"interrupted; job {job.id} goes on without this command. To cancel it: "
         f"{job.cancel_command}"
@@ -261,7 +261,7 @@ def announce_job(job: Job, *, json_log: bool = False) -> None:
 
 
 def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) -> None:
-    """Prints what was submitted, where nobody waits for its end.
+    """Prints what was submitted, if the command does not wait for its end.
 
     Args:
         job: The job; None where a template was written instead.

@@ -1,4 +1,4 @@
-"""What programs call: `build` and `plan`, which keep every law of a dataset.
+"""The functions that programs call: `build` and `plan`. They keep every law of a dataset.
 
 The command calls `Build` and `plan` as well, and adds words, progress, signals and exit codes.
 """
@@ -92,7 +92,7 @@ _CLUSTER_WORDS = (
     "the cluster may go on with the job: look there before the same command is started again"
 )
 
-# The calls that have not returned.
+# One item for each call that has not returned yet.
 _calls: list[None] = []
 _calls_lock = threading.Lock()
 
@@ -193,7 +193,7 @@ def plan(
     with _called(), read_anonymously(anonymous):
         plan = make_plan(_read_config(config))
         check_versions(plan, if_changed=if_changed)
-        # Only for its errors.
+        # Called only for its errors.
         read_latest(plan)
         started, started_s = _now(), time.monotonic()
         annotation_files = _stat_annotation_files(plan)
@@ -211,13 +211,13 @@ def plan(
 
 
 class Watcher:
-    """Is told how far a build is. This one ignores it; the command's writes it to stderr."""
+    """Hears how far a build is. This one does nothing; the command's writes to stderr."""
 
     def begin(self, staging: Staging, *, lease: Lease) -> None:
-        """The build begins to write to staging."""
+        """Called when the build begins to write to staging."""
 
     def change_words(self, words: str, *, ask: Callable[[], str] | None = None) -> None:
-        """An interrupt would mean something else from now on.
+        """Called when an interrupt would have another effect from now on.
 
         Args:
             words: What it would mean.
@@ -225,10 +225,10 @@ class Watcher:
         """
 
     def submitted(self, job: Job) -> None:
-        """A job was submitted, and its end is waited for."""
+        """Called when a job was submitted and the build waits for its end."""
 
     def show_progress(self, staging: Staging) -> AbstractContextManager[object]:
-        """Shows what the build writes to staging while the context is entered."""
+        """Returns a context in which the build writes its shards."""
         return contextlib.nullcontext()
 
 
@@ -259,7 +259,7 @@ class Build:
         """Builds if there is anything to do.
 
         Returns:
-            What was built: also what the gate refused to commit.
+            The result, also if the gate refused to commit.
         """
         self._meter = UsageMeter()
         self._plan = make_plan(self.config, records=self.records is not None)
@@ -295,7 +295,7 @@ class Build:
             return self._write(lease)
 
     def _keep(self, current: RunRecord, found: Output, *, lease: Lease) -> BuildResult:
-        """Leaves a dataset as it is, and completes what a kill after its commit has left."""
+        """Keeps a dataset, and clears up after a run that was killed after its commit."""
         message = found.message
         if found.left is not None:
             msgspec.structs.replace(found.left, lease=lease.claim()).clear()
@@ -332,7 +332,7 @@ class Build:
         pipeline = beam.Pipeline(runner=self._runner, options=self.options)
         direct = self.options.view_as(DirectOptions)
         is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
-        # As many as are worth it, where no other worker is on this machine.
+        # 0 means as many as are worth it, if no other worker is on this machine.
         processes = 0 if isinstance(self._runner, LocalRunner) and is_alone else 1
         build_dataset(
             pipeline,
@@ -369,7 +369,7 @@ class Build:
         result = submit(pipeline, runner=self._runner)
 
         def cancel() -> str:
-            # Beam's job server takes the order, and Flink may finish the job all the same.
+            # Beam's job server accepts this, but Flink may still finish the job.
             result.cancel()
             return f"interrupted; the job server was asked to cancel the job, but {_CLUSTER_WORDS}"
 
@@ -415,7 +415,7 @@ class Build:
         self._meter.add_result(job.result)
 
     def _follow(self, follow: Callable[[], None], *, staging: Staging, lease: Lease) -> BuildResult:
-        """Waits for the end of what `follow` follows, and reads what became of it."""
+        """Waits for the end of a run, and reads its outcome."""
         error: Exception | None = None
         with self.watcher.show_progress(staging):
             try:
@@ -430,11 +430,11 @@ class Build:
             lease.leave()
         recorded = read_outcome(staging)
         if recorded is None or recorded.status is Status.APPROVED:
-            # It ended before its gate, or between its gate and its commit.
+            # The run ended before its gate, or between its gate and its commit.
             raise explain_failure(error)
         if recorded.status is Status.NOT_REPAIRED and not self._on_dataflow:
             staging.clear()
-        # Before the requests are added up.
+        # First, so that the requests of the release are counted, too.
         lease.release()
         return self._result(recorded)
 
@@ -455,7 +455,7 @@ class Build:
 def read_outcome(staging: Staging) -> Outcome | None:
     """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
     storage = storage_for(staging.output)
-    # The finish may have failed between the two files.
+    # The last step of the commit may have failed between the two files.
     if storage.stat(join_uri(staging.output, DATASET_INFO)) is not None:
         with contextlib.suppress(FileNotFoundError):
             path = join_uri(staging.output, run_path(staging.run_id))
@@ -466,7 +466,7 @@ def read_outcome(staging: Staging) -> Outcome | None:
 
 @contextlib.contextmanager
 def _called() -> Iterator[None]:
-    """Leaves the program's logging as it is, and raises errors of ours for those of the machine.
+    """Keeps the program's logging as it is, and raises our errors for errors of the machine.
 
     Beam gives a root logger without handlers one for good. So it gets, while any build runs, the
     one that Python uses if there are none.
@@ -534,7 +534,7 @@ def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None
 
 
 def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
-    """Whether a run has ended that this process no longer follows because of an error."""
+    """Whether a run has ended, after an error that keeps this process from following it."""
     name = type(runner).__name__
     if name == DATAFLOW_RUNNER:
         from shardbeam.pipelines.dataflow import JobEndedError
@@ -553,7 +553,7 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
         formats = [f"{path}.py"] if own_format else []
         for uri in (*source.format.annotation_files(), *formats):
             stored = storage_for(uri).find(uri)
-            # The same file under another password is the same file.
+            # The same file with another password is the same file.
             files.append((hide_passwords(uri), stored.size_bytes, stored.version))
     return tuple(files)
 
@@ -567,7 +567,7 @@ def _gather_census(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census
 
 
 def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Census:
-    """Runs a graph that ends in a census, in this process.
+    """Runs a graph in this process, and returns the census at its end.
 
     Raises:
         RunError: The input cannot be used.

@@ -1,4 +1,4 @@
-"""The output before a run: which folder it is, what is in it, and the right to write there.
+"""The output before a run: its folder, its content, and the lease to write there.
 
 Also which dataset `--reuse` names.
 """
@@ -127,8 +127,8 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
     """Checks the config's versions before any request to storage.
 
     Raises:
-        ConfigError: `--if-changed` would not know which version to compare with.
-        UsageError: The pointer would be where readers or runs expect something else.
+        ConfigError: `--if-changed` cannot know which version to compare with.
+        UsageError: The pointer would lie where readers or runs expect something else.
     """
     if if_changed and not plan.latest and DATE in placeholders(plan.output_template):
         raise ConfigError(
@@ -158,10 +158,10 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
 
 
 def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
-    """Refuses what needs a listing before the build, if a program gives the records itself.
+    """Refuses options that need a listing before the build, if a program gives the records.
 
     Raises:
-        UsageError: The build is asked for it.
+        UsageError: The build has such an option.
     """
     for asked, name in (
         (if_changed, "if_changed"),
@@ -182,7 +182,7 @@ def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
 
 
 def _real_path(path: str) -> str:
-    """Follows symbolic links on local disk, which may hide that a folder is within another."""
+    """Follows symbolic links on local disk, because links may hide that folders overlap."""
     return path if is_uri(path) else os.path.realpath(path)
 
 
@@ -303,7 +303,7 @@ def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:
 def _look(
     plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool, damage: Sequence[str]
 ) -> Output:
-    """Finds out whether the output may and must be written; writes nothing.
+    """Finds out, without writing, whether the output may and must be written.
 
     Raises:
         UsageError: It may not.
@@ -328,12 +328,12 @@ def _look(
 
 
 def read_latest(plan: Plan) -> str | None:
-    """Returns the version that the pointer names; None where there is none.
+    """Returns the version that the pointer names; None if there is none.
 
     A pointer to anything but a version of this plan's output is ignored.
 
     Raises:
-        UsageError: The file is no pointer.
+        UsageError: The file is not a pointer.
     """
     if not plan.latest:
         return None
@@ -517,7 +517,7 @@ def find_previous(path: str, *, plan: Plan) -> str:
         The dataset's folder; empty where there is none yet.
 
     Raises:
-        UsageError: There is no committed dataset of ours, and the build would not write it.
+        UsageError: There is no committed dataset of ours, and the build would not write one.
         RunError: The storage cannot be read.
     """
     named = _normalized(path)
@@ -553,7 +553,7 @@ def _normalized(path: str) -> str:
 
 
 def _is_dataset(folder: str) -> bool:
-    """Whether a folder holds a dataset of ours, by two file names: manifests may be long."""
+    """Whether a folder holds a dataset of ours; two names show it without reading a manifest."""
     return all(
         storage_for(folder).stat(join_uri(folder, name)) is not None
         for name in (DATASET_INFO, MANIFEST)
@@ -561,7 +561,7 @@ def _is_dataset(folder: str) -> bool:
 
 
 def _read_pointer(uri: str) -> str:
-    """Reads the path that a pointer names; empty if `uri` is no file.
+    """Reads the path that a pointer names; empty if `uri` is not a file.
 
     Raises:
         UsageError: It holds something else.

@@ -1,4 +1,4 @@
-"""A Beam job that reads the shards of a dataset, and gives one result."""
+"""A Beam job that reads the shards of a dataset and returns one result."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
 
 
 def check_report(uri: str, *, mark: Mark, overwrite: bool) -> None:
-    """Makes sure that a result can be written, and that no result of another run is left.
+    """Makes sure that a result can be written, and removes the result of an earlier run.
 
     Args:
         uri: The file.

@@ -1,4 +1,4 @@
-"""TakeRecords: the records that a program gives itself, as the join takes them."""
+"""TakeRecords: turns the records of a program into the input of the join."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 _MAIN = "main"
 _REJECTS = "rejects"
-# Files whose size and version are asked for at a time.
+# Files whose size and version are requested at a time.
 _FILES_AT_A_TIME = 64
 _FILES_PER_BATCH = 256
 
@@ -169,7 +169,7 @@ def _find_image(record: Record) -> Record | tuple[Reason, str]:
 
 @beam.typehints.with_output_types(_JoinValue)
 class _TakeFn(_RecordFn):
-    """Takes one record of each key, the same one whatever the order of arrival."""
+    """Takes one record of each key: always the same, whatever the order of arrival."""
 
     def process(self, element: tuple[bytes, Iterable[bytes]]) -> Iterator[Any]:
         key, values = element
@@ -188,7 +188,7 @@ class _TakeFn(_RecordFn):
         self.census.has_boxes |= bool(said.objects)
         for label in (*said.labels, *(item.label for item in said.objects)):
             self.census.add_category(Category(name=label, origin="the records"))
-        # A record is never unannotated: what it does not hold, it says is not there.
+        # A record is never unannotated: a program that gives no boxes says that there are none.
         entry = AnnotationEntry(key=record.key, annotations=record.annotations, split=record.split)
         image = ListedImage(key=record.key, image=record.image)
         for edge, item in ((IMAGES, image), (ENTRIES, entry)):

@@ -295,7 +295,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
                 from its top left corner.
 
         Raises:
-            ValueError: The key is empty, or a class is.
+            ValueError: The key or a class is empty.
         """
         if not key or "\0" in key or not all((*labels, *(label for label, *_ in boxes))):
             raise ValueError(f"record {key!r}: expected a key, and classes that are not empty")
@@ -319,7 +319,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size_bytes(self) -> int:
-        """Length of the image, 0 where there is none."""
+        """Length of the image; 0 if there is none."""
         return 0 if self.image is None else self.image.size_bytes
 
     @property
