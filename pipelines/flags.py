@@ -215,7 +215,9 @@ def dataset_flags(format_class: type[Format] | None = None) -> dict[str, Key]:
         source = _all_source_flags()
     else:
         source = {
-            name: _describe(key, note="repeatable" if key.repeatable else "")
+            name: msgspec.structs.replace(
+                key, help=_describe(key, note="repeatable" if key.repeatable else "")
+            )
             for name, key in source_flags(format_class).items()
         }
     return {**source, **flags_in(OutputFlags), **flags_in(Config)}
@@ -242,24 +244,29 @@ def is_flag(flag: str, *, parser: argparse.ArgumentParser) -> bool:
 
 
 def _all_source_flags() -> dict[str, Key]:
-    """Returns the flags of all formats; the help of each names the formats that take it."""
+    """Returns the flags of all formats; the help of each says what it is in which formats."""
     flags: dict[str, Key] = {}
-    formats: dict[str, list[str]] = {}
+    # {flag: {key as one or more formats have it: these formats}}
+    meanings: dict[str, dict[str, list[str]]] = {}
     for format_name, format_class in built_in_formats().items():
         for name, key in flags_in(format_class).items():
             flags.setdefault(name, key)
-            formats.setdefault(name, []).append(format_name)
+            meanings.setdefault(name, {}).setdefault(_describe(key), []).append(format_name)
     for name, key in flags.items():
         repeat = "; repeatable" if key.repeatable else ""
-        flags[name] = _describe(key, note=f"{', '.join(formats[name])}{repeat}")
+        text = "; ".join(
+            f"{meaning} ({', '.join(formats)}{repeat})"
+            for meaning, formats in meanings[name].items()
+        )
+        flags[name] = msgspec.structs.replace(key, help=text)
     return flags
 
 
-def _describe(key: Key, *, note: str) -> Key:
-    """Returns a key whose help text ends with its values, and with a note in brackets."""
+def _describe(key: Key, *, note: str = "") -> str:
+    """Returns the help text of a key, with its values, and with a note in brackets."""
     values = f": {', '.join(key.choices)}" if key.choices else ""
     end = f" ({note})" if note else ""
-    return msgspec.structs.replace(key, help=f"{key.help}{values}{end}".lstrip(": "))
+    return f"{key.help}{values}{end}".lstrip(": ")
 
 
 def config_key(flag: str) -> str:

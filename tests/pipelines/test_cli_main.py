@@ -58,6 +58,12 @@ def test_help_names_every_flag_of_ours(capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     for flag in ("--images", "--split", "--group-by", "--version", "--set", "--if-changed"):
         assert f"\n  {flag} " in text
+    # Formats share some flags, but do not mean the same file by them.
+    words = " ".join(text.split())
+    assert "CSV file of class descriptions (open-images); file with one class name per line" in (
+        words
+    )
+    assert "folder of images/ and labels/ (yolo)" in words
 
 
 def test_the_help_of_a_format(capsys: pytest.CaptureFixture[str]) -> None:
