@@ -4,9 +4,10 @@
 - `ReadAnnotations`: reads the annotations of the images
 - `TakeRecords`: takes the records that a program gives itself
 - `JoinAnnotations`: joins images and annotations into records
-- `TakeCensus`: adds up the counts of these three
+- `TakeCensus`: adds up the counts of the steps above
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
-- `WriteToTFRecord`: all of these from records on, with the arguments of Beam's transform
+- `WriteToTFRecord`: writes a program's records to TFRecord files, with the arguments of Beam's
+  transform of that name
 - `CommitDataset`: moves the written files into place, or refuses the dataset
 - `CountStatistics`: reads shards completely and counts their content
 - `VerifyShards`: reads shards completely and compares them with their manifest and indexes

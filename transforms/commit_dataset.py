@@ -1,4 +1,4 @@
-"""CommitDataset: the gate, the moves and the finish."""
+"""CommitDataset: decides whether the dataset is good enough, and moves its files into place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, writ
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
 from shardbeam.transforms.dataset.statistics import CountedStatistics, merge_counted
 
-# The split and the path of a file of rejects, and a reject that goes there.
+# `((split, path of a file of rejects), reject)`
 _Assigned = tuple[tuple[str, str], Reject]
 
 
@@ -56,8 +56,8 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
         staging = self.settings.staging
-        # (split, number of rejects), by a shuffle: without one, Prism would start the steps on
-        # rejects before this side input is complete.
+        # (split, number of rejects). This side input must come from a shuffle: otherwise Prism
+        # starts the steps that need it before it is complete.
         counts = (
             self.rejects
             | "OneEach" >> beam.Map(_one_each).with_output_types(tuple[str, int])

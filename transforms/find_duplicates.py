@@ -18,7 +18,7 @@ from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.matching import Matches, count_partitions, match_rows
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
 
-# The space of compared values, a partition of it, and packed rows of one shard.
+# `((space of the compared values, partition of it), packed rows of one shard)`
 _Packed = tuple[tuple[int, int], bytes]
 
 

@@ -58,9 +58,9 @@ class JoinResult(NamedTuple):
     """The result of `JoinAnnotations`.
 
     Attributes:
-        records: A `Record` for each image that goes on.
+        records: A `Record` for each image to write.
         rejects: A `Reject` for each input that cannot be used.
-        census: A `Census` of each bundle, for each step: what became of all inputs.
+        census: One PCollection for each step, with a `Census` of each bundle.
     """
 
     records: PCollection[Record]
@@ -72,9 +72,9 @@ class JoinResult(NamedTuple):
 class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     """Joins listed images and annotation entries by source and join text, in one GroupByKey.
 
-    For splits of exact sizes, keys are joined twice: the first time finds the records and their
-    classes, because their hashes decide where a split ends. For a sample, keys are joined once
-    more before, to choose it.
+    Splits of exact sizes take a pass over the keys before the join: it collects the hashes and
+    classes of all records, which decide where splits end. A sample takes another pass, which
+    chooses its images.
 
     Args:
         sources: The sources.
@@ -253,7 +253,7 @@ class _KeyFn(CensusFn):
         settings: JoinSettings,
         to: str = "",
     ) -> _Found:
-        """Joins the values of one key; `to` is the purpose, if it is not the join itself."""
+        """Joins the values of one key; a pass before the join counts edges with the suffix `to`."""
         identity, values = element
         source, key = decode_join_key(identity)
         images: list[ListedImage] = []

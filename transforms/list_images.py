@@ -53,8 +53,8 @@ class ListResult(NamedTuple):
         files: A `ListedFile` for each listed annotation file and container: the input of
             `ReadAnnotations`.
         rejects: A `Reject` for each file whose name cannot be a key.
-        census: A `Census` of each bundle, for each step: the images by split, and the fingerprints
-            of all listed files.
+        census: One PCollection for each step, with a `Census` of each bundle: the images by split,
+            and the fingerprints of all listed files.
     """
 
     values: PCollection[_JoinValue]
@@ -134,7 +134,7 @@ class _ListFn(CensusFn):
     def __init__(self, *, sources: Sequence[Source], splits: SplitAssignment, edge: str) -> None:
         self._sources = {source.name: source for source in sources}
         self._splits = splits
-        # The edge of its input.
+        # The edge by which its input arrives.
         self._edge = edge
         self._version = importlib.metadata.version("shardbeam")
 

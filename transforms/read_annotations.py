@@ -35,8 +35,8 @@ _PARTS = "parts"
 _VALUES = "values"
 _FILES_AT_A_TIME = 32
 _WAITING_FILES = 1024
-# A small container may be one image's annotations with its picture, and its items fit into memory.
-# Items of a larger one are sent on as they are found.
+# The items of a small container fit into memory, so many small ones are read at a time. Items of a
+# larger one are sent on as they are found.
 _SMALL_CONTAINER_BYTES = 8 << 20
 
 # (source and join text, value), as `formats.join_values` encodes them
@@ -50,8 +50,8 @@ class ReadResult(NamedTuple):
     Attributes:
         values: `(source and join text, value)` for each annotation entry and each image inside a
             container: the input of `JoinAnnotations`.
-        census: A `Census` of each bundle, for each step: the declared classes, and the images of
-            containers by split.
+        census: One PCollection for each step, with a `Census` of each bundle: the declared classes,
+            and the images of containers by split.
     """
 
     values: PCollection[_JoinValue]
@@ -60,7 +60,7 @@ class ReadResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
-    """Parses the annotation files that sources name, and listed annotation files and containers.
+    """Parses annotation files and containers, those that sources name and those that are listed.
 
     One worker reads a named file, unless its format reads it in parts. All workers share the
     listed files.
@@ -70,7 +70,8 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
         splits: Finds the split of an image inside a container.
 
     Raises:
-        InputError: (at run time) A named file or a container cannot be read, or has another form.
+        InputError: (at run time) A named file or a container cannot be read, or is not in its
+            format.
     """
 
     sources: Sequence[Source]
@@ -138,7 +139,7 @@ def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FileP
 @beam.typehints.with_output_types(_JoinValue)
 @dataclasses.dataclass(eq=False)
 class _GiveItemsFn(CensusFn):
-    """Sends what formats find to the outputs; its own input arrives by `edge`."""
+    """Sends on the items that formats find, and counts them; its input arrives by `edge`."""
 
     sources: Mapping[str, Source]
     splits: SplitAssignment
@@ -180,7 +181,7 @@ class _ReadFn(_GiveItemsFn):
 
 
 class _ReadListedFn(_GiveItemsFn):
-    """Reads listed files, and many small ones in object storage at a time."""
+    """Reads listed files; of small files in object storage, it reads many at a time."""
 
     def setup(self) -> None:
         # The threads start when they are needed.

@@ -44,12 +44,12 @@ _decoder = msgspec.msgpack.Decoder(Record)
 
 
 class TakeResult(NamedTuple):
-    """What `TakeRecords` gives.
+    """The result of `TakeRecords`.
 
     Attributes:
         values: `(source and join text, value)`: an image and its annotations for each record.
-        rejects: A `Reject` for each record whose image is missing, or whose key another one has.
-        census: A `Census` for each bundle of each step.
+        rejects: A `Reject` for each record whose image is missing, or whose key another record has.
+        census: One PCollection for each step, with a `Census` of each bundle.
     """
 
     values: PCollection[_JoinValue]
@@ -59,16 +59,16 @@ class TakeResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TakeRecords(beam.PTransform[PCollection[Record], TakeResult]):
-    """Finds the images of records, and leaves one record of each key: `Record` → `TakeResult`.
+    """Finds the images of records, and keeps one record of each key: `Record` → `TakeResult`.
 
     It takes the place of `ListImages` and `ReadAnnotations`: each record counts as listed.
 
     Args:
-        splits: Which split a record belongs to.
+        splits: Finds the split of a record.
 
     Raises:
-        InputError: (at run time) The element is no `Record`, or the dataset has no split of its
-            name.
+        InputError: (at run time) An element is not a `Record`, or names a split that the dataset
+            does not have.
     """
 
     splits: SplitAssignment

@@ -36,8 +36,8 @@ from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistic
 _REJECTS = "rejects"
 _STATISTICS = "statistics"
 
-# `(split, shard)`, and a record of that shard. Annotations are strings in this module, and Beam
-# ignores those, so types that matter to a shuffle are declared with `with_output_types`.
+# `((split, shard), record)`. All type hints of this module are strings, which Beam ignores, so
+# `with_output_types` declares the types that a shuffle needs.
 _Sharded = tuple[tuple[str, int], bytes]
 _Output: TypeAlias = ShardResult | pvalue.TaggedOutput[str, Any]
 
@@ -60,7 +60,7 @@ class WriteResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WriteShards(beam.PTransform[PCollection[Record], WriteResult]):
-    """Writes records into shards of `tf.train.Example`; a record holds its split.
+    """Writes records into shards of `tf.train.Example`; each record names its split.
 
     Hashes of source and key decide split, shard and order, so the files do not depend on the
     runner, the number of workers or the order of arrival. Only records are shuffled. The worker
@@ -72,7 +72,8 @@ class WriteShards(beam.PTransform[PCollection[Record], WriteResult]):
 
     Args:
         naming: The names of the files.
-        num_shards: Shards of every split, or by split (`{split: shards}`); 0 to decide by size.
+        num_shards: The number of shards, either one number for each split or `{split: shards}`; 0
+            decides by size.
         settings: The settings of shards.
         census: One `Census` of these records.
         label_map: One `LabelMap`.
@@ -221,7 +222,8 @@ class _WriteShardFn(beam.DoFn):
     def _outputs(self, shard: Future[ShardResult], edges: Edges) -> Iterator[_Output]:
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
-        # Count the records that the shard accounts for instead of those that arrived here.
+        # The census gets the number of records that the shard accounts for, not of those that
+        # arrived here, so that it notices if the shard has lost one.
         edges.received.setdefault(RECORDS, Tally()).number = result.records
         for reject in result.rejects:
             edges.send(REJECTS, encode_element(reject))
@@ -236,7 +238,7 @@ class _WriteShardFn(beam.DoFn):
         statistics.edges.receive(STATISTICS, result.key.encode())
         edges.send(STATISTICS, result.key.encode())
         yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
-        # Rejects and statistics are outputs of their own, so that the shard's result stays small.
+        # Rejects and statistics go to separate outputs, so that the shard's result stays small.
         yield msgspec.structs.replace(
             result, rejects=(), corrected=(), statistics=Statistics(), edges=edges
         )

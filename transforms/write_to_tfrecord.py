@@ -50,7 +50,7 @@ _DEFAULT_SPLIT = "train"
 
 
 class WrittenFiles(NamedTuple):
-    """What `WriteToTFRecord` gives.
+    """The result of `WriteToTFRecord`.
 
     Attributes:
         files: Path or URI of each shard, once it is in place.
@@ -66,9 +66,9 @@ class WrittenFiles(NamedTuple):
 class WriteToTFRecord(beam.io.WriteToTFRecord):
     """Writes records into sharded TFRecord files of `tf.train.Example`.
 
-    It reads, checks and encodes the images where they are written, and its files are the same
-    whatever the runner and the number of workers. Each record is written, rejected or excluded;
-    the files are moved into place once the counts add up.
+    The worker that writes a shard reads, checks and encodes its images. The files are the same,
+    whatever the runner and the number of workers. Each record is written, rejected or excluded; the
+    files are moved into place once the counts add up.
 
         files = (
             pipeline
@@ -88,7 +88,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         file_path_prefix: As Beam's; `{split}` in it stands for the split's name.
         coder: Only Beam's default, BytesCoder, because serialized Examples are written.
         file_name_suffix: As Beam's.
-        num_shards: Shards of every split, or by split (`{split: shards}`); 0 means by size.
+        num_shards: The number of shards, either one number for each split or `{split: shards}`; 0
+            decides by size.
         shard_name_template: As Beam's: `S` and `N` stand for shard and shard count. The default
             pads them to at least five digits, as TFDS reads them. Window templates are refused.
         compression_type: Only uncompressed: TFDS loads no compressed shards.
@@ -102,8 +103,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         max_reject_ratio: The greatest share of a split's records that may be rejected.
 
     Raises:
-        ValueError: (at construction) An argument that no reader could load, or that makes sense
-            for unbounded input only. (in `expand`) The input is unbounded.
+        ValueError: (at construction) An argument would give files that readers cannot load, or
+            makes sense for unbounded input only. (in `expand`) The input is unbounded.
         InputError: (at run time) The prefix has files, a split has no examples, too much was
             rejected, or the folder cannot be written.
     """
@@ -155,7 +156,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             predefined=() if is_one else tuple(splits),
             seed=seed,
         )
-        # A run that was killed is found again by all that decides its files.
+        # A digest of all that decides the files, so that the next run finds a killed run's shards.
         decides = [prefix, file_name_suffix, shard_name_template, num_shards, encoder, splits]
         digest = hashlib.sha256(
             msgspec.msgpack.encode([*decides, self._labels, seed], order="deterministic")
@@ -173,7 +174,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             shard_size_bytes=round(shard_size_mb * 1_000_000),
             seed=seed,
         )
-        # Its checks belong to the construction.
+        # Check the arguments now, not only when the pipeline is built.
         self._write(None, None)
 
     def _write(self, census: Any, label_map: Any) -> WriteShards:  # noqa: ANN401  # None, too.
@@ -223,7 +224,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         # (split, CountedStatistics)
         statistics = written.statistics | beam.CombinePerKey(merge_counted)
         shards = pvalue.AsList(written.shards)
-        # how many moves each batch was
+        # the number of moves in each batch
         moved = (
             census
             | "Approve"

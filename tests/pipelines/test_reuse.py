@@ -349,7 +349,7 @@ def test_what_cannot_be_counted_again_is_written_again(
     caplog.clear()
     assert copied_and_damaged(build(mixed, tmp_path / "out", previous, *more)) == (copied, 0)
     (message,) = caplog.messages
-    assert message.startswith("another version has counted coco-")
+    assert message.startswith("another version of Shardbeam counted coco-")
     assert message.endswith(f", and {problem}; the shard is written again from its images")
     assert read_dataset(tmp_path / "out") == written
 

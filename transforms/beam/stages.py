@@ -121,7 +121,7 @@ def count_images(
         rejected: `{reason: images}`.
         excluded: `{rule: images}`.
         written: Images that were written.
-        num_bytes: The bytes of their Examples' files.
+        num_bytes: Size of the shards that hold them.
     """
     counts = {
         "images_written": written,

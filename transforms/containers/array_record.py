@@ -1,4 +1,4 @@
-"""ArrayRecord files, which are made for random access by the number of a record.
+"""ArrayRecord files, in which a program can read any record by its number.
 
 Format: https://github.com/google/array_record; `tfds.data_source` and Grain read it. The package
 only reads and writes local files. It promises the same records in all of its versions, but the same
@@ -22,7 +22,7 @@ from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# Like TFDS: each record can be read by itself.
+# As TFDS writes them, so that each record can be read by itself.
 _OPTIONS = "group_size:1"
 _PART_BYTES = 8 << 20
 

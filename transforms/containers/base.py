@@ -98,7 +98,7 @@ class Container(abc.ABC):
         Raises:
             InputError: The file cannot be read.
             DamagedError: It is damaged, or not a file of this container. The error has a place if
-                records behind the damage may be whole.
+                the records after it may be intact.
         """
 
     @abc.abstractmethod

@@ -98,7 +98,7 @@ def _masked(crc: int) -> int:
 
 
 def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file, of which the first begins at byte `start`.
+    """Yields the records of a TFRecord file from byte `start` on, where a record begins.
 
     Raises:
         ValueError: The file is cut off or damaged, or a record does not fit into memory; the

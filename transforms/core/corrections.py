@@ -13,7 +13,7 @@ from shardbeam.transforms.core.reasons import Correction
 # of these. None stands for an unknown value, or for nothing left.
 Change: TypeAlias = tuple[Any, Any]
 
-# The most corrections of each kind that keep their values, in one image, shard or file.
+# At most this many corrections of a kind keep their values, in each image, shard or file.
 MOST_NAMED = 200
 
 _MOST_CHARACTERS = 80

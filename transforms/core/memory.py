@@ -34,8 +34,8 @@ _SHORTAGE_WORDS = (
     "cannot create shared object descriptor",
 )
 
-# glibc's mallopt(3): from these sizes on, a freed block, and free memory at the end of a thread's
-# heap, go back to the system.
+# Parameters of glibc's mallopt(3), and their values. Free memory at the end of a thread's heap goes
+# back to the system from 4 MB on, and a freed block from 1 MB on.
 _M_TRIM_THRESHOLD, _TRIM_BYTES = -1, 4_000_000
 _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 1_000_000
 

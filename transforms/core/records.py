@@ -66,9 +66,8 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
         coding: How the bytes hold the image.
         decoded_bytes: Length of the decompressed file, if `coding` compresses.
         crc32: CRC-32 of the (decompressed) file that its container gives; -1 if it gives none.
-        header_bytes: 0 unless the file is a member of a zip archive. There, `offset` is that of the
-            header in front of the member, and only reading it shows its length; this is a guess
-            that is mostly long enough.
+        header_bytes: For a member of a zip archive, a guess at the length of the header that begins
+            at `offset`, before the member's bytes; it is mostly long enough. 0 for other files.
         problem: Why the file cannot be read, if its container shows that already.
     """
 
@@ -240,8 +239,8 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
         keypoints: Names of the keypoints that its objects have, in their order.
         is_thing: Whether it has countable objects (and is not stuff, such as sky).
         skeleton: Pairs of indexes into `keypoints`; drawings join each pair by a line.
-        is_background: Whether the source means the background by it, and not objects. This only
-            counts if its id is 0.
+        is_background: Whether it stands for the background in its source, and not for objects.
+            This only counts if its id is 0.
     """
 
     name: str

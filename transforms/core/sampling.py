@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 @dataclasses.dataclass
 class SplitSample:
-    """Chooses a sample from the part of a split that was added; the parts can be merged.
+    """Chooses a sample of a split, whose parts may be collected apart and then merged.
 
     Attributes:
         limit: The most images in the sample.

@@ -149,8 +149,8 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
         """Finds the points where splits end, so that sizes are exact overall and in each stratum.
 
-        Examples of one group have the same point, and all of them go to the next split: groups
-        stay whole, and a split is short by less than one group.
+        Examples of one group have the same point. A group at the end of a split goes to the next
+        split as a whole, so a split is short by less than one group.
 
         Args:
             points: `{stratum: the points of all its records, joined in any order}`.

@@ -6,7 +6,7 @@
       shard    one thread waits for each worker process;  ◂─pipe─┘ ▾    or an exception
         │      two write shards in this process               read, encode: as here
       read     images in object storage                       parent   ends the process when its
-      encode   reads a disk's images; check, convert, encode           parent has ended in any way
+      encode   images on disk; check, convert, encode                  parent has ended in any way
 
 After a kill, shards that were under way are written again: the next run finds finished shards by
 their done-files.
@@ -154,7 +154,7 @@ class WriterPool:
             if found is not None and was_counted_otherwise(found):
                 found = recount(found, shard=shard, settings=self._settings)
         except NotCountableError as error:
-            self._warn(f"another version has counted {shard.file_name}, and {error}")
+            self._warn(f"another version of Shardbeam counted {shard.file_name}, and {error}")
             return None, Origin.WRITTEN
         except (InputError, OSError) as error:
             # A failed reuse falls back to writing. Log the first failure; count all.
@@ -207,6 +207,6 @@ def _write(shard: Shard, *, writer: ShardWriter) -> _Answer:
     text = ""
     try:
         made = writer.write(shard)
-    except Exception as error:  # noqa: BLE001  # The program raises it.
+    except Exception as error:  # noqa: BLE001  # The process that asked for it raises it.
         made, text = picklable(error), traceback.format_exc()
     return made, text, usage_counter.take()

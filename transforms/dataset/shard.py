@@ -4,7 +4,7 @@ write_shard       the caller's thread: takes the encoded records in order, and w
 ▲ EncodedRecord, at most 64 images or 64 MB under way
 encode threads    check, convert and encode, eight images at a time
 ▲ FetchedRecord, at most 64 MB under way
-read threads      read images that lie in object storage; the encode threads read a disk's
+read threads      read images from object storage; the encode threads read those on disk
 """
 
 from __future__ import annotations
@@ -89,16 +89,15 @@ class ShardSettings:
         container: The kind of file (`containers.base.find_container`).
         shard_size_bytes: Target size of a shard if the number of shards is not given.
         seed: Key of the hash that decides shard and order.
-        processes: Processes that write shards at the same time, including the worker itself. As
-            the interpreter's lock does not bind them, each can use a CPU. 0 means one for each CPU,
-            at most eight, and fewer if there is too little to write to be worth starting them.
+        processes: Processes that write shards at the same time, including the worker itself. Each
+            can use a whole CPU, because they do not share the interpreter's lock. 0 means one for
+            each CPU, at most eight, and fewer if there is little to write.
         threads: Threads that read and encode ahead, in each of these processes; 0 means two more
             than the process's share of the CPUs.
         memory_bytes: Memory for decoding in each of these processes; 0 means half a GB, or less if
             all of them together would take more than a quarter of the machine's memory. An image
             that needs more is decoded alone.
-        read_ahead: Images of a shard that are read at the same time from object storage, whose
-            answers take long but can arrive in parallel.
+        read_ahead: Images of a shard that are read from object storage at the same time.
         previous: Folder of a committed dataset whose unchanged shards are copied instead of reading
             their images. A shard that is damaged there is written again.
     """

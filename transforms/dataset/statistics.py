@@ -4,8 +4,8 @@ All counts are integers, so that their sums do not depend on the order. Histogra
 (`BINS`): a bin is named by its lower bound, which it includes, and ends below the next bound.
 
 Only `count_of_pairs` could grow without bound. If there are more than `MAX_PAIRS` pairs of classes,
-those with the smallest digests are kept. No part that was added up has dropped such a pair, so that
-its count is exact, and does not depend on the order.
+those with the smallest digests are kept. A pair that the sum keeps was kept in every part, too, so
+its count is exact and does not depend on the order.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 
-# Increased whenever the same Examples are counted in another way.
+# Increase it when a change would count the same Examples differently.
 STATISTICS_VERSION = 1
 
 MAX_PAIRS = 5_000
-# Of an image with more classes, only the first ones are paired.
+# If an image has more classes, only its first ones are paired.
 MAX_CLASSES_PAIRED = 100
 
 _SIDES = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
@@ -107,13 +107,13 @@ _NEVER_WRITTEN = (
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a split, or in a part of one.
+    """Counts of the images, objects and classes in a split, or in a part of one.
 
     If each object has its own Example (`example_per: annotation`), an image counts once for each of
     its Examples.
 
     Attributes:
-        examples: Examples.
+        examples: Number of Examples.
         num_bytes: Bytes of the serialized Examples.
         example_bytes: Histogram of the Examples' bytes.
         images: Examples with an image.
@@ -125,11 +125,11 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         heights: Histogram of the images' heights.
         aspects: Histogram of width / height in thousandths.
         unannotated: Images without a label, object, caption or map.
-        labels: Labels of images as a whole.
-        objects: Objects.
+        labels: Labels of whole images.
+        objects: Number of objects.
         crowds: Objects that are crowds.
-        images_by_class: `{class: images}` that have it as a label, as the class of an object, or in
-            their map.
+        images_by_class: `{class: images}`: the images with the class as a label, as the class of an
+            object, or in their map.
         objects_by_class: `{class: objects}`.
         objects_per_image: Histogram of the number of objects of each image, if images have objects.
         object_areas: `{small, medium, large: objects}`, by their `area` in pixels² of the stored
@@ -139,12 +139,12 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         count_of_pairs: `{class: {class: images}}` of at most `MAX_PAIRS` pairs; each pair is there
             once, in alphabetical order.
         keypoints: `{keypoint: {visibility: objects}}`: 0 not labelled, 1 hidden, 2 visible.
-        masks: Masks of objects.
+        masks: Number of objects' masks.
         empty_masks: Masks without a pixel.
         mask_areas: Histogram of the other masks' areas, in millionths of the image's.
         pixels_by_class: `{class: pixels}` of maps of classes or segments; a value that no class has
             (0 for the background, 255 for ignored pixels) is named by its number.
-        captions: Captions.
+        captions: Number of captions.
         caption_words: Histogram of the captions' words, separated by white space.
         caption_characters: Histogram of the captions' characters.
     """
@@ -250,13 +250,13 @@ def _pair_digest(pair: tuple[str, str]) -> bytes:
 class StatisticsCounter:
     """Counts Examples one after another, in a single thread.
 
-    Counting must not slow encoding down, so that values are collected first, and put into bins for
-    many Examples together.
+    Values are collected first, and put into bins for many Examples together, so that counting does
+    not slow encoding down.
 
     Args:
         class_names: `{id: class}`, for maps, whose pixels are ids.
-        extras: Features that the source adds. If one of them has a key that is counted here, but
-            another kind of values, it is not counted.
+        extras: Features that the source adds. One whose key is counted here is left out if its
+            values are of another kind.
     """
 
     def __init__(
