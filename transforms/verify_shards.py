@@ -19,7 +19,7 @@ class VerifyShards(beam.PTransform[PCollection[CheckTask], PCollection[CheckRepo
     A worker reads as many shards at a time as it has CPUs.
 
     Args:
-        decode: Whether images are decoded, too, strictly.
+        decode: Whether images are decoded completely, too.
     """
 
     decode: bool = False

@@ -28,11 +28,11 @@ from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
 _CAPTIONS = 10
 _FEATURES = 200
-# The largest picture on a card and enlarged (width, height), and the height of letters, in pixels.
+# In pixels: the largest size of a picture on a card, and enlarged, and the height of letters.
 _CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
 # The most objects with a label on a card; the enlarged picture labels the others.
 _LABELLED = 8
-# Sizes of a label in em, heights of its letters.
+# Sizes of a label in em: one em is the height of its letters.
 _TAG_HEIGHT, _TAG_MARGIN, _BASELINE = 1.3, 0.3, 0.95
 # Width of the usual line.
 _LINE_PX = 2
@@ -71,7 +71,7 @@ class _Pose(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    """A label at a box's corner; its sizes are in em, heights of its letters.
+    """A label at a box's corner; its sizes are in em.
 
     A minor label is shown only when the picture is enlarged.
     """

@@ -11,7 +11,7 @@ from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
 
-# The most examples of each kind of change, and the most classes, that are named.
+# At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50
 
 
@@ -34,7 +34,7 @@ class ChangedClass(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What has changed.
+    """The changes since an earlier version of a dataset.
 
     Attributes:
         name: Name of the earlier dataset.

@@ -114,7 +114,7 @@ def make_page(
     Args:
         dataset: The dataset.
         examples: How many pictures the gallery shows at most.
-        keys: The keys of the pictures that it shows instead.
+        keys: If given, the gallery shows the pictures with these keys, and no others.
         roots: Folders to search for rejected images.
         previous: An earlier dataset, to show what has changed since.
         seen: Is updated with the number of Examples read of each split.
@@ -228,7 +228,7 @@ def _read_keys(path: str) -> frozenset[str]:
             f"--keys: {path}: not UTF-8: {error.reason} at byte {error.start}"
         ) from None
     if not keys:
-        raise UsageError(f"--keys: {path}: no keys; expected one a line")
+        raise UsageError(f"--keys: {path}: no keys; expected one on each line")
     return keys
 
 

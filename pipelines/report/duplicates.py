@@ -21,7 +21,8 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
-# The most groups that are drawn, the harmful ones first, and the usual most pictures of a group.
+# At most this many groups are drawn, the harmful ones first, and usually at most this many pictures
+# of each.
 _GROUPS, _OF_GROUP = 40, 4
 _COLUMNS = [
     *("group", "key", "split", "shard", "row", "sha256", "labels", "distance"),

@@ -75,7 +75,7 @@ class Facts(NamedTuple):
         exclusions: How many inputs were left out by a rule, by rule.
         corrections: The counts of corrections, by correction.
         listed_corrections: The first corrections of each kind and split.
-        provenance: `(what, value)` of the facts that decided its bytes.
+        provenance: `(name, value)` of each fact that decided its bytes.
         config: The config that it was built from, as indented JSON; empty if unknown.
         files: `(path, bytes, CRC-32C)` of its shards; empty if unknown.
         labels: `{class: id}` of the classes that it declares.

@@ -53,7 +53,7 @@ _LAYERS = {
 
 
 class Report(NamedTuple):
-    """What the page shows.
+    """The content of the page.
 
     Attributes:
         facts: The dataset's metadata.
@@ -272,10 +272,11 @@ def _gallery_hint(report: Report) -> str:
     hint = f"{shown:,} of {total:,} Examples"
     left_out = len(report.sample.pictures) - shown
     if left_out:
-        hint += f"; {left_out:,} more were asked for, and have no room on a page of 10 MB"
+        hint += f"; {left_out:,} more were asked for, but do not fit on a page of 10 MB"
     absent = report.sample.absent
     if absent:
-        hint += f"; of {len(absent):,} classes none is among them: {list_classes(absent)}"
+        missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
+        hint += f"; {missing} not among them: {list_classes(absent)}"
     elif report.sample.classes and not left_out:
         hint += "; every class is among them"
     return f"{hint}."

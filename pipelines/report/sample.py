@@ -1,7 +1,7 @@
-"""Chooses the pictures of the gallery: at most as many as are asked for, and some of every class.
+"""Chooses the pictures of the gallery, so that it shows every class if there is room.
 
-The choice depends on the data alone, so that the same dataset has the same gallery: for each class
-the picture with the smallest hash, then the pictures with the smallest hashes of each split.
+It takes the picture with the smallest hash of each class, then those with the smallest hashes of
+each split, so the same dataset always has the same gallery.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DECODED_MAPS = 2000
 
 
 class Sample(NamedTuple):
-    """What the gallery shows of a dataset.
+    """The pictures that the gallery shows, and counts of the whole dataset.
 
     Attributes:
         pictures: The pictures, in the dataset's order.
@@ -68,7 +68,7 @@ def sample_pictures(
         read: Reads the pictures of a split.
         read_map: Reads a picture's map.
         limit: How many pictures are chosen at most.
-        keys: The keys of the pictures to choose instead.
+        keys: If given, the pictures with these keys are chosen, and no others.
 
     Raises:
         InputError: A shard cannot be read.
@@ -86,7 +86,7 @@ def sample_pictures(
     return Sample(
         pictures=pictures,
         examples=dict(looks.examples),
-        # Classes found only in maps that were not decoded are counted in the gallery.
+        # The looks miss classes in maps that were not decoded; count those in the gallery alone.
         classes={**shown, **looks.classes},
         absent=tuple(sorted(looks.classes.keys() - shown)),
     )

@@ -57,17 +57,17 @@ def unmet(keys: Mapping[str, Any]) -> list[str]:
         ({"min_objects": 21}, "min_objects: expected at least 21 objects, found 20"),
         (
             {"min_images_per_class": 3},
-            "min_images_per_class: expected at least 3 images of each class, found fewer of 2: "
+            "min_images_per_class: expected at least 3 images of each class, 2 classes have fewer: "
             "emu (0), dog (2)",
         ),
         (
             {"min_objects_per_class": {"train": 18, "test": 99}},
-            "min_objects_per_class: expected at least 18 objects of each class, found fewer of 2: "
-            "emu (0), dog (2)",
+            "min_objects_per_class: expected at least 18 objects of each class, 2 classes have "
+            "fewer: emu (0), dog (2)",
         ),
         (
             {"min_objects_per_class": 1},
-            "min_objects_per_class: expected at least 1 objects of each class, found fewer of 1: "
+            "min_objects_per_class: expected at least 1 objects of each class, 1 class has fewer: "
             "emu (0)",
         ),
         ({"image_width": [64, 640]}, ""),
@@ -119,7 +119,7 @@ def test_many_classes_are_cut() -> None:
         classes=[f"{number:02d}" for number in range(30)],
     )
     assert line.endswith(
-        "found fewer of 30: " + ", ".join(f"{n:02d} (0)" for n in range(10)) + " and 20 more"
+        "30 classes have fewer: " + ", ".join(f"{n:02d} (0)" for n in range(10)) + " and 20 more"
     )
 
 

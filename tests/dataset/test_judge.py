@@ -277,7 +277,7 @@ def test_images_that_nothing_names_are_no_inputs(
     assert (split.inputs, split.reject_ratio) == (inputs, ratio)
 
 
-FILES = ": not annotated yet, or empty in a tool that cannot save that"
+FILES = ": not annotated yet, or without objects, which some tools do not save"
 KEEP = "; --unannotated keep writes them as negatives"
 
 
@@ -537,7 +537,7 @@ def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> 
     if after is not Status.REFUSED:
         assert outcome.message == "before"
         return
-    assert outcome.message.startswith("pictures are there several times")
+    assert outcome.message.startswith("the dataset has pictures several times")
     assert "such as leaks 1; leaks 2\nall of them: /where\n" in outcome.message
     assert outcome.message.endswith("let them pass: --set duplicates.leaks=warn")
 

@@ -146,9 +146,9 @@ def test_a_lease_is_held_until_it_expires(take: Take, clock: Clock) -> None:
     take()
     clock.advance(LEASE_S - 1)
     assert held(clock) == (
-        f"{OUTPUT}: another run is writing it: LocalRunner, process 7 of ann@host, since "
-        "2026-01-02 03:04:05 UTC; wait for its end. If it has crashed, its lease ends in 1 s, "
-        "2026-01-02 03:06:05 UTC"
+        f"{OUTPUT}: another run is writing there: LocalRunner, process 7 of ann@host, since "
+        "2026-01-02 03:04:05 UTC; wait until it has ended. If it has crashed, its lease ends in "
+        "1 s, 2026-01-02 03:06:05 UTC"
     )
     clock.advance(1)
     take()
@@ -421,8 +421,8 @@ def test_a_job_holds_the_lease_for_longer_and_its_workers_renew_it(
     check_claim(claim, clock=clock)
     clock.advance(JOB_S - 1)
     assert held(clock).startswith(
-        f"{OUTPUT}: another run is writing it: LocalRunner, job 2026-01 (submitted by process 7 of "
-        "ann@host), since "
+        f"{OUTPUT}: another run is writing there: LocalRunner, job 2026-01 (submitted by process "
+        "7 of ann@host), since "
     )
     clock.advance(1)
     # It has expired, and is still the job's.

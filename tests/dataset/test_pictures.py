@@ -198,11 +198,15 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
     [
         ({}, {"objects": 0, "image": b"", "width": 0, "labels": ()}, ()),
         (BOX, {"boxes": [(0.25, 0.5, 0.75, 1.0)], "names": [""], "ids": [-1]}, ()),
-        ({**BOX, "image/object/bbox/ymax": []}, {"boxes": [None]}, ("boxes lack a side",)),
+        (
+            {**BOX, "image/object/bbox/ymax": []},
+            {"boxes": [None]},
+            ("a side of the boxes is missing",),
+        ),
         (
             {**TWO_BOXES, "image/object/bbox/xmin": [0.1]},
             {"boxes": [None, None]},
-            ("image/object/bbox/xmin has 1 values for 2 objects", "boxes lack a side"),
+            ("image/object/bbox/xmin has 1 values for 2 objects", "a side of the boxes is missing"),
         ),
         (
             {**BOX, "image/object/bbox/xmin": [float("nan")]},
@@ -232,7 +236,7 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
         (
             {"image/class/label": [5, 6], "image/class/text": [b"x"]},
             {"labels": ("x",)},
-            ("1 names of labels, and 2 ids",),
+            ("the labels have 1 names and 2 ids",),
         ),
         (
             {**BOX, "image/object/difficult": [1], "image/object/view": [b"left"]},

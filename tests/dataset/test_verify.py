@@ -280,8 +280,8 @@ def test_tfrecord_files_of_others(tmp_path: Path, whole: Path) -> None:
     assert len(problems) == 3
     assert problems[0].startswith("train-00000-of-00001.tfrecord: byte ")
     assert "cut off within a record" in problems[0]
-    assert problems[1].endswith("what follows the damage was not checked: no index says where")
-    assert problems[2].startswith("val.tfrecord: byte 0: the record of 10 bytes is no tf.train")
+    assert problems[1].endswith("the rest was not checked: no index says where it begins")
+    assert problems[2].startswith("val.tfrecord: byte 0: the record of 10 bytes is not a tf.train")
 
 
 def test_no_dataset_at_all(tmp_path: Path) -> None:

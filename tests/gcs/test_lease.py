@@ -99,7 +99,7 @@ def test_a_second_run_asks_for_the_lease_only(
     assert result.exit_code == 4
     summary = json.loads(result.stdout)
     assert summary["exit_code"] == 4
-    assert "another run is writing it: LocalRunner, process 7 of ann@elsewhere" in result.stderr
+    assert "another run is writing there: LocalRunner, process 7 of ann@elsewhere" in result.stderr
     lease = [request.kind for request in gcs.proxy.requests if is_lease(request)]
     others = [request.name for request in gcs.proxy.requests if not is_lease(request)]
     assert lease == ["get", "get"]

@@ -364,11 +364,11 @@ def test_the_warnings_name_the_first_images_however_they_were_written(tmp_path: 
     expected = [
         "6 images are annotated in another size, such as a/1.jpg (as 50x25), a/2.jpg (as 50x25), "
         "a/3.jpg (as 50x25), of the same aspect ratio: annotations in pixels were scaled to "
-        "the image; image.annotated_size: ignore takes them as pixels of the image, reject rejects "
-        "such images",
+        "the image; with image.annotated_size: ignore, they are taken as pixels of the image; with "
+        "reject, such images are rejected",
         "1 image is annotated in another size, such as other\\n.jpg (as 80x80), of another aspect "
-        "ratio: all boxes lie in the image, and were taken as pixels of it; image.annotated_size: "
-        "reject rejects such images",
+        "ratio: all boxes lie in the image, and were taken as pixels of it; with "
+        "image.annotated_size: reject, such images are rejected",
     ]
     for built in (resumed, one_shard):
         assert [each for each in built.summary["warnings"] if "annotated" in each] == expected

@@ -161,7 +161,7 @@ def test_a_picture_is_drawn_the_same_again() -> None:
     [
         {"labels": ("dog",)},
         {"captions": ("a dog",)},
-        {"problems": ("boxes lack a side",)},
+        {"problems": ("a side of the boxes is missing",)},
         {"key": "another.png"},
         {"objects": (PictureObject(label="dog"),)},
         {"class_map": png(np.full((SIDE, SIDE), 7))},

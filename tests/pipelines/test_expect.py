@@ -15,8 +15,8 @@ from tests.support.image_makers import photograph, save
 EXPECTED: list[tuple[Json, str]] = [
     ({"min_images": 3}, "expected at least 3 images, found 2"),
     ({"min_objects": {"train": 3}}, "expected at least 3 objects, found 2"),
-    ({"min_images_per_class": 1}, "found fewer of 1: dog (0)"),
-    ({"min_objects_per_class": 3}, "found fewer of 2: dog (0), cat (2)"),
+    ({"min_images_per_class": 1}, "1 class has fewer: dog (0)"),
+    ({"min_objects_per_class": 3}, "2 classes have fewer: dog (0), cat (2)"),
     ({"image_width": [65, 99]}, "expected 65 to 99 px, found 64 to 64 px"),
     ({"image_height": [1, 47]}, "expected 1 to 47 px, found 48 to 48 px"),
     ({"max_unannotated": 0.4}, "found 1 of 2 (50.00%)"),

@@ -225,11 +225,11 @@ def header(length: int) -> bytes:
         (header(2**63), f"byte 0: not a TFRecord file, or a damaged one: a record of {2**63} byte"),
         (
             tfrecord(make_example({"n": 1}), b"hello, world; no Example"),
-            f"byte {SECOND}: the record of 24 bytes is no tf.train.Example; it begins with "
+            f"byte {SECOND}: the record of 24 bytes is not a tf.train.Example; it begins with "
             "68 65 6c 6c 6f 2c 20 77 6f 72 6c 64 3b 20 6e 6f ...",
         ),
         # A SequenceExample: what it has beside an Example's field would be lost.
-        (tfrecord(b"\x12\x00"), "byte 0: the record of 2 bytes is no tf.train.Example"),
+        (tfrecord(b"\x12\x00"), "byte 0: the record of 2 bytes is not a tf.train.Example"),
     ],
 )
 def test_bad_files(content: bytes, message: str, tmp_path: Path) -> None:

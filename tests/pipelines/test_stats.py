@@ -143,7 +143,7 @@ def test_damage_is_one_line(dataset: Build, tmp_path: Path) -> None:
 
     other = tmp_path / "other.tfrecord"
     other.write_bytes(tfrecord(b"no example"))
-    assert "is no tf.train.Example" in stats_error(other)
+    assert "is not a tf.train.Example" in stats_error(other)
 
     (tmp_path / "empty").mkdir()
     assert stats_error(tmp_path / "empty") == f"{tmp_path}/empty: nothing is there"

@@ -89,8 +89,8 @@ def test_the_second_of_two_runs_ends_at_once_and_the_first_commits(
     for second in seconds:
         assert (second.exit_code, second.stdout) == (4, "")
         assert second.stderr == (
-            f"shardbeam: error: {output}: another run on this machine is writing it; wait for its "
-            "end\n"
+            f"shardbeam: error: {output}: another run on this machine is writing there; wait until "
+            "it has ended\n"
         )
     assert by_link.exit_code == 4
     summary = json.loads(as_json.stdout)

@@ -156,7 +156,7 @@ def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
     section = section[: section.index("</section>")]
     parser = check_harmless(page)
     assert parser.tags["strong"] == 8 + 3 + 1 + counts["leaks"]
-    assert "3 have different labels of equal files, 1 different classes of nearly" in section
+    assert "3 with equal files of different labels, 1 with nearly equal files of" in section
     groups = section.split('<p class="pair-title">')[1:]
     shown = [set(re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)) for group in groups]
     wanted = [{f"cat/{number}.jpg", f"dog/{number}.jpg"} for number in (2, 5, 7)]
@@ -291,7 +291,7 @@ def test_examples_and_keys(mixed: Build, tmp_path: Path) -> None:
     ("content", "problem"),
     [
         (b"no such\nat all\n", "no Example of the dataset has the key 'at all' (and 1 more)"),
-        (b"\n\n", "no keys; expected one a line"),
+        (b"\n\n", "no keys; expected one on each line"),
         (b"\xff\xfe", "not UTF-8: invalid start byte at byte 0"),
         (None, "No such file or directory"),
     ],
@@ -429,7 +429,7 @@ def test_what_has_no_room_is_left_out(
         monkeypatch.setattr(command, "MAX_BYTES", most)
         page = report(repeated.output, tmp_path / "page.html")
         assert len(page.encode()) <= most < len(whole.encode())
-    assert "have no room on a page of 10 MB" in page
+    assert "do not fit on a page of 10 MB" in page
     assert page.count('class="pair"') < whole.count('class="pair"') == 4
 
 
@@ -451,7 +451,7 @@ def test_very_many_splits(tmp_path: Path) -> None:
         ({"n": 1}, "example 1"),
         ({"image/encoded": b"none"}, "the picture cannot be drawn"),
         ({"image/encoded": 3}, "image/encoded holds no bytes"),
-        ({"image/object/bbox/xmin": [0.5]}, "boxes lack a side"),
+        ({"image/object/bbox/xmin": [0.5]}, "a side of the boxes is missing"),
         ({}, "no image"),
         (hostile_features("a") | {"image/object/bbox/xmin": [float("nan")]}, "not a number"),
         (hostile_features("a") | {"image/object/bbox/xmin": [3e38]}, "beyond the image"),

@@ -1526,7 +1526,7 @@ BAD_INPUTS = (
         },
         "voc --root {data}",
         1,
-        "split 'val': has no examples: all was rejected, 2 duplicate_key; the first: "
+        "split 'val': has no examples: all inputs were rejected, 2 duplicate_key; the first: "
         "JPEGImages/a.jpg (duplicate_key: it is in split 'train' already, and in 'val' as well)",
     ),
     BadInput(

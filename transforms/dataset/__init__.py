@@ -1,1 +1,1 @@
-"""A dataset on its way to the disk and back: shards, staging, commit, metadata."""
+"""Modules that write, commit, check and read a dataset."""

@@ -28,7 +28,7 @@ _NAMED = 3
 
 
 class ListingSummary(msgspec.Struct):
-    """What was found in a listing.
+    """The counts of a listing.
 
     Attributes:
         files: `{split: listed images}`.
@@ -54,14 +54,14 @@ def fingerprint_file(file: ImageRef) -> str:
 
 
 class SourceCensus(msgspec.Struct):
-    """What the join saw of one source.
+    """The counts of the join for one source.
 
     Attributes:
         images: How many of its images, or rows, are passed on to be encoded.
-        referenced: How many keys, or image ids without a key, its annotation files name.
+        referenced: How many images its annotation files name, by key, or by an id without a key.
         matched: How many of these are listed.
-        listed_key: The listed image key that lies in the fewest folders, the first of them in
-            alphabetical order; empty where there is none.
+        listed_key: The listed image key with the fewest folders; of several, the alphabetically
+            first. Empty where there is none.
         referenced_key: The same among the keys that the annotation files name.
         listed_sample: The listed keys whose names, without folders, have the smallest hashes.
             `_suggest_fix` uses them to find out what would match; empty once anything matches.
@@ -102,17 +102,17 @@ class Census(msgspec.Struct):
     """The counts of some elements, or of all.
 
     Attributes:
-        listing: What was listed.
+        listing: The counts of the listing.
         splits: The result of the join, by split; `images` and `num_bytes` count the records that
             are passed on to be encoded, and their bytes.
-        sources: What the join saw, by source.
+        sources: The counts of the join, by source.
         categories: The declared classes, each with its alphabetically first origin; the key is the
             class as JSON, without its origin.
         first_rejects: The first rejects, by split.
         left_out: The first images that are left out because no annotation names them, by split.
         edges: The elements that were sent and received.
         linked_folders: The first paths of linked folders that are left out.
-        has_boxes: Whether a record that a program gives has boxes.
+        has_boxes: Whether any record that a program gives has boxes.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -223,8 +223,8 @@ class Census(msgspec.Struct):
         folders = "1 linked folder is" if count == 1 else f"{count:,} linked folders are"
         return (
             f"{folders} left out, such as {', '.join(map(repr, self.linked_folders))}: links are "
-            "followed only to folders within the one that is listed; name the other folder as a "
-            "source, or copy it there"
+            "followed only to folders below the listed one; list the other folder as a source, or "
+            "copy it into the listed one"
         )
 
     def _add_linked_folders(self, *paths: str) -> None:

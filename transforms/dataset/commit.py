@@ -78,12 +78,12 @@ class GateError(Exception):
 
 
 class CommitSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is committed, and where.
+    """The dataset to commit, and where it goes.
 
     Attributes:
         dataset: What the config says about the dataset.
         run: What is particular to this run.
-        staging: Where its files wait; it knows the output.
+        staging: Where its files wait; it also names the output.
         repairs: Whether this run repairs the dataset in the output; it then commits nothing that
             differs from that dataset.
     """
@@ -98,7 +98,7 @@ class Move(msgspec.Struct, frozen=True):
     """Files that are moved together: those of a shard, or one other file of the run.
 
     Attributes:
-        staged: The folder below the plan's staging folder where they are, at their paths.
+        staged: The folder, below the plan's staging folder, that holds them at their paths.
         files: The files.
         shard_key: The shard whose record is kept after the move; empty for other files.
     """
@@ -127,7 +127,7 @@ def gate(
     """Judges what was written, records the outcome, and makes the output ready for the moves.
 
     Returns:
-        What is to be moved, in any order and in parallel.
+        The moves to make, in any order and in parallel.
 
     Raises:
         GateError: The runner lost elements, the counts do not add up, too much was rejected, the
@@ -193,7 +193,8 @@ def gate(
             outcome = msgspec.structs.replace(outcome, corrections=folder)
         staging.write_state(OUTCOME, outcome)
         if outcome.status is Status.NOT_REPAIRED:
-            # A key does not show the content: once the sources are put back, these would be reused.
+            # A shard's key does not depend on the images' content, so a later run would take these
+            # shards over even after the old images are put back.
             staging.discard_shards()
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
@@ -251,8 +252,8 @@ def finish(
     dataset, run, staging = settings.dataset, settings.run, settings.staging
     moves = _plan_moves(shards, rejects, duplicates)
     moved = [file for move in moves for file in move.files]
-    # The gate has checked its own copy of these: Beam hands each step its side inputs separately,
-    # so that this step may lack elements that the gate had.
+    # The gate has checked its own copy of these. Beam hands each step its side inputs separately,
+    # so this step may lack elements that the gate had.
     lost = find_lost(
         census,
         splits=dataset.splits,
@@ -322,7 +323,7 @@ def finish(
         for path, data in files.items():
             staging.write_file(path, data, replaces=seen[path])
         _publish(staged_info, info, seen=seen[DATASET_INFO], staging=staging)
-        # The command may not wait for the job, so that it cannot do this.
+        # Not left to the command, which may not wait for the job.
         if run.latest:
             write_pointer(run.latest, folder=staging.output)
         staging.clear()
@@ -372,11 +373,10 @@ def prepare_output(
     """Makes the output ready for the moves: deletes what an older commit left there.
 
     `dataset_info.json` is deleted first, so that readers see no dataset until `finish` has run.
-    Besides, only files that our manifest or an unfinished commit of ours lists, and records of
-    shards, are deleted. Where there is a lease, files named like a shard, an index or rejects are
-    deleted, too: a run that lost its lease may have moved them there after another run's commit.
-    The manifest stays until `finish` replaces it: it shows a run that is started again after a kill
-    that the output is ours.
+    Then it deletes records of shards, and files that our manifest or an unfinished commit of ours
+    lists. Where there is a lease, it deletes files named like a shard, an index or rejects, too: a
+    run that lost its lease may have moved them there after another run's commit. The manifest stays
+    until `finish` replaces it, so that a run after a kill sees that the output is ours.
 
     Args:
         moves: What is going to be moved into the output.
@@ -504,7 +504,7 @@ def _read(file: StoredFile) -> bytes:
 
 
 def foreign_files(output: str) -> list[str]:
-    """Finds files in the output that are not ours: on no list, no record, and not in staging.
+    """Finds files in the output that are not ours: no list of ours names them.
 
     Returns:
         Paths relative to `output`, sorted.

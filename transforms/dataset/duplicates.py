@@ -1,4 +1,4 @@
-"""Duplicates: counts and messages about pictures that a dataset has several times, and their file.
+"""Counts and lists the pictures that a dataset has several times.
 
 `transforms.dataset.matching` finds them by the digests and hashes in the shards' indexes.
 """
@@ -73,11 +73,11 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
     """The duplicates that were found in a dataset.
 
     Attributes:
-        counts: How many.
+        counts: Their numbers.
         leaks: The first pairs of images in different splits, each as a text.
         contradictions: The first pairs of the same file with different labels.
         near_contradictions: The first pairs of nearly equal files with different classes.
-        staged: The folder below the plan's staging folder where `file` is, at its path.
+        staged: The folder, below the plan's staging folder, that holds `file` at its path.
         file: `duplicates.parquet`; None where nothing was found.
         edges: The elements that were sent and received on the way.
     """

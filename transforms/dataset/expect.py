@@ -72,7 +72,8 @@ def _below(found: int, least: int, *, unit: str) -> str:
 def _few(counts: Mapping[str, int], least: int, *, unit: str, classes: Collection[str]) -> str:
     few = sorted((counts.get(name, 0), name) for name in classes if counts.get(name, 0) < least)
     named = list_classes([f"{name} ({count:,})" for count, name in few])
-    expected = f"expected at least {least:,} {unit} of each class, found fewer of {len(few):,}"
+    classes_have = "1 class has" if len(few) == 1 else f"{len(few):,} classes have"
+    expected = f"expected at least {least:,} {unit} of each class, {classes_have} fewer"
     return f"{expected}: {named}" if few else ""
 
 

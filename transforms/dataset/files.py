@@ -42,7 +42,7 @@ class ShardFile(DatasetFile, frozen=True, kw_only=True):
     """A shard's file.
 
     Attributes:
-        examples: Examples in it.
+        examples: Number of Examples in it.
     """
 
     examples: _Count
@@ -83,9 +83,9 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         shard_index: Its number among the split's shards, from 0.
         num_shards: How many shards the split has.
         data: The file with its Examples.
-        index: The Parquet file with a row an example.
+        index: The Parquet file with one row for each Example.
         records: Its records: those that became Examples, rejects or exclusions.
-        images: Images that `data` is made of; 1 for each row where there are no images.
+        images: Images whose Examples are in `data`; in a table without images, its rows.
         objects: Objects in `data`.
         fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
         inputs: How many images were read.
@@ -96,7 +96,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         index_version: The version of `index` (`dataset.index.index_version`); empty if unknown.
         rejects: The records that could not be written.
         corrected: The first corrections of each kind, by kind, source and key.
-        unread: The first files that could not be read; the next run may be able to.
+        unread: The first files that could not be read; a later run may be able to read them.
         staged: The folder of the attempt that wrote it, below the plan's staging folder. It holds
             the shard's files until the commit; afterwards this is empty.
         origin: Where its bytes come from.
@@ -143,7 +143,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def convert_result(fields: object) -> ShardResult:
-    """Converts decoded fields to a shard's result, without statistics of another version.
+    """Converts decoded fields to a shard's result, but leaves out another version's statistics.
 
     Raises:
         msgspec.ValidationError: The fields are not those of a result.

@@ -97,7 +97,7 @@ def _flock(descriptor: int, *, folder: str) -> None:
     except OSError as error:
         if error.errno == errno.EWOULDBLOCK:
             raise LeaseError(
-                f"{folder}: another run on this machine is writing it; wait for its end"
+                f"{folder}: another run on this machine is writing there; wait until it has ended"
             ) from None
         _log.warning(
             "%s: this file system keeps no locks (%s); let only one run at a time write there",

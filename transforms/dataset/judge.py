@@ -271,7 +271,7 @@ def count_splits(
 
 
 def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]:
-    """Counts the inputs of each split; if the listing knows no splits, by what was joined."""
+    """Counts each split's inputs: by the join where the listing does not know the splits."""
     files = census.listing.files
     if set(files) - {NO_SPLIT}:
         return files
@@ -389,7 +389,7 @@ def judge(
 
 
 def _describe_rejects(splits: Mapping[str, SplitOutcome], *, max_ratio: float) -> list[str]:
-    """Describes the splits of which too much is rejected."""
+    """Describes the splits with too many rejects."""
     return [
         f"split {name!r}: {sum(split.rejected.values())} of {split.inputs} inputs rejected "
         f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
@@ -406,7 +406,7 @@ def _ending(status: Status) -> str:
 def _describe_worst(
     splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects: Sequence[RejectsFile]
 ) -> Iterator[str]:
-    """Describes the rejects of no split, and of splits with too many rejects or no examples."""
+    """Describes the rejects that belong to no split, or to a split that may not be committed."""
     for name, split in splits.items():
         is_bad = name == NO_SPLIT or split.reject_ratio > max_ratio or not split.examples
         if is_bad and any(split.rejected.values()):
@@ -437,10 +437,11 @@ def judge_duplicates(
     passing = " ".join(f"--set duplicates.{key}=warn" for key in refused)
     message = "\n".join(
         [
-            "pictures are there several times",
+            "the dataset has pictures several times",
             *refused.values(),
             f"all of them: {where}",
-            f"leave them out by a copy of that file: --exclude FILE; or let them pass: {passing}",
+            "to keep one picture of each group, copy that file and give the copy to --exclude; to "
+            f"let them pass: {passing}",
         ]
     )
     return msgspec.structs.replace(outcome, status=Status.REFUSED, message=message)
@@ -489,7 +490,7 @@ def find_warnings(
     over = _describe_rejects(splits, max_ratio=dataset.max_reject_ratio)
     return (
         *dataset.warnings,
-        # Afterwards, the gate says it.
+        # Once shards are written, the gate says this.
         *(f"a build would be refused: {split}" for split in over if statistics is None),
         *_warn_of_classes(label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
@@ -504,12 +505,13 @@ def find_warnings(
 
 _SIZE_WARNINGS = {
     Correction.ANNOTATED_SIZE_SCALED: (
-        "of the same aspect ratio: annotations in pixels were scaled to the image; "
-        "image.annotated_size: ignore takes them as pixels of the image, reject rejects such images"
+        "of the same aspect ratio: annotations in pixels were scaled to the image; with "
+        "image.annotated_size: ignore, they are taken as pixels of the image; with reject, such "
+        "images are rejected"
     ),
     Correction.SIZE_CORRECTED: (
-        "of another aspect ratio: all boxes lie in the image, and were taken as pixels of it; "
-        "image.annotated_size: reject rejects such images"
+        "of another aspect ratio: all boxes lie in the image, and were taken as pixels of it; with "
+        "image.annotated_size: reject, such images are rejected"
     ),
 }
 
@@ -573,7 +575,7 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
             f"row or annotation file and left out, such as {examples}"
         )
         if dataset.file_per_image:
-            line += ": not annotated yet, or empty in a tool that cannot save that"
+            line += ": not annotated yet, or without objects, which some tools do not save"
         if dataset.config.get("unannotated") == "auto":
             splitting = "" if name else ", with --split or --fractions,"
             line += f"; --unannotated keep{splitting} writes them as negatives"

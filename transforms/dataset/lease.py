@@ -26,7 +26,8 @@ class LeaseClaim(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         uri: The URI of the lease.
         holder: The run's id.
-        is_job: Whether the job's workers renew and release it: no process has to follow the job.
+        is_job: Whether the job's workers renew and release it, so that no process has to follow
+            the job.
     """
 
     uri: str
@@ -52,8 +53,8 @@ class Lease:
         """Takes the lease, which was free when this object was made.
 
         Returns:
-            True if this run holds it, and no other run has held it since this object found it
-            free. After False, look at the output again before the next call.
+            True if this run holds it now. False if another run has held it since this object was
+            made: look at the output again, then repeat the call.
 
         Raises:
             LeaseError: Another run holds it by now.

@@ -36,8 +36,8 @@ _RECORDS_PER_PARTITION = 50_000
 _BANDS = tuple(
     sum(1 << 63 - bit for bit in range(64) if (bit // 8 + bit) % 4 == band) for band in range(4)
 )
-# The most hashes that a hash is compared with: the next ones in order among those that agree in a
-# band. All pairs would be too many.
+# At most this many of the hashes that agree in a band with a hash, the next ones in order, are
+# compared with it. All pairs would be too many.
 _COMPARED = 1_000
 # Knuth's multiplicative hash (The Art of Computer Programming, 6.4), for 64 bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -212,7 +212,7 @@ def first_of_runs(values: Numbers | Indexes) -> Indexes:
 
 
 def _connect(number: int, one: Indexes, other: Indexes) -> Indexes:
-    """Returns, for each of `number` nodes, the first node of its component; pairs are the edges."""
+    """Returns the first node of each node's component, in the graph with edges (one, other)."""
     first = np.arange(number)
     while (first[one] != first[other]).any():
         low, high = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])

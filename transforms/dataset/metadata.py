@@ -55,7 +55,7 @@ _PBTXT_ESCAPES = str.maketrans(
 
 
 class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config says about the dataset as a whole.
+    """The config's settings for the dataset as a whole.
 
     Attributes:
         name: Its name.
@@ -78,7 +78,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         warnings: The formats' warnings.
         absent: Source names of the classes that `warnings` already calls absent.
         file_per_image: Whether a source has an annotation file for each image.
-        classifies: Whether all classes are of whole images.
+        classifies: Whether every label is of a whole image, and none of an object.
     """
 
     name: str
@@ -261,7 +261,8 @@ def _fits_class_label(label_map: LabelMap) -> bool:
 
 def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
     if spec.role is FeatureRole.IMAGE:
-        # Without an encoding, TFDS recognizes JPEG and PNG by the bytes and gives gray 3 channels.
+        # Without an encoding, TFDS recognizes JPEG and PNG by their bytes, and decodes gray images
+        # to 3 channels.
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 3)})
     elif spec.role is FeatureRole.MASK:
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 1)})

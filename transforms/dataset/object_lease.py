@@ -1,10 +1,10 @@
 """The lease of an output on object storage: an object that names its holder and when it expires.
 
 Every change of the object is conditional on its generation: if two runs come at the same moment,
-one gets the lease, and the other notices. A run deletes the object only if it created it and leaves
-nothing else in the output, so that the output is as another run may have seen it before. The holder
-renews the lease; a run that was killed does not, and its lease expires. The holder of an expired
-lease keeps it until another run takes it.
+one gets the lease, and the other notices. A run deletes the object only if it created it and the
+output holds nothing else; the output is then as it was before the run. The holder renews the lease;
+a run that was killed does not, and its lease expires. The holder of an expired lease keeps it until
+another run takes it.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class ObjectLease(Lease):
         now = self._clock()
         if record is not None and not record.released and now < record.expires_at:
             raise LeaseError(
-                f"{self.output}: another run is writing it: {_who(record)}, since "
-                f"{_time(record.acquired_at)}; wait for its end. If it has crashed, "
+                f"{self.output}: another run is writing there: {_who(record)}, since "
+                f"{_time(record.acquired_at)}; wait until it has ended. If it has crashed, "
                 f"its lease ends in {(record.expires_at - now).total_seconds():.0f} s, "
                 f"{_time(record.expires_at)}"
             )
@@ -184,7 +184,7 @@ class ObjectLease(Lease):
         """Names the job in the object, and lets the lease live longer without renewal."""
         self._record = msgspec.structs.replace(self._record, job_name=job)
         self._lives_s = JOB_S
-        # From now on others write to the output, too.
+        # From now on the job's workers write to the output, too.
         self._is_new = False
         try:
             self._replace()
@@ -215,7 +215,7 @@ class ObjectLease(Lease):
     def _release(self) -> None:
         self._ended.set()
         try:
-            # After a renewal in between, the version differs, so that delete() does nothing.
+            # If a renewal came in between, the version differs, and delete() does nothing.
             if not (
                 self._is_alone() and storage_for(self.uri).delete(self.uri, version=self._version)
             ):

@@ -93,7 +93,7 @@ def add_counts(*counts: Mapping[str, int]) -> dict[str, int]:
 
 
 class Reuse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run took over from the previous version of its dataset.
+    """Counts of the shards that a run took over from the previous version of its dataset.
 
     Attributes:
         previous: The previous version's folder.
@@ -112,10 +112,11 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run took over from earlier ones of the same config that did not commit.
+    """Counts of the shards that a run took over from earlier runs that did not commit.
 
     Attributes:
-        shards: Shards that those runs had finished, without copied ones if this run copies, too.
+        shards: Shards that those runs had finished. If this run copies shards from the previous
+            version, those that they had copied are not counted.
         examples: Examples in these shards.
         images: Images in these shards.
     """
@@ -137,7 +138,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
         near_contradictions: Groups in which nearly equal files have different image-level classes.
         near: The most bits in which the hashes of nearly equal pictures may differ; 0 if such
             pictures were not looked for.
-        crowded: Pictures that are roughly like too many others to be compared with all of them.
+        crowded: Pictures that resemble so many others that they were not compared with all of them.
         unlisted: Images in groups that `duplicates.parquet` has no room for.
     """
 
@@ -153,7 +154,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         status: How it ended.
@@ -187,7 +188,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What a run is going to write, known once the join is done."""
+    """The totals that a run is going to write, known once the join is done."""
 
     shards: int
     examples: int

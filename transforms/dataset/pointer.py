@@ -15,8 +15,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 def write_pointer(uri: str, *, folder: str) -> None:
     """Makes a pointer name a folder, in one step: readers see the old name or the new one.
 
-    A second call writes the same file.
-
     Args:
         uri: The pointer.
         folder: A committed dataset: an absolute path or a URI.

@@ -28,7 +28,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 
 class PrefixSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written below a prefix.
+    """The settings of the files below a prefix.
 
     Attributes:
         naming: How the files are named.

@@ -27,11 +27,11 @@ _NAMED = 3
 
 
 class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A staged file of one split's rejects: of all, unless there are too many for one file.
+    """A staged file of one split's rejects; a split with many rejects has several such files.
 
     Attributes:
         split: The split.
-        staged: The folder below the plan's staging folder where the file is, at its path.
+        staged: The folder, below the plan's staging folder, that holds the file at its path.
         file: The file.
         counts: `{reason: count}`.
         unlisted: How many of them are not listed images.

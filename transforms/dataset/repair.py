@@ -33,7 +33,7 @@ _ImageKey = tuple[str, str]
 
 
 class _Examples(NamedTuple):
-    """What the index says of the Examples of one image; equal if the Examples are."""
+    """The index's facts about one image's Examples; equal facts mean equal Examples."""
 
     pictures: tuple[str, ...]
     lengths: tuple[int, ...]
@@ -87,7 +87,7 @@ def find_differences(
             shard.data.crc32c,
             shard.data.examples,
         ):
-            # Naming images takes reading both indexes: do so only for the first shards.
+            # To name images, both indexes must be read: do this only for the first shards.
             names = len(found) < _NAMED_SHARDS or entry is None
             problem = _compare(shard, entry=entry, staging=staging) if names else "differs"
             if problem:
@@ -116,7 +116,7 @@ def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
     """
     if not differences:
         return outcome
-    lines = ["the repair would change the dataset, so that nothing was changed", *differences]
+    lines = ["the repair would change the dataset, so nothing was changed", *differences]
     return msgspec.structs.replace(
         outcome,
         status=Status.NOT_REPAIRED,

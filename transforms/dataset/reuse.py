@@ -36,11 +36,11 @@ _PART_BYTES = 8 << 20
 
 
 class _SealedRecord(msgspec.Struct, frozen=True):
-    """A shard's record in its file, with a digest, so that damage does not change counts unnoticed.
+    """The content of a record's file; the digest shows whether the record is damaged.
 
     Attributes:
         sha256: Digest of the record's text, hex.
-        record: The record's text: a `ShardResult` without what concerns the run that wrote it.
+        record: The record's text: a `ShardResult` without the fields about the run that wrote it.
         format: Increased whenever older programs could not read the record any more.
     """
 

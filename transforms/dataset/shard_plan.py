@@ -81,7 +81,7 @@ class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardPlan(msgspec.Struct, frozen=True):
-    """How many shards each split has, and what they hold together.
+    """The number of shards of each split, and the totals of all shards.
 
     Attributes:
         num_shards: `{split: shards}`.
@@ -104,7 +104,8 @@ def plan_shards(
     Args:
         census: The merged census.
         splits: The splits' names.
-        num_shards: Shards of every split, or by split; 0 or absent means by size.
+        num_shards: The number of shards, either one number for each split or `{split: shards}`; 0,
+            or no number for a split, decides by size.
         shard_size_bytes: Target size of a shard if the number is not given.
 
     Raises:
@@ -140,13 +141,13 @@ def no_examples(split: str, *, census: Census) -> InputError:
         counts = _count(census, name)
         if counts.rejected:
             described = describe_rejects(counts.rejected, first=census.first_rejects.get(name, ()))
-            problem = f"has no examples: all was rejected, {described}"
+            problem = f"has no examples: all inputs were rejected, {described}"
             break
         if counts.excluded:
             excluded = ", ".join(f"{count:,} {rule}" for rule, count in counts.excluded.items())
             problem = f"has no examples: all images are excluded, {excluded}"
             if Exclusion.UNANNOTATED.value in counts.excluded:
-                problem += "; --unannotated keep writes images that nothing names as negatives"
+                problem += "; --unannotated keep writes images without annotations as negatives"
             if linked := census.describe_linked_folders():
                 problem += f"; {linked}"
             break

@@ -126,7 +126,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Makes sure that no other run has taken the output meanwhile.
 
         Raises:
-            InputError: One has.
+            InputError: Another run has taken it.
         """
         if self.lease is not None:
             check_claim(self.lease)
@@ -214,7 +214,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         self.write_state(f"progress/{split}-{shard_index}.json", progress)
 
     def read_progress(self, seen: dict[str, tuple[str, WriteProgress]]) -> list[WriteProgress]:
-        """Returns how far each shard is that was begun.
+        """Returns the progress of each shard that was begun.
 
         Args:
             seen: `{path: (version, progress)}` of the last call. This call updates it, so that only
@@ -276,7 +276,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         _swap(uri, data, replaces=replaces, scratch=self._scratch_uri(uuid.uuid4().hex))
 
     def stage_file(self, path: str, data: bytes) -> str:
-        """Writes a small file to a place that a run that takes the output over clears first.
+        """Writes a small file to a place that the next run clears before it uses the output.
 
         Returns:
             Its URI, to be renamed.

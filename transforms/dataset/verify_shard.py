@@ -81,7 +81,7 @@ class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one or several shards.
+    """The problems that were found in one or several shards.
 
     Attributes:
         shards: How many were checked.
@@ -103,7 +103,7 @@ def check_shard(check: CheckTask, *, decode: bool = False) -> CheckReport:
 
     Args:
         check: The shard.
-        decode: Whether images are decoded, strictly.
+        decode: Whether images are decoded completely, too.
 
     Raises:
         InputError: The shard cannot be read; it may be whole.
@@ -196,7 +196,7 @@ class _Checker:
             following = self._row(number + 1)
             if following is None:
                 if self._rows is None:
-                    self._add("what follows the damage was not checked: no index says where")
+                    self._add("the rest was not checked: no index says where it begins")
                 return is_whole
             number += 1
             start = following.offset

@@ -30,7 +30,7 @@ from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile
 
 _CLASS_MAP = "image/segmentation/class/encoded"
-# If an Example has this map, the pixels of the other one are not ids.
+# If an Example has this map, it holds the ids, and the pixels of `_CLASS_MAP` are something else.
 _CATEGORY_MAP = "image/panoptic/category_mask"
 # Prefixes of the keys with names and ids of classes.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
@@ -52,7 +52,7 @@ class CountTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountResult(msgspec.Struct, frozen=True):
-    """What is in a shard.
+    """The statistics of a shard.
 
     Attributes:
         split: Its split.

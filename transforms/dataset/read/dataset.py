@@ -273,7 +273,7 @@ def _is_tfrecord(name: str) -> bool:
     unnumbered = _NUMBER.sub("", name, count=1)
     if _EXTENSION.search(unnumbered):
         return True
-    # Numbered files of other kinds (.parquet, .csv) have an extension of their own.
+    # Numbered files of other kinds have another extension (.parquet, .csv).
     return unnumbered != name and "." not in unnumbered
 
 

@@ -81,7 +81,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitDifference(msgspec.Struct, kw_only=True):
-    """What differs in a split, in examples.
+    """The differences in a split, as numbers of examples.
 
     An example that has moved counts as changed in its new split.
 
@@ -111,7 +111,7 @@ class SplitDifference(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between two datasets.
+    """The differences between two datasets.
 
     Attributes:
         old: Folder of the old one.
@@ -420,7 +420,7 @@ def _name_changes(
 
 
 def _read_keys(dataset: _Dataset, places: _Places) -> Iterator[str]:
-    """Reads the keys of the examples at these places in the rows, which are in ascending order."""
+    """Reads the keys of the examples at these places in the rows; the places are ascending."""
     wanted = iter(places.tolist())
     place = next(wanted, None)
     start = 0

@@ -49,7 +49,7 @@ def parse_example(record: bytes, *, uri: str, place: str) -> Example:
     """Parses a record.
 
     Raises:
-        InputError: It is no `tf.train.Example`.
+        InputError: It is not a `tf.train.Example`.
     """
     try:
         example = Example.FromString(record)
@@ -66,7 +66,7 @@ def _not_an_example(record: bytes, *, uri: str, place: str) -> InputError:
     return InputError(
         uri=uri,
         place=place,
-        problem=f"the record of {len(record)} bytes is no tf.train.Example; it begins with "
+        problem=f"the record of {len(record)} bytes is not a tf.train.Example; it begins with "
         f"{record[:_SHOWN_BYTES].hex(' ')}{more}",
     )
 

@@ -225,7 +225,7 @@ def _sample(files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, Example]]
 
 
 def _channels(values: Sequence[bytes | int | float]) -> int:
-    """Returns the channels of an image that is the only value, or a code below 1 if it is not."""
+    """Returns an image's channels, or a code below 1 if the values are not exactly one image."""
     if len(values) != 1:
         return _SEVERAL
     image = recognize_image(values[0]) if isinstance(values[0], bytes) else None

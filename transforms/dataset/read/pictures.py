@@ -31,7 +31,7 @@ from shardbeam.transforms.storage.base import StoredFile
 
 # The id of an object or label that has none.
 NO_ID = -1
-# Pixels of class maps without a class, unless the dataset has one of that id.
+# Values of the pixels without a class in a class map, unless a class of the dataset has that id.
 NO_CLASS = (0, 255)
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -54,8 +54,8 @@ class PictureObject(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         label: Name of its class; empty where it is not known.
         label_id: Id of its class; `NO_ID` where there is none.
-        box: `(xmin, ymin, xmax, ymax)` in fractions of the image, as written: they may lie beyond
-            it, or be the wrong way round; None if there is none.
+        box: `(xmin, ymin, xmax, ymax)` in fractions of the image, as written: the box may reach
+            beyond the image, or end before it begins; None if there is none.
         is_crowd: Whether it is a group of objects.
         area: In pixels² of the image; 0 where it is not written.
         mask: A PNG of the whole image with the values 0 and 1; empty if there is none.
@@ -247,7 +247,7 @@ class _ExampleValues:
         return self.legend.keys.get(default_key, default_key)
 
     def _checked(self, found: list[_T], default_key: str, *, expected: str) -> list[_T]:
-        # A list holds values of one kind, so that either all or none are of the expected one.
+        # All values of a list are of one kind, so either all of them are as expected, or none.
         if not found and self[default_key]:
             self.problems.append(f"{self._written(default_key)} holds no {expected}")
         return found
@@ -294,7 +294,7 @@ def _read_labels(values: _ExampleValues) -> list[str]:
     names = values.texts("image/class/text")
     ids = values.integers("image/class/label")
     if names and ids and len(names) != len(ids):
-        values.problems.append(f"{len(names):,} names of labels, and {len(ids):,} ids")
+        values.problems.append(f"the labels have {len(names):,} names and {len(ids):,} ids")
     return names or [values.legend.class_names.get(each) or str(each) for each in ids]
 
 
@@ -316,7 +316,7 @@ def _read_objects(values: _ExampleValues) -> list[PictureObject]:
     else:
         boxes = [None] * count
         if any(sides):
-            values.problems.append("boxes lack a side")
+            values.problems.append("a side of the boxes is missing")
     ids = values.of_each(f"{_OBJECT}class/label", ids, count=count) or [NO_ID] * count
     names = values.of_each(f"{_OBJECT}class/text", names, count=count) or [""] * count
     masks = values.of_each(f"{_OBJECT}mask", masks, count=count) or [b""] * count
