@@ -301,7 +301,7 @@ def test_layouts(
 @pytest.mark.parametrize(
     ("files", "words", "message"),
     [
-        ({}, "", "d: no files found; is this the dataset's folder?"),
+        ({}, "", "d: the folder is empty; is this the dataset's folder?"),
         (
             {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
             "",
@@ -343,8 +343,8 @@ def test_layouts(
         (
             images("a/1.jpg", "b/2.jpg", "cover.jpg"),
             "",
-            "d: it looks like image-folder (2 folders of classes), but 1 image lies beside them, "
-            "such as cover.jpg: move it out of the folder, or into that of its class; ",
+            "d: it looks like image-folder (2 folders of classes), but 1 image lies outside of "
+            "these, such as cover.jpg: move each image into the folder of its class, or elsewhere",
         ),
         (
             images("x/flowers/a/1.jpg", "x/flowers/b/2.jpg"),

@@ -309,7 +309,8 @@ class CocoFile(Generic[ImageT]):
         if first != position:
             return RejectedError(
                 Reason.DUPLICATE_IMAGE_ID,
-                f"{place}: $.images[{first}] has image id {image_id}, too, and its annotations",
+                f"{place}: $.images[{first}] has the same image id, {image_id}, and gets the "
+                "annotations",
             )
         if key in keys:
             return RejectedError(

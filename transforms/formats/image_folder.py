@@ -82,8 +82,8 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             return Recognized(
                 what=f"{len(classes) - 1:,} folders of classes",
                 problem=f"{counted(len(strays), 'image')} {'lies' if len(strays) == 1 else 'lie'} "
-                f"beside them, such as {strays[0]}: move it out of the folder, or into that of its "
-                "class",
+                f"outside of these, such as {strays[0]}: move each image into the folder of its "
+                "class, or elsewhere",
                 rank=FOLDERS,
             )
         if strays:

@@ -65,8 +65,10 @@ _WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
 # LabelMe's own names that are not classes.
 _NO_CLASSES = frozenset({"__ignore__", "_background_"})
 _CIRCLE_POINTS = 64
-# A root with more names counts as one without splits; JSON files of a top folder that are opened.
-_LOOK_AT, _FILES = 1000, 100
+# A root with more names than this counts as one without splits.
+_LOOK_AT = 1000
+# At most this many JSON files of each top folder are opened.
+_FILES = 100
 
 # An absolute path comes from another machine, so only its last part is used.
 _ABSOLUTE = re.compile(r"/|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")

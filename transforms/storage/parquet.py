@@ -13,8 +13,8 @@ from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import DamagedError
 
-# The texts, and the uncompressed columns, may have the first number of bytes and the second for
-# each row. A path has at most 4 KB.
+# The texts of a file, and its columns without compression, may take `_BYTES`, and `_BYTES_PER_ROW`
+# more for each row. A path has at most 4 KB.
 _BYTES, _BYTES_PER_ROW = 64 << 20, 8 << 10
 _IS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (types.is_string, types.is_large_string)
 _IS_FLAT = (*_IS_TEXT, types.is_integer, types.is_boolean)
