@@ -62,8 +62,10 @@ def expected(dataset: Path) -> Tree:
 
 # Marks one shard as finished, and waits forever before it marks another one or commits.
 ENDLESS = """
-import sys, threading
+import signal, sys, threading
 
+# Under nohup, the tests inherit that SIGHUP is ignored, and the command would, too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 marked = []
 
 def hold(event, arguments):
