@@ -29,7 +29,7 @@ _shown.maxstring = _shown.maxother = 60
 
 
 def convert(value: object, kind: type[T], *, find_format: FormatFinder) -> T:
-    """Converts plain data to a class of the vocabulary.
+    """Converts plain data to a config class.
 
     Args:
         value: Mappings, lists and scalars, as they come from YAML.
@@ -51,7 +51,7 @@ class _Converter:
         kind = _plain_type(expected)
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin in (Union, types.UnionType):
-            # No union of the vocabulary has two members with the same shape.
+            # No union in the schema has two members with the same shape.
             for member in arguments:
                 if _may_be(value, member):
                     return None if value is None else self.convert(value, member, path=path)
@@ -127,7 +127,7 @@ class _Converter:
 def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
     siblings = {name: format_path((*path, name)) for name in known}
     elsewhere = {str(place[-1]): format_path(place) for place, _ in key_paths(Config)}
-    # `image` in a source is meant to be `images`, although there is an `image` elsewhere.
+    # Siblings first: in a source, `image` should suggest `images`, not the config's `image`.
     for names, similarity in ((siblings, 0.9), (elsewhere, 1.0), (siblings, 0.6), (elsewhere, 0.8)):
         for nearest in difflib.get_close_matches(key, names, n=1, cutoff=similarity):
             here = " here" if nearest == key else ""

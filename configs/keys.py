@@ -1,4 +1,4 @@
-"""The keys of a class of the vocabulary, with their help texts and types."""
+"""The keys of a config class, with their help texts and types."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ def make_config(
     Args:
         raw: The content of a config as plain data.
         overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
-            `[a, b]` or `{train: 4}`. Missing mappings on the way are made; a number in the path is
-            a position in a list.
+            `[a, b]` or `{train: 4}`. Missing mappings are created; a number in the path is a
+            position in a list.
         origin: The source of `raw`, for messages.
         find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
 
@@ -122,7 +122,7 @@ def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:
 
 
 def _replace(tree: object, path: tuple[str, ...], value: object, *, depth: int = 0) -> object:
-    # Nothing is changed in its place: YAML's aliases may share it between two keys.
+    # Copy instead of changing in place: a YAML alias may share a value between two keys.
     if depth == len(path):
         return value
     key = path[depth]

@@ -12,7 +12,7 @@ def did_you_mean(name: str, known: Iterable[str], *, show: Callable[[str], str] 
     Args:
         name: The wrong name.
         known: The known names.
-        show: Formats the name: `repr` for names from data, `str` for names of the vocabulary.
+        show: Formats the name: `repr` for names from data, `str` for names that Shardbeam defines.
     """
     # Sorted, so that two equally near names always give the same suggestion.
     nearest = difflib.get_close_matches(name, sorted(known), n=1)

@@ -14,7 +14,7 @@ _PASSWORD = re.compile(
     :
     # A port in the middle of a sentence is not a password.
     (?!\d+[\s,;)"'])
-    # To the last @ before the host's end; JSON escapes a quote or backslash, HTML a quote.
+    # Up to the last @ before the host ends. JSON escapes quotes and backslashes, HTML quotes.
     (?: [^/?\#"\\\n&] | \\(?:[\\"]|(?![\\"])) | &(?:\#x?[0-9a-fA-F]+;)? )*
     @
     """,

@@ -30,14 +30,14 @@ def parse_template(template: str) -> Iterator[Part]:
     """Splits a path into text and placeholders.
 
     Raises:
-        TemplateError: A brace stands alone.
+        TemplateError: A brace has no partner.
     """
     for token in _TOKEN.finditer(template):
         if token["name"] is not None:
             yield Part(token["name"], is_placeholder=True)
         elif token[0] in "{}":
             raise TemplateError(
-                f"{token[0]!r} stands alone at character {token.start() + 1}; write "
+                f"unmatched {token[0]!r} at character {token.start() + 1}; write "
                 f"{token[0] * 2!r} for the character itself"
             )
         else:
@@ -60,7 +60,7 @@ def check_output_template(template: str) -> None:
     """Checks an `output.path`.
 
     Raises:
-        TemplateError: A brace stands alone, or a placeholder is not known.
+        TemplateError: A brace has no partner, or a placeholder is unknown.
     """
     for part in parse_template(template):
         if part.is_placeholder and part.text not in OUTPUT_PLACEHOLDERS:

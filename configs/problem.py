@@ -15,7 +15,7 @@ class ShardbeamError(Exception):
 class Problem(ValueError):
     """A value of a config cannot be used.
 
-    A class of the vocabulary raises it with a path below itself; `convert` completes the path.
+    A config class raises it with a path relative to itself; `convert` completes the path.
 
     Attributes:
         path: Where the value lies.

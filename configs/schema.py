@@ -269,7 +269,8 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
             raise Problem(("path",), str(error)) from error
         if self.file_name is not None and self.num_shards not in (None, 1):
             raise Problem(
-                ("file_name",), "it names the only file of a split; take output.num_shards out"
+                ("file_name",),
+                "not together with output.num_shards, because each split becomes one file",
             )
         if self.latest is not None:
             self._check_latest(self.latest)
@@ -282,12 +283,12 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
         if names:
             raise Problem(
                 ("latest",),
-                f"no placeholder, got {{{names[0]}}}: the pointer stays where readers look for it",
+                f"expected no placeholder, got {{{names[0]}}}: readers need it at a fixed path",
             )
         for key, path in (("path", self.path), ("latest", latest)):
             if _CONTROL.search(path):
                 raise Problem(
-                    (key,), "has a control character, and output.latest must be a file of one line"
+                    (key,), "contains a control character, but output.latest is a file of one line"
                 )
 
 
@@ -384,21 +385,22 @@ class Config(_Strict, frozen=True, kw_only=True):
     images `fractions` distributes. Either may be a list of sources.
 
     Attributes:
-        name: The dataset's name: a letter, then letters, digits and underscores.
-        version: The dataset's version: `major.minor.patch`.
+        name: The dataset's name, with which the names of its shards begin.
+        version: The dataset's version.
         description: A text for people, kept in `dataset_info.json`.
         seed: Seed of the hash that decides which split and shard an image goes to, and in which
             order.
         splits: `{split: source}`. A split may also have a list of sources: `train: [{format: coco,
-            ...}, {format: voc, ...}]`. If a program gives the records itself, a list of names.
+            ...}, {format: voc, ...}]`. A program that gives the records
+            itself lists only the names.
         source: Instead of `splits`: one source, or a list of them, for all splits.
         fractions: Shares of the images of `source`, such as `{train: 0.8, validation: 0.2}`, which
             add up to 1. The shares come out approximately; `exact` makes them exact. Without
             `fractions`, the format decides which splits there are; if it knows none, all images are
             in `train`.
         exact: With `fractions`: exactly 80 and 20 of 100 images, not roughly. Images are counted
-            before they are read, so a split is smaller by the damaged images that are rejected.
-            Groups stay whole: a split may miss its size by less than one group, and the summary
+            before they are read, so images that are rejected later make a split smaller. Groups
+            stay whole: a split may miss its size by less than one group, and the summary
             says so. An added image may move others to another split, which does not happen
             otherwise.
         stratify: Like `exact`, and also for each class (within an image or two). An image with
@@ -441,9 +443,9 @@ class Config(_Strict, frozen=True, kw_only=True):
         dict[Name, Fraction],
         named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
     ] = {}
-    exact: Annotated[
-        bool, named("make the sizes of these splits exact (rejects come off later)")
-    ] = False
+    exact: Annotated[bool, named("make the sizes of these splits exact (before any rejects)")] = (
+        False
+    )
     stratify: Annotated[
         bool,
         named("keep the fractions within each class, too; an image counts for its rarest class"),
@@ -451,7 +453,8 @@ class Config(_Strict, frozen=True, kw_only=True):
     group_by: Annotated[
         str | None,
         named(
-            "keep images in one split if this matches the same text in their paths", metavar="REGEX"
+            "put images into the same split if this matches the same text in their paths",
+            metavar="REGEX",
         ),
     ] = None
     exclude: Annotated[
@@ -484,7 +487,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         self._check_output()
 
     def sources(self) -> Iterator[tuple[Path, Source]]:
-        """Yields each source, and where it lies."""
+        """Yields each source with its path in the config."""
         for path, sources in self._given().items():
             if isinstance(sources, Source):
                 yield path, sources
@@ -534,7 +537,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         """Checks that there are sources, or none if a program gives the records itself.
 
         Raises:
-            Problem: It is otherwise.
+            Problem: A source is missing, or is given beside records.
         """
         sources = self._given()
         if records and sources:

@@ -15,7 +15,7 @@ import yaml
 
 T = TypeVar("T")
 
-# The most values of a document; each repetition by an alias or a merge key counts.
+# Greatest number of values in a document; an alias or merge key counts what it repeats again.
 _MAX_VALUES = 100_000
 
 
@@ -105,7 +105,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 _Loader.add_constructor("tag:yaml.org,2002:seq", _construct_sequence)
 
 
-def parse_yaml(text: str) -> Any:  # noqa: ANN401  # It is what the text says.
+def parse_yaml(text: str) -> Any:  # noqa: ANN401  # Any YAML value.
     """Parses a YAML document.
 
     Returns:

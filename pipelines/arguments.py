@@ -1,4 +1,4 @@
-"""The command line: from its words to the arguments of a command.
+"""Parses a command line into the arguments of a command.
 
 It imports nothing heavy, so that help answers at once.
 """
@@ -58,7 +58,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     Raises:
         UsageError: The command line cannot be understood.
         FormatError: It names an unknown format.
-        ConfigError: The config is wrong, or the flags in place of one.
+        ConfigError: The config is wrong, or the flags that replace it are.
     """
     command = _find_command(words)
     kind = COMMANDS[command]
@@ -67,7 +67,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         return _make_build(names, given)
     given |= _read_words(command, names)
     if given.get("decode") and given.get("quick"):
-        raise UsageError("--quick reads no image that --decode could decode; leave one out")
+        raise UsageError("--decode: not together with --quick, which reads no image")
     if kind is SampleArguments:
         _require(given, ["output", "images"], command="sample shapes")
     return kind(**given)
@@ -171,7 +171,7 @@ def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArgument
 def _set_anonymous(given: Mapping[str, Any]) -> None:
     """Makes this process and its children read buckets without credentials."""
     if "anonymous" in given:
-        # Here, because the config itself may be in a bucket.
+        # Set before the config is read, which may be in a bucket itself.
         os.environ[ANONYMOUS_VARIABLE] = "1"
 
 
@@ -246,7 +246,7 @@ def _describe_extra_words(targets: Sequence[str]) -> str:
 
 
 def _check_swapped(given: Mapping[str, Any], flags: Mapping[str, Key]) -> None:
-    """Refuses a file where a folder belongs together with a folder where a file belongs.
+    """Refuses two flags of which one needs the folder that the other one has.
 
     Raises:
         UsageError: Two flags are swapped.
@@ -277,7 +277,7 @@ def _config_from_flags(
     source = {"format": target, **{flag: given[flag] for flag in flags if flag in given}}
     required = [*(name for name, key in flags.items() if key.required), "output"]
     if any(name not in given for name in required):
-        # Named only together with others: alone, --set may still give it.
+        # Name this flag only if others are missing, too: --set may give its key.
         is_given = any(name in given for name in format_class.SOME_OF)
         required[-1:-1] = [] if is_given else format_class.SOME_OF[:1]
     _require(given, required, command=command)

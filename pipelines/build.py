@@ -24,12 +24,12 @@ from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards
 
-# Gives the records: shardbeam.Record each.
+# A program's transform that gives a `shardbeam.Record` for each image.
 Records: TypeAlias = beam.PTransform[PBegin, PCollection[Record]]
 
 
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
-    """Adds the graph that only lists to a pipeline: one `Census`, of nothing but the listing."""
+    """Adds the graph that only lists the images; it gives one `Census` with the listing."""
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
     return (
         listed.census
@@ -42,9 +42,9 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: A `Record` for each image that goes on.
-        rejects: A `Reject` for each input that cannot be used, as each step gives them.
-        census: One `Census`; none if images and annotations do not belong together.
+        records: A `Record` for each image that is neither rejected nor excluded so far.
+        rejects: The rejects of each step: a `Reject` for each input that cannot be used.
+        census: One `Census`. Making it fails if images and annotations do not belong together.
         label_map: One `LabelMap`.
     """
 
@@ -114,15 +114,15 @@ def build_dataset(
     Args:
         pipeline: The pipeline.
         plan: What to build.
-        commit: What is committed, and where it waits.
+        commit: The dataset's settings, and the staging folder.
         records: As for `gather_records`.
-        processes: Processes that write shards at the same time, for each worker process; 0 for
-            one a CPU where there is much to write.
-        threads: Threads that encode, in each of them; two more than its CPUs where None.
-        memory_mb: Memory (MB of 10⁶ bytes) for decoding, in each of them; as `ShardSettings` has
-            it where None.
-        read_ahead: Images that are read from object storage at a time, for each shard; as
-            `ShardSettings` has it where None.
+        processes: Processes that write shards, for each worker process; 0 for one per CPU if
+            there is much to write.
+        threads: Threads that encode, in each of these processes; None for its CPUs plus two.
+        memory_mb: Memory for decoding (MB of 10⁶ bytes), in each of these processes; None for the
+            default of `ShardSettings`.
+        read_ahead: Images that are read from object storage at a time, for each shard; None for
+            the default.
     """
     gathered = gather_records(pipeline, plan=plan, records=records)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here

@@ -27,8 +27,8 @@ from shardbeam.transforms.formats.load import FormatError
 from shardbeam.transforms.storage.local import check_encoding
 
 _RUNS_BEAM = {name for name, kind in COMMANDS.items() if "beam_options" in kind.__struct_fields__}
-# Address space that Beam, its libraries and threads need before the first image is decoded. For
-# each CPU's thread it is the stack and glibc's arena.
+# Address space that Beam, its libraries and threads need before the first image is decoded.
+# Each CPU has a thread, with a stack and an arena of glibc.
 _ROOM_BYTES, _ROOM_BYTES_PER_CPU = 1_000_000_000, 16_000_000
 
 _FAILED = 1
@@ -124,10 +124,10 @@ def _load_command(arguments: Arguments) -> Callable[[Arguments], int | None]:
 
 
 def _check_room() -> None:
-    """Checks the limit on addresses before Beam is imported, whose libraries abort at the limit.
+    """Checks the limit of address space before Beam is imported: its libraries abort at the limit.
 
     Raises:
-        RunError: There is too little.
+        RunError: The limit is too low.
     """
     from shardbeam.transforms.core.memory import address_space_limit, has_room
     from shardbeam.transforms.core.process import usable_cpus

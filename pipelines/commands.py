@@ -22,7 +22,7 @@ _Report = Annotated[
 ]
 _Overwrite = Annotated[
     bool,
-    named("replace any file there; by default, only an older one of this dataset"),
+    named("replace any file of this name (default: only an older one of this dataset)"),
 ]
 # For commands that run a job to read a dataset.
 _BEAM_EPILOG = """\
@@ -35,7 +35,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         RUN: `module:function` in `pipelines` that runs the command and returns its exit code.
-        WORDS: `{field: its name in messages}` for the words behind the command, in order.
+        WORDS: `{field: its name in messages}` for the words after the command, in order.
         USAGE: The first lines of its help.
         HELP: What it does.
         EPILOG: The last lines of its help.
@@ -88,15 +88,15 @@ on. Without --runner, the build runs on this machine and needs only this package
     if_changed: Annotated[
         bool,
         named(
-            "do nothing, and succeed, if inputs and config are those of the dataset there; repair "
-            "it if files of it are missing or truncated"
+            "do nothing if the dataset there was built from these inputs and this config; repair "
+            "it if its files are missing or truncated"
         ),
     ] = False
     reuse: Annotated[
         str | None,
         named(
-            "copy shards that would come out the same from this dataset, without reading their "
-            "images: its folder, or a file that names it (output.latest)",
+            "copy unchanged shards from this dataset instead of reading their images: its folder, "
+            "or a file that names it (output.latest)",
             metavar="PREVIOUS",
         ),
     ] = None
@@ -111,7 +111,7 @@ on. Without --runner, the build runs on this machine and needs only this package
     threads: Annotated[
         _Count | None,
         named(
-            "threads that read images in each of these processes (default: its CPUs and two more)",
+            "threads that read images in each of these processes (default: its CPUs plus two)",
             metavar="N",
         ),
     ] = None
@@ -142,8 +142,8 @@ on. Without --runner, the build runs on this machine and needs only this package
     log_format: Annotated[
         Literal["text", "json"],
         named(
-            "write logs, progress and the summary to stderr as text for people, or as one JSON "
-            "object a line for Cloud Logging (default: text)",
+            "write logs, progress and the summary to stderr as text, or as one JSON object per "
+            "line for Cloud Logging (default: text)",
             metavar="{text,json}",
         ),
     ] = "text"
@@ -210,7 +210,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     ] = None
     key: Annotated[
         str | None,
-        named("the Examples of this image: its path, as image/filename has it", metavar="NAME"),
+        named("the Examples of the image with this path (image/filename)", metavar="NAME"),
     ] = None
     output: Annotated[
         str | None,
@@ -218,10 +218,12 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     ] = None
     overwrite: _Overwrite = False
     rejects: Annotated[bool, named("print what was rejected, and why")] = False
-    corrections: Annotated[bool, named("print what was changed or left out in Examples")] = False
-    json: Annotated[
-        bool, named("print values as one JSON object; bytes that are not text are described")
+    corrections: Annotated[
+        bool, named("print what was corrected in Examples, with the values before and after")
     ] = False
+    json: Annotated[bool, named("print one JSON object; bytes that are not text are described")] = (
+        False
+    )
     anonymous: _Anonymous = False
 
 
@@ -276,8 +278,8 @@ class StatsArguments(Arguments, frozen=True, kw_only=True):
 Prints what is in each split of a dataset: images by size and format, objects by class and size,
 classes that occur together in images, and classes that are rare or in only one split.
 
-PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset
-of Shardbeam's was counted while it was written (statistics.json); other files are read and counted.
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. Shardbeam
+counts a dataset while it writes it (statistics.json); other files are read and counted.
 """
     EPILOG = _BEAM_EPILOG
 
@@ -315,10 +317,11 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     )
     overwrite: _Overwrite = False
     examples: Annotated[
-        _Examples, named("pictures that it shows at most (default: 200)", metavar="N")
+        _Examples, named("show at most this many pictures (default: 200)", metavar="N")
     ] = 200
     keys: Annotated[
-        str | None, named("show these pictures: a file with one key per line", metavar="FILE")
+        str | None,
+        named("show the pictures in this file, which has one key per line", metavar="FILE"),
     ] = None
     images: Annotated[
         list[str],
@@ -369,7 +372,10 @@ class SampleArguments(Arguments, frozen=True, kw_only=True):
     RUN = "sample:run_sample"
     WORDS = {"kind": "shapes"}
     USAGE = "shardbeam sample shapes --output DIR --images N [--seed S] [flags]"
-    HELP = "Draws circles, squares, triangles and stars, with exact COCO annotations."
+    HELP = """\
+Draws circles, squares, triangles and stars: pictures with COCO's annotations, and a folder for each
+shape with pictures of 160 to 224 pixels.
+"""
 
     kind: Literal["shapes"]
     output: Annotated[str, named("folder to write to", metavar="DIR")]
@@ -379,11 +385,15 @@ class SampleArguments(Arguments, frozen=True, kw_only=True):
         msgspec.Meta(ge=0, description="a whole number from 0 up"),
         named("decides what is drawn (default: 0)", metavar="S"),
     ] = 0
-    workers: Annotated[_Count | None, named("processes (default: the CPUs)", metavar="W")] = None
-    width: Annotated[_Side, named("width of an image in pixels (default: 640)", metavar="PX")] = 640
-    height: Annotated[_Side, named("height of an image in pixels (default: 480)", metavar="PX")] = (
-        480
-    )
+    workers: Annotated[
+        _Count | None, named("processes that draw (default: one per CPU)", metavar="W")
+    ] = None
+    width: Annotated[
+        _Side, named("width of the annotated pictures (default: 640)", metavar="PX")
+    ] = 640
+    height: Annotated[
+        _Side, named("height of the annotated pictures (default: 480)", metavar="PX")
+    ] = 480
 
 
 class InitArguments(Arguments, frozen=True, kw_only=True):
@@ -404,10 +414,8 @@ decide something, it says what it sees and writes nothing.
 """
 
     path: str
-    output: Annotated[
-        str | None, named("write the config to this file, which must be new", metavar="FILE")
-    ] = None
-    overwrite: Annotated[bool, named("replace the file of --output")] = False
+    output: Annotated[str | None, named("write the config to this file", metavar="FILE")] = None
+    overwrite: Annotated[bool, named("replace the file if it exists")] = False
     format: Annotated[str | None, named("look only for this format", metavar="FORMAT")] = None
     anonymous: _Anonymous = False
 

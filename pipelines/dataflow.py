@@ -105,7 +105,7 @@ class Job(NamedTuple):
         if state == PipelineState.CANCELLED:
             return f"job {self.id} was cancelled; run the same command again{kept}"
         messages = list(self._errors())
-        # The error of a step is more useful than that a work item was tried four times.
+        # A step's error says more than the message that a work item failed four times.
         causes = [text for text in messages if "Traceback" in text] or messages
         cause = causes[-1] if causes else "the service does not say why"
         return f"job {self.id} ended as {state} ({self.console}): {cause}"
@@ -135,9 +135,9 @@ def prepare_job(
     Args:
         options: The job's options.
         name: What the job is named after.
-        folders: `{setting: URI}` of folders that its workers fill, which have to be near them.
-        files: `{setting: URI}` of single files that they write; empty for none.
-        read: `{URI: what to do where it is local}` of what they read.
+        folders: `{setting: URI}` of folders that its workers write to, in their own region.
+        files: `{setting: URI}` of single files that they write; an empty URI for none.
+        read: `{URI: what to do if it is local}` of what they read.
 
     Raises:
         UsageError: The job could not run: a flag is missing, a path is out of its workers' reach,
@@ -200,7 +200,7 @@ def _check_bucket(uri: str, *, name: str, region: str, client: storage.Client) -
             f"{name}: gs://{bucket_name} cannot be looked at ({error.message}); the permission "
             "storage.buckets.get is needed"
         ) from error
-    # A region has a dash in its name; US, EU or NAM4 hold several.
+    # Only names of regions have a dash; US, EU and NAM4 span several regions.
     location = bucket.location or ""
     if "-" in location and location.lower() != region.lower():
         raise UsageError(
@@ -264,7 +264,7 @@ def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) ->
     """Prints what was submitted, if the command does not wait for its end.
 
     Args:
-        job: The job; None where a template was written instead.
+        job: The job; None if a template was written instead.
         output: The dataset's folder.
         as_json: Whether to print one JSON object on one line: `status` (`submitted` or
             `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.

@@ -69,7 +69,7 @@ _IMAGE = ImageConfig()
 
 
 class _Line(NamedTuple):
-    """A line of text below the picture, after a sample of a class's colour and line."""
+    """A line of text below the picture; `look` adds a sample of a class's colour and line."""
 
     text: str
     ink: Colour = _INK

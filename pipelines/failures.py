@@ -13,7 +13,7 @@ from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 # Errors of ours that workers raise; the command reports each in one line.
 WORKER_ERRORS = ("InputError", "DamagedError", "SpecialFileError", "WriteFailedError")
 
-# One of these in the text of a runner's error, which has lost its type.
+# Finds such an error in a runner's text, because runners change an error's type.
 _WORKER_ERROR = re.compile(rf"\b(?:{'|'.join(WORKER_ERRORS)}): (?P<message>[^\n]+)")
 # A failed job in the words of Flink's job server, as Beam passes them on.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
@@ -31,7 +31,7 @@ _ERRNOS = frozenset(
 
 
 class UsageError(ShardbeamError):
-    """A build or a command cannot be done as it was asked for; the message is one line."""
+    """A build or a command cannot be done as asked; the message is one line."""
 
 
 class RunError(ShardbeamError):
@@ -67,11 +67,11 @@ def explain_failure(error: Exception | None) -> Exception:
 
 
 def find_shortage(error: BaseException) -> RunError | None:
-    """Returns the error of a process that gets no more memory, if that is the cause of an error."""
+    """Returns the error to show if a lack of memory caused an error; otherwise None."""
     found: BaseException | None = None
     behind: BaseException | None = error
     while behind is not None:
-        # The deepest cause has the best words.
+        # The deepest cause has the most useful message.
         found = behind if is_shortage(behind) else found
         behind = behind.__cause__ or behind.__context__
     if found is None:
@@ -80,12 +80,12 @@ def find_shortage(error: BaseException) -> RunError | None:
 
 
 def shortage_error(cause: str) -> RunError:
-    """Returns the error of a process that gets no more memory; its message is one line."""
+    """Makes the error to show for a lack of memory; its message is one line."""
     limit = address_space_limit()
     raised = "more memory" if limit is None else f"more than `ulimit -v` {limit // 1024}"
     return RunError(
-        f"out of memory or address space ({cause}): give it {raised}, or let it take less by fewer "
-        "--processes (1) and a smaller --memory (such as 100), and run the same command again"
+        f"out of memory or address space ({cause}): give it {raised}, or make it take less with "
+        "--processes=1 and --memory=100, and run the same command again"
     )
 
 
@@ -107,7 +107,7 @@ def was_interrupted(error: Exception) -> bool:
 
 
 def machine_error(error: OSError, *, path: str = "") -> RunError:
-    """Returns the error of a disk or another storage, which a user can repair.
+    """Makes the error to show if a disk or another storage fails.
 
     Args:
         error: The error.

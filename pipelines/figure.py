@@ -28,7 +28,7 @@ Frame: TypeAlias = tuple[float, float, float, float]
 # For each pixel an index of `OPACITIES`.
 Levels: TypeAlias = npt.NDArray[np.uint8]
 
-# Twelve colours that differ on photographs.
+# Twelve colours that are easy to tell apart on photographs.
 _HUES: tuple[Colour, ...] = (
     (255, 77, 94),
     (47, 155, 255),
@@ -65,7 +65,7 @@ _OUTSIDE, _INSIDE, _BORDER = range(3)
 
 _TAG_CHARACTERS = 32
 _ELLIPSIS = "…"
-# Keypoints further outside the picture, which does not show them, are moved to this distance.
+# Keypoints are moved to this distance if they lie further out, where nobody sees them.
 _FAR = 3.0
 
 
@@ -424,7 +424,7 @@ def _read(data: bytes, *, what: str, size: Size, problems: list[str]) -> IndexMa
     try:
         found = read_indices(data, size=size)
         if found.shape != size[::-1]:
-            raise RejectedError(Reason.MASK_MISMATCH, "it lies on its side")
+            raise RejectedError(Reason.MASK_MISMATCH, "its width and height are swapped")
     except RejectedError as error:
         problems.append(f"{what} cannot be drawn: {error.detail}")
         return None

@@ -24,7 +24,7 @@ from shardbeam.transforms.formats.load import built_in_formats, find_format
 
 
 class OutputFlags(msgspec.Struct):
-    """Flags of a dataset without a config file that are neither its keys nor its source's."""
+    """Flags in place of a config file, under other names than the config's keys."""
 
     output: Annotated[str | None, named("folder of the dataset", metavar="DIR")] = None
     split: Annotated[str | None, named("name of the split (default: train)")] = None
@@ -33,7 +33,7 @@ class OutputFlags(msgspec.Struct):
 class FlagParser(argparse.ArgumentParser):
     """A parser that takes flags anywhere and refuses unknown ones in one line.
 
-    Words that are not flags end in `words`. Flags of ours that are not given are left out.
+    Words that are not flags go to `words`. The result lacks those of our flags that are not given.
     """
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  # The base class's.
@@ -47,13 +47,13 @@ class FlagParser(argparse.ArgumentParser):
         # {a key that is not a flag: what to write instead}
         self._instead: dict[str, str] = {}
         self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-        # Only for the help text: the program looks for it before it parses.
+        # Only for the help text: `cli` looks for --help before it parses.
         self.add_argument(
             "-h",
             "--help",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="print this and leave",
+            help="print this help and exit",
         )
 
     def error(self, message: str) -> NoReturn:
@@ -183,7 +183,7 @@ def make_parser(
         parents=[] if beam is None else [beam],
     )
     if kind is TopArguments:
-        parser.add_argument("--version", action="store_true", help="print the version and leave")
+        parser.add_argument("--version", action="store_true", help="print the version and exit")
     for title, flags in flags_of(kind, own_format).items():
         group = parser.add_argument_group(title)
         for flag in flags.values():
@@ -246,7 +246,7 @@ def is_flag(flag: str, *, parser: argparse.ArgumentParser) -> bool:
 def _all_source_flags() -> dict[str, Key]:
     """Returns the flags of all formats; the help of each says what it is in which formats."""
     flags: dict[str, Key] = {}
-    # {flag: {key as one or more formats have it: these formats}}
+    # {flag: {help text: the formats in which the flag has this help text}}
     meanings: dict[str, dict[str, list[str]]] = {}
     for format_name, format_class in built_in_formats().items():
         for name, key in flags_in(format_class).items():
@@ -277,7 +277,7 @@ def config_key(flag: str) -> str:
 
 
 def _value_type(kind: Any) -> Any:  # noqa: ANN401  # Any type.
-    """Returns the type of one value of a flag: without None, and of a list its items."""
+    """Returns the type of one value of a flag: without None; for a list, that of its items."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType or origin is typing.Union:
         return _value_type(next(each for each in arguments if each is not types.NoneType))

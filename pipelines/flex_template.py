@@ -59,7 +59,7 @@ class _Target(msgspec.Struct):
 
 
 class _Workers(msgspec.Struct):
-    """The parameter that must always be given, a flag of Beam's."""
+    """The parameter that is always required: a flag of Beam's."""
 
     sdk_container_image: Annotated[
         str, named("the container image of the workers: the template's own")
@@ -87,7 +87,7 @@ def launch(arguments: Sequence[str]) -> int:
 
 
 def _write_empty_job(words: Sequence[str]) -> None:
-    """Writes down a job that does nothing, if none was written and one is waited for."""
+    """Writes a job that does nothing, if Dataflow waits for a job and none was written."""
     # Imported here: the clients of Dataflow take a while, and the command has them by now.
     from shardbeam.pipelines.dataflow import submit_job
 
@@ -102,7 +102,7 @@ def _write_empty_job(words: Sequence[str]) -> None:
         google.job_name = _EMPTY_JOB
     runner = make_runner(options)
     pipeline = beam.Pipeline(runner=runner, options=options)
-    # No graph may be empty.
+    # A graph must not be empty.
     _ = pipeline | "NothingToDo" >> beam.Impulse()
     submit_job(pipeline, runner=runner, options=options)
 

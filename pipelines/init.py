@@ -27,7 +27,7 @@ from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
 from shardbeam.transforms.storage.find import storage_for
 
-# How many kinds of files, folders, and characters of a line an error shows.
+# What an error shows at most: kinds of files, folders, characters of a line.
 _SHOWN = 8
 _FOLDERS = 3
 _COLUMNS = 200
@@ -178,13 +178,13 @@ def _hint(folder: Folder) -> str:
     """Says why nothing is recognized in a folder, and what would help; empty if unknown."""
     tables = folder.named(".csv", ".tsv")
     if tars := folder.named(".tar"):
-        return f"an archive of images is recognized by itself: shardbeam init {folder.uri(tars[0])}"
+        return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
     if packed := folder.named(*_PACKED):
         return f"{packed[0]} has to be unpacked"
     if not folder.images:
         return "there are no images in it"
     if folder.few(".json", ".jsonl", ".xml"):
-        return "none of its JSON or XML files names these images in a format that is known"
+        return "none of its JSON or XML files names these images in a known format"
     if tables:
         columns = folder.head(tables[0]).decode("utf-8", "replace").partition("\n")[0].strip()
         return (
@@ -195,8 +195,8 @@ def _hint(folder: Folder) -> str:
     folders = sorted({path.rpartition("/")[0] for path in folder.images})
     where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
     return (
-        f"there are no annotations, and the images lie directly in {where}: for classes, put those "
-        "of each class into a folder of its own, two at least"
+        f"there are no annotations, and the images lie directly in {where}: if they have classes, "
+        "put the images of each class into a folder, at least two"
     )
 
 
@@ -232,7 +232,7 @@ def _write_unannotated(plan: Plan) -> str:
 
 def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     if "source" in found.raw:
-        yield "fractions: {train: 0.8, validation: 0.2}  # share out the images, about 80 and 20 %"
+        yield "fractions: {train: 0.8, validation: 0.2}  # divide the images, about 80 and 20 %"
     has_masks = any("_masks" in source.format.__struct_fields__ for source in plan.sources)
     if has_masks and Kind.DETECTION in plan.encoder.kinds:
         yield "masks: png  # write a mask for each object, as a PNG"

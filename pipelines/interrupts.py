@@ -1,9 +1,9 @@
 """SIGINT, SIGTERM and SIGHUP end the command at once, with one line that says what is kept.
 
-A killed build loses nothing, because the next run finds its finished shards. So no work is brought
-to an end: a thread waits for the signals, kills the child processes, writes the line and ends the
-process. Nothing that the main thread does or has locked can delay that. After the signal, the main
-thread neither writes a line nor decides the exit code.
+A killed build loses nothing, because the next run finds its finished shards. So no work is
+finished first: a thread waits for the signals, kills the child processes, writes the line and ends
+the process. Nothing that the main thread does or has locked can delay that. After the signal, the
+main thread neither writes a line nor decides the exit code.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def end_on_signals() -> Iterator[None]:
 
     SIGHUP stays ignored where it is ignored at the start, as by `nohup`.
 
-    It is for the entry point of a command, before any other import; after the context the process
-    only exits. That may take minutes, because Python joins threads that wait for storage, and a
-    signal still ends the process then.
+    It is for the entry point of a command, before any other import. After the context the process
+    only exits. That may take minutes, because Python joins threads that wait for storage; a signal
+    ends it then, too.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -54,7 +54,7 @@ def end_on_signals() -> Iterator[None]:
     for number in _signals:
         signal.signal(number, _note)
     threading.Thread(target=_end, args=(reader,), name="signals", daemon=True).start()
-    # Exit functions run in reverse order: this one after those of libraries.
+    # Exit functions run in reverse order, so this one runs after those of libraries.
     atexit.register(_stop_handling)
     try:
         yield
@@ -66,7 +66,7 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
     """Sets what the line says from now on.
 
     Args:
-        words: What it says where `ask` is None, fails, or takes longer than 1.5 s.
+        words: What it says if `ask` is None, fails, or takes longer than 1.5 s.
         ask: Returns what it says; called in a thread of its own, at the moment of the signal.
     """
     global _words
@@ -165,15 +165,15 @@ def _render(words: str, stderr: int) -> str:
 def _children() -> set[int]:
     """Finds the child processes, including those that libraries have started."""
     children: set[int] = set()
-    # The main thread may be about to import it, or to start a process.
+    # The main thread may be importing multiprocessing, or starting a process.
     with contextlib.suppress(KeyError, AttributeError, RuntimeError):
         processes = sys.modules["multiprocessing"].active_children()
         children |= {process.pid for process in processes}
-    # Linux only; elsewhere those of libraries end when they notice that this process is gone.
+    # Linux only; elsewhere, processes of libraries end when they notice that this one is gone.
     with contextlib.suppress(OSError):
         for entry in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
-                # After the name, which may hold anything: the state and the parent.
+                # State and parent follow the name, which may contain anything.
                 if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
                     children.add(int(entry))
     return children

@@ -1,6 +1,6 @@
-"""The functions that programs call: `build` and `plan`. They keep every law of a dataset.
+"""The functions that programs call: `build` and `plan`, with all checks that a dataset needs.
 
-The command calls `Build` and `plan` as well, and adds words, progress, signals and exit codes.
+The command uses `Build` and `plan`, and adds messages, progress, signals and exit codes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from shardbeam.pipelines.dataflow import Job
 
 _CLUSTER_WORDS = (
-    "the cluster may go on with the job: look there before the same command is started again"
+    "the cluster may go on with the job: check it before you run the same command again"
 )
 
 # One item for each call that has not returned yet.
@@ -116,7 +116,7 @@ def build(
     """Builds a dataset and commits it.
 
     It holds the output while it runs, refuses a folder with files that are not Shardbeam's, and
-    replaces a committed dataset only if it is asked to. It writes nothing to stdout, and leaves
+    replaces a committed dataset only with `overwrite`. It writes nothing to stdout, and leaves
     log handlers, signal handlers, `os.environ` and the temporary folder as they are. Any thread
     may call it.
 
@@ -135,8 +135,8 @@ def build(
         threads: Threads that read images, in each of these processes.
         memory_mb: Memory for decoding images, in each of these processes (MB of 10⁶ bytes).
         read_ahead: Images that are read from object storage at a time, for each shard.
-        anonymous: Reads public buckets without credentials; this process reads all buckets so
-            until the build ends.
+        anonymous: Reads public buckets without credentials. Until the build ends, the whole
+            process reads all buckets like that.
         wait: On Dataflow, waits for the job's end. Otherwise the result holds the submitted job.
 
     Returns:
@@ -211,17 +211,17 @@ def plan(
 
 
 class Watcher:
-    """Hears how far a build is. This one does nothing; the command's writes to stderr."""
+    """Follows a build. This class does nothing; the command's subclass writes to stderr."""
 
     def begin(self, staging: Staging, *, lease: Lease) -> None:
         """Called when the build begins to write to staging."""
 
     def change_words(self, words: str, *, ask: Callable[[], str] | None = None) -> None:
-        """Called when an interrupt would have another effect from now on.
+        """Called when an interrupt has another effect from now on.
 
         Args:
-            words: What it would mean.
-            ask: Finds out more at that moment.
+            words: What to say about an interrupt.
+            ask: Finds out more when it happens.
         """
 
     def submitted(self, job: Job) -> None:
@@ -237,7 +237,7 @@ class Build:
     """A build, from its config to its result; see `build` for the arguments.
 
     Attributes:
-        watcher: Is told how far it is.
+        watcher: Follows the build.
         damage: What is wrong with the dataset there, if it is to be repaired.
     """
 
@@ -332,7 +332,7 @@ class Build:
         pipeline = beam.Pipeline(runner=self._runner, options=self.options)
         direct = self.options.view_as(DirectOptions)
         is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
-        # 0 means as many as are worth it, if no other worker is on this machine.
+        # 0 leaves the number to the build; only if no other worker is on this machine.
         processes = 0 if isinstance(self._runner, LocalRunner) and is_alone else 1
         build_dataset(
             pipeline,
@@ -395,7 +395,7 @@ class Build:
         from shardbeam.pipelines.dataflow import submit_job
 
         self.watcher.change_words(
-            "interrupted while the job was submitted; the console says whether it runs all the same"
+            "interrupted while the job was submitted; the console says whether it runs anyway"
         )
         job = submit_job(pipeline, runner=self._runner, options=self.options)
         name = self.options.view_as(GoogleCloudOptions).job_name
@@ -405,7 +405,7 @@ class Build:
             if job is None:
                 raise
             raise LeaseLostError(
-                f"{error}. Job {job.id} was submitted all the same, and will not commit; to cancel "
+                f"{error}. Job {job.id} was submitted anyway, and will not commit; to cancel "
                 f"it: {job.cancel_command}"
             ) from error
         return job
@@ -434,7 +434,7 @@ class Build:
             raise explain_failure(error)
         if recorded.status is Status.NOT_REPAIRED and not self._on_dataflow:
             staging.clear()
-        # First, so that the requests of the release are counted, too.
+        # Release the lease first, so that its requests are counted, too.
         lease.release()
         return self._result(recorded)
 
@@ -468,8 +468,8 @@ def read_outcome(staging: Staging) -> Outcome | None:
 def _called() -> Iterator[None]:
     """Keeps the program's logging as it is, and raises our errors for errors of the machine.
 
-    Beam gives a root logger without handlers one for good. So it gets, while any build runs, the
-    one that Python uses if there are none.
+    Beam adds a handler, for good, to a root logger that has none. So while any build runs, the root
+    logger has the handler that Python uses as a last resort.
     """
     root, last_resort = logging.getLogger(), logging.lastResort
     with _calls_lock:
@@ -509,7 +509,7 @@ def _now() -> datetime.datetime:
 
 
 def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None:
-    # Imported here: its clients take a while, and no other runner needs them.
+    # Imported here: Dataflow's clients take a while, and no other runner needs them.
     from shardbeam.pipelines.dataflow import prepare_job
 
     read = {previous: "name a dataset on gs:// for --reuse"} if previous else {}

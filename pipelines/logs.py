@@ -133,7 +133,7 @@ def _is_open(number: int) -> bool:
 
 
 def wants_json_log(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON logs; it may be a wrong one."""
+    """Whether a command line, valid or not, asks for JSON logs."""
     values = [
         following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
         for word, following in itertools.pairwise([*arguments, ""])

@@ -176,8 +176,8 @@ def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
     for root in (root for source in sources for root in source.format.roots()):
         if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
             raise UsageError(
-                f"{path}: lies within the images' folder {root}, whose listing would "
-                f"hold what is written; choose another {key}"
+                f"{path}: lies within the images' folder {root}, so a build would list "
+                f"its own files; choose another {key}"
             )
 
 
@@ -316,8 +316,8 @@ def _look(
     if found is None and damage:
         raise UsageError(
             f"{plan.output}: not repaired: its images, annotations or config are not those that it "
-            "was built from; `shardbeam build`, with --overwrite and --reuse of this folder, makes "
-            "the dataset of today, and keeps the shards that are the same"
+            "was built from; to build from what is there now, run `shardbeam build` with "
+            "--overwrite; --reuse with this folder copies the unchanged shards"
         )
     if found is None and _is_committed(plan.output):
         if not overwrite:
@@ -427,7 +427,7 @@ def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
         current=last,
         left=staging,
         is_pointer_stale=bool(plan.latest) and latest != plan.output,
-        message="committed by a run that was killed before it had cleared up, which is done now",
+        message="an earlier run committed it and was killed before clearing up, which is done now",
     )
 
 
@@ -444,7 +444,7 @@ def _is_committed(output: str) -> bool:
     """
     with _explain_read_errors(output):
         if read_manifest(output) is not None:
-            # This finds a damaged list before any work is done.
+            # Fail before any work is done if a list of staged files is damaged.
             staged_commits(output)
             return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
         foreign = foreign_files(output)
@@ -496,7 +496,7 @@ def _refused_for_readers(plan: Plan, *, cause: str = "") -> UsageError:
     if FINGERPRINT not in placeholders(plan.output_template):
         fix = f"put {{fingerprint}} into output.path, or {fix}"
     return UsageError(
-        f"{plan.output}{cause}: readers are led here by {plan.latest}, and would see half a "
+        f"{plan.output}{cause}: {plan.latest} leads readers here, and they would see half a "
         f"dataset while it is replaced; {fix}"
     )
 
@@ -514,7 +514,7 @@ def find_previous(path: str, *, plan: Plan) -> str:
         plan: The plan, not placed yet.
 
     Returns:
-        The dataset's folder; empty where there is none yet.
+        The dataset's folder; empty if there is none yet.
 
     Raises:
         UsageError: There is no committed dataset of ours, and the build would not write one.
@@ -553,7 +553,7 @@ def _normalized(path: str) -> str:
 
 
 def _is_dataset(folder: str) -> bool:
-    """Whether a folder holds a dataset of ours; two names show it without reading a manifest."""
+    """Whether a folder holds a dataset of ours: it looks for two files, and reads neither."""
     return all(
         storage_for(folder).stat(join_uri(folder, name)) is not None
         for name in (DATASET_INFO, MANIFEST)

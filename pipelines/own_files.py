@@ -1,4 +1,4 @@
-"""Files that commands write for people: a mark in each prevents that others are replaced."""
+"""Files that commands write for people, with a mark that shows which of them may be replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INFO_BYTES = 200_000_000
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """The name in `dataset_info.json`, and in `manifest.json`, whose config has it."""
+    """The dataset's name in `dataset_info.json`, or in the config in `manifest.json`."""
 
     name: str = ""
     config: dict[str, Any] = {}
@@ -51,9 +51,9 @@ def dataset_name(path: str) -> str:
     """Returns the name of a dataset, or that of its file or folder if it has none.
 
     Args:
-        path: A path that `open_dataset` takes; nothing need be there.
+        path: A path as for `open_dataset`; it need not exist.
     """
-    # Damage is found elsewhere.
+    # Other code reports damaged files.
     with contextlib.suppress(InputError, OSError):
         file = storage_for(path).stat(path)
         path = (file and pointed_folder(file)) or path
@@ -92,7 +92,7 @@ def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrit
         storage = storage_for(uri)
         file = storage.stat(uri)
         if file is None and not storage.is_remote and storage.holds(uri):
-            raise UsageError(f"{flag}: {uri} is there, and is no file; name another one")
+            raise UsageError(f"{flag}: {uri} exists and is not a file; name another one")
         if file is None or overwrite:
             return
         beginning = storage.read(uri, size_bytes=_MARK_BYTES)
@@ -100,6 +100,6 @@ def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrit
         raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
     if not (beginning.startswith(start) and mark.text.encode() in beginning):
         raise UsageError(
-            f"{flag}: {uri} is there, and is no {mark.kind} that Shardbeam wrote for a dataset "
+            f"{flag}: {uri} exists, and is not a {mark.kind} that Shardbeam wrote for a dataset "
             f"named {mark.name!r}; name another file, or replace it with --overwrite"
         )

@@ -59,7 +59,7 @@ class Plan:
         dataset: What concerns the dataset as a whole.
         output: The dataset's folder; equal to the template until `pipelines.output` fills it in.
         output_template: The same, with placeholders.
-        latest: The pointer to what was committed last; empty where there is none.
+        latest: The pointer to the version that was committed last; empty if there is none.
         container: The kind of the shards' files (`containers.base.find_container`).
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
@@ -137,7 +137,8 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
         sources=sources,
         splits=splits,
         labels=labels,
-        # Pixels of panoptic maps without a segment are 0. Given records show it by themselves.
+        # In panoptic maps, 0 means no segment, so ids start at 1 as for objects. The census shows
+        # whether records that a program gives have boxes.
         objects=not records and bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
         join=JoinSettings(
             splits=splits,
@@ -160,7 +161,7 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
             objects=not records and Kind.DETECTION in encoder.kinds and config.objects == "some",
             duplicates=_duplicates(config, encoder=encoder),
             excluded=0 if exclude is None else len(excluded_images(exclude)),
-            # A sample need not have what the whole dataset must have.
+            # A sample need not contain what the whole dataset must contain.
             expect=config.expect if config.limit is None else schema.ExpectConfig(),
             features=plan.schema(),
             config=hide_in(_portable_config(config)),
@@ -239,7 +240,7 @@ def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> Sp
             msgspec.convert(split, schema.Name)
         except msgspec.ValidationError as error:
             raise _wrong(
-                f"the split {split!r} cannot be one: expected a letter, then letters, digits and _",
+                f"{split!r} cannot name a split: expected a letter, then letters, digits and _",
                 "source",
             ) from error
     return SplitAssignment(
@@ -286,7 +287,7 @@ def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> En
             if extras.setdefault(key, extra) != extra:
                 raise _wrong(
                     f"the sources {owner!r} ({_describe_extra(extras[key])}) and {source.name!r} "
-                    f"({_describe_extra(extra)}) fill the key {key!r} with values of other kinds",
+                    f"({_describe_extra(extra)}) fill the key {key!r} with different kinds",
                     "splits",
                 )
     return EncoderSettings(
@@ -330,7 +331,7 @@ def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> 
 
 
 def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
-    """The smallest and the greatest class id that pixels of the maps can hold, if there are any."""
+    """Returns the smallest and the greatest class id that maps can hold; None without maps."""
     if Kind.SEMANTIC in encoder.kinds:
         # Readers ignore 255.
         return 0, 254

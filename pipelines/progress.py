@@ -88,7 +88,7 @@ class ProgressMonitor:
     Args:
         read: Returns how far the run is; called in the thread.
         stream: Where to show it, such as `sys.stderr`.
-        clock: Seconds from any start.
+        clock: Returns the time in seconds.
         poll_s: Seconds from one call of `read` to the next.
         as_json: Whether lines are JSON objects, also on a terminal.
     """

@@ -1,4 +1,4 @@
-"""Reads datasets as `tf.data.Dataset`. Only this module imports TensorFlow, no command does."""
+"""Reads datasets as `tf.data.Dataset`. Only this module imports TensorFlow; no command does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load_dataset(
     decode_images: bool = True,
     interleave: int = 16,
 ) -> tf.data.Dataset:
-    """Reads a dataset as parsed Examples, `{key: tensor}`, one by one; batching is the caller's.
+    """Reads a dataset as parsed Examples, `{key: tensor}`, one by one; batch them yourself.
 
     The folder's `features.json` says what each key holds. Without this file, the features are
     inferred from about 64 records (`infer_features`); a later record that does not fit ends the
@@ -72,9 +72,9 @@ def load_dataset(
     that `cardinality()` is known, and a shard that lacks some is an error.
 
     Args:
-        path: A dataset's folder, a folder of TFRecord files (`open_dataset` says which), a
+        path: A dataset's folder, a pointer to it (`output.latest`), a folder of TFRecord files, a
             TFRecord file, a pattern such as `data/train-*.tfrecord`, or a list of files.
-        split: Which split of a folder; needed where it has several.
+        split: Which split of a folder; required if it has several.
         shuffle_files: Whether the order of the files is random.
         seed: A seed makes the random order the same in every run.
         decode_images: Whether images are decoded; otherwise they stay encoded, `tf.string`.

@@ -43,7 +43,7 @@ class BuildResult(PlanResult, frozen=True, kw_only=True):
     """What a build did; `shardbeam build --json` prints the same.
 
     Attributes:
-        job: The submitted job, if nobody waits for its end.
+        job: The submitted job, if the build did not wait for its end.
     """
 
     job: Job | None = None

@@ -1,4 +1,4 @@
-"""The commands `build` and `plan`: the words, the progress and the exit code of a run."""
+"""The commands `build` and `plan`: the messages, the progress and the exit code of a run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run_build(arguments: BuildArguments) -> int:
 def _finish(result: PlanResult, *, arguments: BuildArguments) -> int:
     exit_code = _EXIT_CODES[result.status]
     if result.status is Status.COMMITTED:
-        # Before, the words asked a job or a cluster.
+        # Until now, an interrupt would have asked a job or a cluster.
         say_when_interrupted(f"interrupted; the dataset is committed: {result.output}")
     print_summary(result, exit_code=exit_code, as_json=arguments.json, json_log=arguments.json_log)
     return exit_code
@@ -128,8 +128,8 @@ class _StderrWatcher(Watcher):
 
 
 def _end_early(staging: Staging, *, lease: Lease) -> str:
-    """Releases the lease of a build in this process, and says what of the build is kept."""
-    # First, so that what goes on here for a moment more cannot commit after this.
+    """Releases the lease of a build in this process, and describes what is kept of the build."""
+    # Release the lease first: threads go on for a moment, and must not commit after this.
     lease.release(wait_s=_RELEASE_S)
     recorded = read_outcome(staging)
     if recorded is not None and recorded.status is Status.COMMITTED:

@@ -33,7 +33,7 @@ from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 DATAFLOW_RUNNER = "DataflowRunner"
 # Jobs of these runners may go on without the command.
 CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
-# Seconds that a runner may take to answer; a download, for each step.
+# Seconds to wait for a runner's answer, and for each read of a download.
 _ANSWER_S = 5
 _HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
 # {runner: the flag that names the file that Beam would download}
@@ -125,7 +125,7 @@ def check_runner(options: PipelineOptions) -> None:
 
 
 def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  # noqa: ANN401  # Each runner's result has a class of its own.
-    """Hands a pipeline to its runner; one in this process runs it to its end.
+    """Hands a pipeline to its runner; a runner in this process also waits for its end.
 
     Raises:
         NotStartedError: The runner's own process cannot be started, for example without a network.
@@ -140,7 +140,7 @@ def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  #
     try:
         return pipeline.run()
     except grpc.RpcError as error:
-        raise RunError(f"--runner={name}: its job server broke off: {error}") from error
+        raise RunError(f"--runner={name}: its job server stopped answering: {error}") from error
     except (RuntimeError, NotImplementedError, OSError, ValueError) as error:
         flag = _LOCAL_FILES.get(name)
         hint = f"; without a network, give the file with {flag}" if flag else ""
@@ -263,10 +263,10 @@ class UsageMeter:
         try:
             reported = _reported(result)
         except Exception:  # noqa: BLE001  # Not every runner has metrics, none is worth a run.
-            _log.debug("the runner tells no metrics", exc_info=True)
+            _log.debug("the runner reports no metrics", exc_info=True)
             return
         here = usage_counter.taken() - self._taken_before
-        # What this process has reported is counted by itself.
+        # The requests of this process are counted already.
         elsewhere = reported - here
         if all(count >= 0 for count in elsewhere.requests.values()):
             self._elsewhere = elsewhere
@@ -278,7 +278,7 @@ class UsageMeter:
 
 def _reported(result: Any) -> StorageUsage:  # noqa: ANN401  # As above.
     counters = result.metrics().query(MetricsFilter().with_namespace(USAGE_NAMESPACE))["counters"]
-    # One of the same name for each step.
+    # Each step has a counter of this name.
     values: Counter[str] = Counter()
     for counter in counters:
         values[counter.key.metric.name] += counter.result or 0

@@ -234,7 +234,7 @@ def write_shapes(
                     report(len(drawn))
         _write_annotations(output, drawn, seed=seed)
     except BaseException:
-        # Even when interrupted: half a sample could be mistaken for a whole one.
+        # Clean up even when interrupted: half a sample could be mistaken for a whole one.
         for folder in _FOLDERS:
             shutil.rmtree(output / folder, ignore_errors=True)
         raise
@@ -261,7 +261,7 @@ def _draw_all(
 
 
 def _draw(output: Path, seed: int, size: tuple[int, int], number: int) -> _Drawn:
-    """Draws and describes the pictures with a number, which is also the image's id."""
+    """Draws the two pictures with a number, and returns what the annotation files say of them."""
     name = f"{number:012}"
     rng = _random(seed, _SCENES, number)
     picture = Picture(rng=rng, width=size[0], height=size[1])
@@ -378,7 +378,7 @@ class Picture:
             radius_range: The smallest and greatest radius, relative to the shorter side.
         """
         for _ in range(_PLACING_TRIES):
-            # Small and large ones are equally frequent, by ratio.
+            # On a logarithmic scale, all radii are equally frequent.
             radius = math.exp(self._rng.uniform(*np.log(radius_range))) * self._size.min()
             margin = max(radius, _SMALLEST_RADIUS_PX) + 1
             centre = self._rng.uniform(margin, self._size - margin)
@@ -532,7 +532,7 @@ def _extent(mask: Mask) -> Json:
 
 
 def _run_lengths(mask: Mask) -> list[int]:
-    """COCO's uncompressed RLE: runs of 0 and 1 in turn, column by column, first of 0."""
+    """COCO's uncompressed RLE: runs of 0 and 1 in turn, column by column, starting with 0."""
     pixels = mask.ravel(order="F")
     starts = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
     runs: list[int] = np.diff(starts, prepend=0, append=pixels.size).tolist()

@@ -41,9 +41,9 @@ def run_shard_job(
     Args:
         add_steps: Adds the steps to a pipeline, the last of which writes the result as JSON to
             the URI that it is given (`write_report`).
-        name: The command, which a job in the cloud is named after.
+        name: The command; a job in the cloud is named after it.
         path: The dataset.
-        report: Where the result goes; None for a file that is gone afterwards.
+        report: Where the result goes; None for a temporary file.
         beam_options: Keyword arguments of Beam's `PipelineOptions`.
         result_type: Type of the result.
 
@@ -66,8 +66,8 @@ def run_shard_job(
     runner = make_runner(options)
     if not report and not isinstance(runner, LocalRunner):
         raise UsageError(
-            f"--runner={type(runner).__name__}: name a file that its workers and this machine "
-            "see, for the result: --report URI"
+            f"--runner={type(runner).__name__}: needs --report URI, a file for the result that its "
+            "workers and this machine can reach"
         )
     on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
     if on_dataflow:
@@ -98,7 +98,7 @@ def run_shard_job(
 def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str) -> None:
     from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-    # Imported here: its clients take a while, and no other runner needs them.
+    # Imported here: Dataflow's clients take a while, and no other runner needs them.
     from shardbeam.pipelines.dataflow import prepare_job
 
     if options.view_as(GoogleCloudOptions).template_location:

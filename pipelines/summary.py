@@ -96,7 +96,7 @@ def _reason(result: PlanResult, *, lines: int | None = None) -> str:
     """Describes in one line how a run ended and why, by the first lines of its message."""
     message = result.message
     if message and result.status is Status.FAILED:
-        # This message begins with the name of a file, so that it needs no heading.
+        # This message begins with the name of a file, so it needs no heading.
         return message
     return _join(_heading(result), *message.split("\n")[:lines])
 
@@ -119,7 +119,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         corrections: The folder of the files of corrections; empty if there are none.
         wall_time_s: Seconds.
         images_per_s: Images a second, without those of shards that were copied or resumed.
-        sources: `{source: images}` passed on to be read, if a split has several sources.
+        sources: `{source: images to read}`, if a split has several sources.
         message: What went wrong and how to fix it; empty if nothing did.
         warnings: Results that may not be intended.
         notes: Facts that are worth knowing but no reason for a warning.
@@ -241,7 +241,7 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
         yield f"corrections: {escape(result.corrections)}"
     if result.sources:
         counts = ", ".join(f"{count:,} from {name}" for name, count in result.sources.items())
-        yield f"images, before they are read: {counts}"
+        yield f"images to read: {counts}"
     if result.num_classes:
         classes = "class" if result.num_classes == 1 else "classes"
         names = list_classes(result.classes, number=result.num_classes)
@@ -300,11 +300,11 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
         yield f"duplicates: no {what}{limit}"
     if counts.crowded:
         yield (
-            f"{counts.crowded:,} pictures look roughly like more than a thousand others each, and "
-            "were not compared with all of these"
+            f"{counts.crowded:,} pictures each look roughly like more than a thousand others, and "
+            "were not compared with all of them"
         )
     if counts.unlisted:
-        yield f"{counts.unlisted:,} images are not listed in duplicates.parquet: they are too many"
+        yield f"duplicates.parquet has no room for {counts.unlisted:,} more images"
 
 
 def _heading(result: PlanResult) -> str:
@@ -323,9 +323,9 @@ def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
         f"{escape(reuse.previous)}, {reuse.unread_images:,} images not read"
     )
     if reuse.damaged_shards:
-        yield f"damaged there or gone, and written again: {reuse.damaged_shards:,}"
+        yield f"shards damaged or missing there, and written again: {reuse.damaged_shards:,}"
     elif not reuse.copied_shards:
         yield (
-            "no shard of the previous dataset fits. None can, if the number of shards, the "
-            "settings or the versions of codecs differ; output.num_shards keeps the number"
+            "no shard is as in the previous dataset. The number of shards, the settings or the "
+            "versions of codecs may differ; output.num_shards fixes the number"
         )

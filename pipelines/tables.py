@@ -51,7 +51,7 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
 
     Args:
         *texts: Headings of the first columns.
-        numbers: Headings of the columns after them, whose cells stand at the right.
+        numbers: Headings of the columns after them, which are aligned right.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in texts:

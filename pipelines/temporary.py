@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from shardbeam.pipelines.interrupts import do_when_interrupted, handles_signals
 from shardbeam.transforms.core.memory import COMMAND_FOLDER, machine_folder
 
-# A command that has just made its folder is about to lock it.
+# Seconds that a command may take to lock its new folder.
 _YOUNG_S = 60
 # A folder without this file is not ours, whatever its name.
 _MARKER = "shardbeam-temporary"
@@ -62,7 +62,7 @@ def own_temporary_files(*, outlived: bool = False) -> None:
             return
         _remove_left(outer)
         folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
-        # Until this process ends.
+        # The lock lasts until this process ends.
         _lock(folder)
         with open(os.path.join(folder, _MARKER), "xb") as marker:
             marker.write(_MARKER_TEXT)
@@ -73,7 +73,7 @@ def own_temporary_files(*, outlived: bool = False) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Locks a folder until the descriptor that it returns is closed; no child process has it."""
+    """Locks a folder until the returned descriptor is closed; child processes do not inherit it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -74,8 +74,8 @@ def _find_repairable(found: CheckReport, *, checks: Checks) -> list[str]:
 def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArguments:
     """Returns the arguments of the build that repairs a dataset in place."""
     if not checks.is_ours:
-        raise UsageError(f"--repair: {checks.path}: no manifest says how this dataset was built")
-    # YAML reads JSON's escapes only up to U+FFFF, so that other characters stay as they are.
+        raise UsageError(f"--repair: {checks.path}: it has no manifest that says how it was built")
+    # YAML reads JSON's escapes only up to U+FFFF, so other characters are not escaped.
     path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
     # The pointer stays as it is.
     overrides = [f"output.path={path}", "output.latest=null"]
@@ -132,7 +132,7 @@ def _print(found: CheckReport, *, checks: Checks, arguments: VerifyArguments) ->
     if found.count > _PRINTED:
         write_stdout(f"... and {found.count - _PRINTED:,} more\n")
     read = (
-        "names and sizes alone"
+        "compared names and sizes only"
         if arguments.quick
         else f"shards: {found.shards:,}, examples: {found.examples:,}, {decimal(found.num_bytes)}"
     )

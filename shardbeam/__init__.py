@@ -1,4 +1,4 @@
-"""Shardbeam: image files and their annotations in, training-ready sharded TFRecord datasets out.
+"""Shardbeam turns image files and their annotations into sharded TFRecord datasets.
 
 The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (docs/python.md):
 
@@ -14,13 +14,14 @@ The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (
 - `ShardbeamError`: the base class of the errors below
 - `ConfigError`: a config cannot be used
 - `FormatError`: a format cannot be found
-- `UsageError`: a build cannot be done as it was asked for
+- `UsageError`: a build cannot be done as asked
 - `LeaseError`: another run writes to the output
 - `InputError`: the input cannot be used
 - `RunError`: a run failed
-- `RefusedError`: the gate refused to commit what was built
+- `RefusedError`: nothing was committed, because of too many rejects or an unmet expectation
 
-Each name is imported when it is first used, because Beam takes a second and TensorFlow seven.
+Each name is imported when it is first used, because importing Beam takes a second, and
+TensorFlow seven.
 """
 
 from __future__ import annotations

@@ -79,24 +79,23 @@ def test_any_braces_are_matched_or_refused(template: str) -> None:
         ),
         (
             {"path": "d/{date"},
-            "output.path: '{' stands alone at character 3; write '{{' for the character itself",
+            "output.path: unmatched '{' at character 3; write '{{' for the character itself",
         ),
         (
             {"path": "d}"},
-            "output.path: '}' stands alone at character 2; write '}}' for the character itself",
+            "output.path: unmatched '}' at character 2; write '}}' for the character itself",
         ),
         (
             {"path": "d", "latest": "{date}"},
-            "output.latest: no placeholder, got {date}: the pointer stays where readers look for "
-            "it",
+            "output.latest: expected no placeholder, got {date}: readers need it at a fixed path",
         ),
         (
             {"path": "d", "latest": "l}"},
-            "output.latest: '}' stands alone at character 2; write '}}' for the character itself",
+            "output.latest: unmatched '}' at character 2; write '}}' for the character itself",
         ),
         (
             {"path": "d\n", "latest": "l"},
-            "output.path: has a control character, and output.latest must be a file of one line",
+            "output.path: contains a control character, but output.latest is a file of one line",
         ),
     ],
 )
@@ -107,7 +106,7 @@ def test_errors_name_key_and_fix(output: dict[str, Any], message: str) -> None:
 
 
 def test_an_override_is_to_blame_where_it_is() -> None:
-    with pytest.raises(ConfigError, match=r"^--set: output\.latest: no placeholder, got \{date\}"):
+    with pytest.raises(ConfigError, match=r"^--set: output\.latest: expected no placeholder, got"):
         make({"path": "d/{date}"}, "output.latest='{date}'")
 
 

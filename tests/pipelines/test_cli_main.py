@@ -199,8 +199,8 @@ def lacks_memory(said: str, *, cause: str) -> bool:
     return before.startswith(
         f"shardbeam: error: out of memory or address space ({cause}"
     ) and after.endswith(
-        ", or let it take less by fewer --processes (1) and a smaller --memory (such as 100), and "
-        "run the same command again\n"
+        ", or make it take less with --processes=1 and --memory=100, and run the same command "
+        "again\n"
     )
 
 

@@ -306,7 +306,7 @@ def test_layouts(
             {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
             "",
             "d: no dataset is recognized here; it holds 2 .jpg, 1 without extension; there are no "
-            "annotations, and the images lie directly in it: for classes, put",
+            "annotations, and the images lie directly in it: if they have ",
         ),
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "a.xml": voc_xml(voc_object(ymin=2))},
@@ -337,7 +337,7 @@ def test_layouts(
             {**images("train/1.jpg", "val/2.jpg")},
             "",
             "d: no dataset is recognized here; it holds 2 .jpg; there are no annotations, and the "
-            "images lie directly in train/, val/: for classes",
+            "images lie directly in train/, val/: if they have classes",
         ),
         # The problem and the fix.
         (
@@ -372,8 +372,8 @@ def test_layouts(
         (
             {"a.tar": b"\0" * 100},
             "",
-            "d: no dataset is recognized here; it holds 1 .tar; an archive of images is recognized "
-            "by itself: shardbeam init d/a.tar",
+            "d: no dataset is recognized here; it holds 1 .tar; name an archive of images "
+            "itself: shardbeam init d/a.tar",
         ),
         ({"a.tgz": b"x"}, "", "d: no dataset is recognized here; it holds 1 .tgz; a.tgz has to be"),
         ({"a.txt": b"x"}, "", "d: no dataset is recognized here; it holds 1 .txt; there are no im"),

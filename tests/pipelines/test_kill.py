@@ -116,7 +116,7 @@ def test_a_build_killed_after_its_commit_is_done_when_it_is_started_again(
         latest.unlink()
         result = run(*words)
         assert result.exit_code == 0, result
-        assert "committed by a run that was killed before it had cleared up" in result.stdout
+        assert "an earlier run committed it and was killed before clearing up" in result.stdout
         assert read_dataset(output) == expected
         assert not (output / ".staging").exists()
         assert latest.read_text() == f"{output}\n"

@@ -51,7 +51,7 @@ def test_what_is_replaced(name: str, datasets: tuple[Path, Path], tmp_path: Path
     shutil.copytree(first, tmp_path / "moved")
     assert write(name, tmp_path / "moved", file) == ""
     kept = file.read_bytes()
-    refused = f"{file} is there, and is no "
+    refused = f"{file} exists, and is not a "
     assert refused in (message := write(name, other, file))
     assert "named 'shapes_12'; name another file, or replace it with --overwrite" in message
     assert file.read_bytes() == kept
@@ -72,7 +72,7 @@ def test_one_kind_does_not_replace_another(datasets: tuple[Path, Path], tmp_path
         assert write(name, datasets[0], file) == ""
         for other in WRITERS.keys() - {name}:
             if {name, other} != {"s.json", "c.json"}:
-                assert "is there, and is no " in write(other, datasets[0], file)
+                assert "exists, and is not a " in write(other, datasets[0], file)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -86,7 +86,7 @@ def test_what_is_no_file_stays(
     link.symlink_to(tmp_path / "nowhere")
     for path in (pipe, folder, link):
         message = write(name, datasets[0], path, *flags)
-        assert f"{path} is there, and is no file; name another one" in message
+        assert f"{path} exists and is not a file; name another one" in message
     assert pipe.is_fifo()
     assert folder.is_dir()
     assert link.is_symlink()

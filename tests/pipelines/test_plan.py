@@ -311,7 +311,7 @@ class TestDigest:
             {"train": [TABLE, NAMES]},
             {},
             "splits: the sources 'train' (int64, of an image) and 'train/1' (bytes, of an image) "
-            "fill the key 'age' with values of other kinds",
+            "fill the key 'age' with different kinds",
         ),
         (
             {**ROWS, "columns": {"label": "string"}},
@@ -342,7 +342,7 @@ def test_the_name_of_a_plan_is_hexadecimal() -> None:
 def test_a_split_of_a_source_s_own_is_a_name(data: Path) -> None:
     write_files(data / "split", {"1st half/cat/a.jpg": plain_jpeg()})
     source = {**SPLIT_FOLDERS, "split_folders": True}
-    assert "the split '1st half' cannot be one: expected a letter" in problem(source)
+    assert "'1st half' cannot name a split: expected a letter" in problem(source)
 
 
 @pytest.mark.usefixtures("data")

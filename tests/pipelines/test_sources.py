@@ -119,7 +119,7 @@ def test_a_plan_tells_the_sources_and_what_may_not_be_meant(
     planned = run("plan", str(tmp_path / "d.yaml"))
     assert planned.exit_code == 0, planned.stderr
     lines = planned.stdout.splitlines()
-    assert "images, before they are read: 12 from train, 0 from train/1, 3 from train/2" in lines
+    assert "images to read: 12 from train, 0 from train/1, 3 from train/2" in lines
     assert "warning: no image of the source 'train/1' is written" in lines
 
 
@@ -287,5 +287,5 @@ def test_a_key_of_two_kinds_names_both_sources(tmp_path: Path) -> None:
         make_plan(load_config(path))
     assert (
         "the sources 'train' (int64, of an image) and 'train/1' (bytes, of an image) fill the key "
-        "'score' with values of other kinds" in str(caught.value)
+        "'score' with different kinds" in str(caught.value)
     )

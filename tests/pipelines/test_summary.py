@@ -195,9 +195,9 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
                 "duplicates: 2,000 groups of 5,000 equal or nearly equal pictures, 3 in several "
                 "splits, 4 with different labels of equal files, 5 with different classes of "
                 "nearly equal ones",
-                "9 pictures look roughly like more than a thousand others each, and were not "
-                "compared with all of these",
-                "7 images are not listed in duplicates.parquet: they are too many",
+                "9 pictures each look roughly like more than a thousand others, and were not "
+                "compared with all of them",
+                "duplicates.parquet has no room for 7 more images",
             ],
         ),
     ],
@@ -214,10 +214,12 @@ def test_duplicates_are_told(counts: DuplicateCounts, lines: list[str]) -> None:
 
 def test_why_little_was_copied() -> None:
     none = render_text(summary(reuse=Reuse(previous="out/c")))
-    assert "reused: 0 of 5 shards copied from out/c, 0 images not read\nno shard of the " in none
-    assert "output.num_shards keeps the number\n" in none
+    assert (
+        "reused: 0 of 5 shards copied from out/c, 0 images not read\nno shard is as in the " in none
+    )
+    assert "output.num_shards fixes the number\n" in none
     damaged = render_text(summary(reuse=Reuse(previous="out/c", damaged_shards=2)))
-    assert "\ndamaged there or gone, and written again: 2\n" in damaged
+    assert "\nshards damaged or missing there, and written again: 2\n" in damaged
     assert "output.num_shards" not in damaged
 
 

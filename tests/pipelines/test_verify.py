@@ -289,7 +289,7 @@ def test_a_manifest_that_was_changed_is_no_measure(
     [
         (("nowhere",), 1, "nowhere: nothing is there"),
         ((), 2, "expected `verify PATH`, got `verify`"),
-        (("a", "--quick", "--decode"), 2, "--quick reads no image that --decode could decode"),
+        (("a", "--quick", "--decode"), 2, "--decode: not together with --quick"),
         (("{whole}", "--repair", "no.yaml"), 2, "no.yaml: cannot be read"),
         (("a", "--decod"), 2, "unknown flag --decod; did you mean --decode?"),
     ],

@@ -240,7 +240,7 @@ def test_what_readers_are_led_to_is_not_replaced(inputs: Path) -> None:
     change(inputs)
     result = run(*words(inputs, "{version}", "--overwrite", *flags))
     assert message(result) == (
-        f"{inputs.parent}/d/1.0.0: readers are led here by {inputs.parent}/d/latest, and would see "
+        f"{inputs.parent}/d/1.0.0: {inputs.parent}/d/latest leads readers here, and they would see "
         "half a dataset while it is replaced; put {fingerprint} into output.path, or choose "
         "another version"
     )

@@ -314,7 +314,7 @@ def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
     assert report(mixed.output, output) != first
     output.write_text("<!doctype html>\nmine")
     for path, problem in (
-        (output, "is there, and is no report that Shardbeam wrote for a dataset named "),
+        (output, "exists, and is not a report that Shardbeam wrote for a dataset named "),
         (tmp_path, ""),
         (output / "page.html", ""),
     ):

@@ -62,7 +62,11 @@ def test_refusals(flags: Sequence[str], message: str, cloud: Cloud, built: Path)
             ("--report={bucket}/r",),
             "{built}: a local path, which Dataflow's workers cannot read; copy it to gs://",
         ),
-        ("{bucket}/x", (), "name a file that its workers and this machine see"),
+        (
+            "{bucket}/x",
+            (),
+            "needs --report URI, a file for the result that its workers and this machine can reach",
+        ),
         ("{bucket}/x", ("--report={built}/r",), "--report: Dataflow writes to gs:// only, got "),
         (
             "{bucket}/x",

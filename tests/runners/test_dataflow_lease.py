@@ -140,7 +140,7 @@ def test_a_lease_that_is_lost_while_the_job_is_submitted(cloud: Cloud) -> None:
     check_held(result, words=f"{uri(cloud)}: this run has lost its lease on the output and stops")
     check_held(
         result,
-        words=f"Job {JOB_ID} was submitted all the same, and will not commit; to cancel it: gcloud "
+        words=f"Job {JOB_ID} was submitted anyway, and will not commit; to cancel it: gcloud "
         f"dataflow jobs cancel {JOB_ID} --region={REGION} --project={PROJECT}",
     )
     assert read_record(cloud).holder == "another"

@@ -97,8 +97,8 @@ def test_ctrl_c_ends_the_command(
     # If the job server does not answer in time, the line does not say that it got the message.
     told = "the job server was asked to cancel the job, but "
     assert result.stderr.splitlines()[-1].replace(told, "") == (
-        "shardbeam: error: interrupted; the cluster may go on with the job: look there before the "
-        "same command is started again"
+        "shardbeam: error: interrupted; the cluster may go on with the job: check it before you "
+        "run the same command again"
     )
     # Flink may do so, and what it builds is whole.
     cluster.wait_for(lambda: cluster.job_state() in ("FINISHED", "CANCELED"))

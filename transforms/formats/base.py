@@ -28,7 +28,7 @@ from shardbeam.transforms.storage.base import Storage
 # The key `match` of a format whose annotations name images by their paths.
 Match = Annotated[
     Literal["path", "suffix", "name"],
-    named("join images by path, by last folder and name, or by name alone"),
+    named("join images by whole path, by last folder and name (suffix), or by name alone"),
 ]
 
 

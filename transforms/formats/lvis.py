@@ -69,7 +69,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         _masks: Whether objects carry their segmentation.
     """
 
-    SUMMARY = "LVIS JSON: boxes and masks, and which categories were not looked for"
+    SUMMARY = "LVIS JSON: boxes and masks, and which categories are not in an image"
     UNANNOTATED = "drop"
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]

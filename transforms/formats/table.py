@@ -180,7 +180,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     split_column: Annotated[str, named("column with the split")] | None = None
     columns: dict[str, str] = {}
     match: Match = "path"
-    splits: Annotated[list[Name] | None, named("split to write")] = None
+    splits: Annotated[list[Name] | None, named("split to write (default: all of them)")] = None
     _layout: TableLayout = TableLayout()
 
     def __post_init__(self) -> None:
@@ -479,7 +479,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         for split in sorted(found):
             if split == "all" or not _NAME.match(split):
                 raise self._error(
-                    f"the split {split!r} cannot be one: expected a letter, then letters, digits "
+                    f"{split!r} cannot name a split: expected a letter, then letters, digits "
                     "and _, and not `all`; set splits to leave its rows out, or columns to ignore "
                     "the column"
                 )
