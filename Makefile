@@ -17,11 +17,12 @@ BASE := .venv/.base
 READY := .venv/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check
 
-# Installs a lock file, $(1), and shows which package of how many is being fetched. The lock file
-# holds some packages for other systems, so that the last number may be a few short.
+# Installs a lock file, $(1), and shows which package of how many is being fetched. pip first names
+# the lines that it ignores, which are for other systems.
 define install
-	@$(PIP) --require-hashes -r $(1) | awk -v all="$$(grep -E '^[a-zA-Z0-9].*==' $(1) | sed 's/==.*//' | sort -u | wc -l)" \
-		'/^Collecting|^Requirement already/ { done++ } \
+	@$(PIP) --require-hashes -r $(1) | awk -v all="$$(grep -cE '^[a-zA-Z0-9].*==' $(1))" \
+		'/^Ignoring/ { all-- } \
+		/^Collecting|^Requirement already/ { done++ } \
 		/^Collecting/ { name = $$2 } \
 		/^  (Downloading|Using cached)/ { printf "  %d of %d: %s %s %s\n", done, all, name, $$(NF-1), $$NF; fflush() } \
 		/^Installing/ { print "  installing them ..."; fflush() }'
