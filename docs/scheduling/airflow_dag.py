@@ -17,7 +17,7 @@ with DAG(
     dag_id="shardbeam_coco",
     schedule="17 3 * * *",
     start_date=datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
-    # What matters is the inputs as they are now: nights that were missed are not made up for.
+    # A missed night needs no run: the next build uses the inputs as they are then.
     catchup=False,
     max_active_runs=1,
 ):
@@ -27,7 +27,7 @@ with DAG(
         location=REGION,
         body={
             "launchParameter": {
-                # Always the same: of two active jobs of one name Dataflow refuses the second.
+                # Always the same name: Dataflow refuses a second active job with it.
                 "jobName": "shardbeam-coco",
                 "containerSpecGcsPath": f"{BUCKET}/templates/shardbeam.json",
                 "parameters": {
@@ -45,10 +45,10 @@ with DAG(
             }
         },
         append_job_name=False,
-        # The triggerer waits for the job, and no worker of Airflow's is kept for it.
+        # The triggerer waits for the job, so it occupies no Airflow worker.
         deferrable=True,
-        # A job that is started again goes on with the finished shards. Not at once: for 15 minutes
-        # the job that has failed still holds the output's lease.
+        # A job that is started again goes on with the finished shards. Wait 20 minutes, because
+        # the failed job holds the output's lease for 15.
         retries=2,
         retry_delay=datetime.timedelta(minutes=20),
         execution_timeout=datetime.timedelta(hours=12),
