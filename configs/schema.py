@@ -443,9 +443,9 @@ class Config(_Strict, frozen=True, kw_only=True):
         dict[Name, Fraction],
         named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
     ] = {}
-    exact: Annotated[bool, named("make the sizes of these splits exact (before any rejects)")] = (
-        False
-    )
+    exact: Annotated[
+        bool, named("make the sizes of these splits exact (counted before any image is rejected)")
+    ] = False
     stratify: Annotated[
         bool,
         named("keep the fractions within each class, too; an image counts for its rarest class"),

@@ -15,7 +15,7 @@ import yaml
 
 T = TypeVar("T")
 
-# Greatest number of values in a document; an alias or merge key counts what it repeats again.
+# Greatest number of values in a document. What an alias or merge key repeats counts each time.
 _MAX_VALUES = 100_000
 
 

@@ -246,7 +246,7 @@ def _describe_extra_words(targets: Sequence[str]) -> str:
 
 
 def _check_swapped(given: Mapping[str, Any], flags: Mapping[str, Key]) -> None:
-    """Refuses two flags of which one needs the folder that the other one has.
+    """Refuses swapped flags: a file where a folder belongs, and the other way round.
 
     Raises:
         UsageError: Two flags are swapped.

@@ -33,7 +33,7 @@ class OutputFlags(msgspec.Struct):
 class FlagParser(argparse.ArgumentParser):
     """A parser that takes flags anywhere and refuses unknown ones in one line.
 
-    Words that are not flags go to `words`. The result lacks those of our flags that are not given.
+    Words that are not flags go to `words`. Flags of Shardbeam's that are not given are left out.
     """
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  # The base class's.

@@ -332,7 +332,7 @@ class Build:
         pipeline = beam.Pipeline(runner=self._runner, options=self.options)
         direct = self.options.view_as(DirectOptions)
         is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
-        # 0 leaves the number to the build; only if no other worker is on this machine.
+        # 0 lets the build choose the number. Beside other workers on this machine, it is 1.
         processes = 0 if isinstance(self._runner, LocalRunner) and is_alone else 1
         build_dataset(
             pipeline,

@@ -261,7 +261,7 @@ def _draw_all(
 
 
 def _draw(output: Path, seed: int, size: tuple[int, int], number: int) -> _Drawn:
-    """Draws the two pictures with a number, and returns what the annotation files say of them."""
+    """Draws the two pictures with a number, and returns the first one's annotation entries."""
     name = f"{number:012}"
     rng = _random(seed, _SCENES, number)
     picture = Picture(rng=rng, width=size[0], height=size[1])

@@ -326,6 +326,6 @@ def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
         yield f"shards damaged or missing there, and written again: {reuse.damaged_shards:,}"
     elif not reuse.copied_shards:
         yield (
-            "no shard is as in the previous dataset. The number of shards, the settings or the "
-            "versions of codecs may differ; output.num_shards fixes the number"
+            "no shard could be copied: the number of shards, the settings or the versions of "
+            "codecs may differ from the previous dataset's; output.num_shards fixes the number"
         )

@@ -284,7 +284,7 @@ def test_other_settings_copy_nothing(
     result = run(*words, "--reuse", str(first))
     assert result.exit_code == 0
     assert "\nreused: 0 of " in result.stdout
-    assert "no shard is as in the previous dataset" in result.stdout
+    assert "no shard could be copied: the number of shards" in result.stdout
 
 
 COUNTED_AGAIN = {
