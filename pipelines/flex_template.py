@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import apache_beam as beam
 import msgspec
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from shardbeam.configs.keys import Key, flag_name, keys_of, named
 from shardbeam.pipelines.arguments import parse_arguments
@@ -23,7 +23,7 @@ from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.flags import flags_of
 from shardbeam.pipelines.logs import write_error
-from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_runner
+from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_options, make_runner
 from shardbeam.transforms.storage.find import storage_for
 
 # Flags that mean nothing to a launcher, which only writes the job.
@@ -93,7 +93,7 @@ def _write_empty_job(words: Sequence[str]) -> None:
 
     arguments = parse_arguments(words)
     assert isinstance(arguments, BuildArguments)
-    options = PipelineOptions([], **arguments.beam_options)
+    options = make_options(arguments.beam_options)
     google = options.view_as(GoogleCloudOptions)
     template = google.template_location
     if not template or storage_for(template).stat(template) is not None:

@@ -59,6 +59,7 @@ from shardbeam.pipelines.runners import (
     LocalRunner,
     UsageMeter,
     check_runner,
+    make_options,
     make_runner,
     read_options,
     submit,
@@ -572,7 +573,7 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
     Raises:
         RunError: The input cannot be used.
     """
-    options = PipelineOptions([])
+    options = make_options()
     with temporary_folder() as folder:
         path = Path(folder, "census")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)

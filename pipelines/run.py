@@ -9,15 +9,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from apache_beam.options.pipeline_options import PipelineOptions
-
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
 from shardbeam.pipelines.logs import OWN_LOGGER, escape, log_everything
 from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
 from shardbeam.pipelines.result import PlanResult
-from shardbeam.pipelines.runners import CLUSTER_RUNNERS
+from shardbeam.pipelines.runners import CLUSTER_RUNNERS, make_options
 from shardbeam.pipelines.summary import print_summary
 from shardbeam.pipelines.temporary import own_temporary_files
 from shardbeam.transforms.dataset.lease import Lease
@@ -64,8 +62,7 @@ def run_build(arguments: BuildArguments) -> int:
     own_temporary_files(outlived=arguments.beam_options.get("runner") in CLUSTER_RUNNERS)
     result = Build(
         config=arguments.config,
-        # Without an empty list of flags Beam would read the program's own command line.
-        options=PipelineOptions([], **arguments.beam_options),
+        options=make_options(arguments.beam_options),
         watcher=_StderrWatcher(json_log=arguments.json_log),
         overwrite=arguments.overwrite,
         if_changed=arguments.if_changed,

@@ -53,16 +53,16 @@ def run_shard_job(
         UsageError: A cluster's workers need a `--report`.
     """
     from apache_beam import Pipeline
-    from apache_beam.options.pipeline_options import PipelineOptions
 
     from shardbeam.pipelines.runners import (
         CLUSTER_RUNNERS,
         DATAFLOW_RUNNER,
         LocalRunner,
+        make_options,
         make_runner,
     )
 
-    options = PipelineOptions([], **beam_options)
+    options = make_options(beam_options)
     runner = make_runner(options)
     if not report and not isinstance(runner, LocalRunner):
         raise UsageError(

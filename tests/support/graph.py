@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.plan import make_plan
+from shardbeam.pipelines.runners import make_options
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.staging import Staging
@@ -28,7 +28,7 @@ def build_graph(*words: str) -> beam.Pipeline:
     arguments = parse_arguments(words)
     assert isinstance(arguments, BuildArguments)
     plan = make_plan(arguments.config)
-    pipeline = beam.Pipeline(options=PipelineOptions([]))
+    pipeline = beam.Pipeline(options=make_options())
     build_dataset(
         pipeline,
         plan=plan,

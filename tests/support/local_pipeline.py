@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import equal_to
 
-from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.pipelines.runners import LocalRunner, make_options
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
 from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
 
 
 def local_pipeline() -> test_pipeline.TestPipeline:
     """A pipeline that runs in this process as soon as its `with` block ends."""
-    options = PipelineOptions([])
+    options = make_options()
     return test_pipeline.TestPipeline(runner=LocalRunner(options=options), options=options)
 
 

@@ -1,0 +1,63 @@
+"""Beam's options: each view of them is made once, and behaves as Beam's own."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from shardbeam.pipelines.runners import make_options
+from tests.support.dataset import coco_words
+from tests.support.graph import build_graph
+
+
+def test_a_graph_is_made_without_parsing_flags_for_each_step(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = 0
+    make = PipelineOptions.__init__
+
+    def count(options: PipelineOptions, flags: list[str], **given: object) -> None:
+        nonlocal parsed
+        parsed += 1
+        make(options, flags, **given)
+
+    monkeypatch.setattr(PipelineOptions, "__init__", count)
+    build_graph(*coco_words(shapes, tmp_path))
+    assert 0 < parsed < 40
+
+
+def test_all_views_share_their_values() -> None:
+    options = make_options({"direct_num_workers": 3})
+    options.view_as(StandardOptions).runner = "FlinkRunner"
+    assert options.view_as(DirectOptions).direct_num_workers == 3
+    assert options.view_as(StandardOptions).runner == "FlinkRunner"
+    assert options.view_as(GoogleCloudOptions).view_as(StandardOptions).runner == "FlinkRunner"
+    assert options.get_all_options(drop_default=True) == {
+        "direct_num_workers": 3,
+        "runner": "FlinkRunner",
+    }
+
+
+def test_a_copy_has_values_of_its_own() -> None:
+    options = make_options({"runner": "FlinkRunner"})
+    assert options.view_as(StandardOptions).runner == "FlinkRunner"
+    copied = copy.deepcopy(options)
+    copied.view_as(StandardOptions).runner = "PrismRunner"
+    assert copied.view_as(StandardOptions).runner == "PrismRunner"
+    assert options.view_as(StandardOptions).runner == "FlinkRunner"
+
+
+def test_workers_do_not_get_the_account_that_only_submits() -> None:
+    options = make_options({"impersonate_service_account": "somebody"})
+    assert options.view_as(GoogleCloudOptions).impersonate_service_account == "somebody"
+    sent = pickle.loads(pickle.dumps(options))
+    assert sent.view_as(GoogleCloudOptions).impersonate_service_account is None
