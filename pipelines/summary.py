@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -76,8 +75,7 @@ def print_summary(
         is_read, problem = False, str(error)
     if not json_log:
         if exit_code:
-            # A terminal has just shown all lines.
-            write_error(_reason(result, lines=1 if is_read and sys.stdout.isatty() else None))
+            write_error(_reason(result, in_short=is_read))
         elif not is_read and result.status is Status.COMMITTED:
             write_stderr(f"shardbeam: {escape(_join(_heading(result), problem))}\n")
         return
@@ -92,13 +90,15 @@ def print_summary(
     )
 
 
-def _reason(result: PlanResult, *, lines: int | None = None) -> str:
-    """Describes in one line how a run ended and why, by the first lines of its message."""
-    message = result.message
-    if message and result.status is Status.FAILED:
-        # This message begins with the name of a file, so it needs no heading.
-        return message
-    return _join(_heading(result), *message.split("\n")[:lines])
+def _reason(result: PlanResult, *, in_short: bool = False) -> str:
+    """Describes in one line how a run ended and why; in short if stdout has the whole summary."""
+    # Without counts, this is an error's message, whose line ends belong to a name.
+    first, *more = result.message.split("\n") if result.splits else [result.message]
+    # The message of a failure begins with the name of a file, so it needs no heading.
+    heading = "" if first and result.status is Status.FAILED else _heading(result)
+    if in_short and more:
+        more = ["the summary on stdout says more", result.rejects and f"rejects: {result.rejects}"]
+    return _join(heading, first, *more)
 
 
 def _join(*parts: str) -> str:

@@ -537,7 +537,7 @@ def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> 
     if after is not Status.REFUSED:
         assert outcome.message == "before"
         return
-    assert outcome.message.startswith("the dataset has pictures several times")
+    assert outcome.message.startswith("it has duplicates that the config refuses: ")
     assert "such as leaks 1; leaks 2\nall of them: /where\n" in outcome.message
     assert outcome.message.endswith("let them pass: --set duplicates.leaks=warn")
 

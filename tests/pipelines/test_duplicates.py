@@ -114,7 +114,7 @@ def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
     done, summary = build(pictures, output, "--set", f"duplicates.{key}=refuse")
     assert (done.exit_code, summary["status"]) == (3, "refused")
     assert not (output / "dataset_info.json").exists()
-    assert "the dataset has pictures several times" in summary["message"]
+    assert "it has duplicates that the config refuses: " in summary["message"]
     assert "cats/" in summary["message"]
     (where,) = [
         line.removeprefix("all of them: ")

@@ -59,7 +59,7 @@ CASES = [
     (
         f"build {IMAGES}/twice --set duplicates.contradictions=refuse",
         3,
-        "--set duplicates.contradictions=warn",
+        "it has duplicates that the config refuses: contradictions",
     ),
     (f"build {IMAGES}/twice --set expect.min_images=9", 3, "expect"),
     ("build image-folder --images {folder}/twice --output {folder}/mine", 2, "notes.txt"),
@@ -107,6 +107,19 @@ def test_the_last_line_says_why(
         assert result.exit_code == exit_code, result
         if exit_code:
             assert reason.format(folder=folder) in last_line(result)
+
+
+def test_the_last_line_does_not_repeat_the_summary(folder: Path, tmp_path: Path) -> None:
+    words = words_of(f"build {IMAGES}/bad --fractions a=0.5,b=0.5", folder=folder, out=tmp_path)
+    result = run(*words)
+    rejects = next(line for line in result.stdout.splitlines() if line.startswith("rejects: "))
+    assert [path.suffix for path in Path(rejects.removeprefix("rejects: ")).iterdir()]
+    assert "not_an_image; the first: " in result.stdout
+    assert last_line(result) == (
+        f"shardbeam: error: refused, nothing committed: {tmp_path}; too many rejects: split 'a': "
+        "1 of 1 inputs rejected (100.00%); rejects.max_ratio allows 1.00%; the summary on stdout "
+        f"says more; {rejects}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,34 @@ def summary(**changes: Any) -> BuildResult:  # noqa: ANN401  # Fields of a resul
     return msgspec.structs.replace(RUN, **changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"status": Status.REFUSED, "splits": {"train": TRAIN}},
+            "refused, nothing committed: out/d; Too many.; the summary on stdout says more",
+        ),
+        (
+            {"status": Status.REFUSED, "splits": {"train": TRAIN}, "rejects": "out/d/rejects"},
+            "refused, nothing committed: out/d; Too many.; the summary on stdout says more; "
+            "rejects: out/d/rejects",
+        ),
+        (
+            {"status": Status.FAILED, "splits": {"train": TRAIN}},
+            "Too many.; the summary on stdout says more",
+        ),
+        # A name with a line end.
+        ({"status": Status.FAILED, "splits": {}}, "Too many.\\nSee rejects."),
+    ],
+)
+def test_the_last_line_is_short(
+    changes: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = summary(message="Too many.\nSee rejects.", **changes)
+    print_summary(run, as_json=False, exit_code=3)
+    assert capsys.readouterr().err == f"shardbeam: error: {line}\n"
+
+
 def test_a_build_as_a_table() -> None:
     # A format of one's own may have a correction of its own.
     test = msgspec.structs.replace(TEST, corrections={"mine": 1})

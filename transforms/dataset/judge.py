@@ -356,9 +356,9 @@ def judge(
             empty.append(f"split {name!r}")
     over = _describe_rejects(splits, max_ratio=max_ratio)
     without = _describe_lost_objects(splits.values()) if objects else []
-    status, message = next(
+    status, lines = next(
         (
-            (status, f"{problem}{_ending(status)}: {'; '.join(found)}")
+            (status, [f"{problem}{_ending(status)}: {found[0]}", *found[1:]])
             for found, problem, status in (
                 (lost_elements, LOST_ELEMENTS, Status.FAILED),
                 (lost, "the counts do not add up", Status.FAILED),
@@ -369,9 +369,8 @@ def judge(
             )
             if found
         ),
-        (Status.APPROVED, ""),
+        (Status.APPROVED, [""]),
     )
-    lines = [message]
     if lost_elements:
         lines.append(REPEAT)
     elif status is not Status.APPROVED and not lost:
@@ -437,7 +436,7 @@ def judge_duplicates(
     passing = " ".join(f"--set duplicates.{key}=warn" for key in refused)
     message = "\n".join(
         [
-            "the dataset has pictures several times",
+            f"it has duplicates that the config refuses: {', '.join(refused)}",
             *refused.values(),
             f"all of them: {where}",
             "to keep one picture of each group, copy that file and give the copy to --exclude; to "
