@@ -58,8 +58,10 @@ def run_report(arguments: ReportArguments) -> None:
     keys = _read_keys(arguments.keys) if arguments.keys else None
     dataset = open_dataset(arguments.path)
     for folder in arguments.images:
-        if not storage_for(folder).holds(folder):
-            raise UsageError(f"--images: {folder}: nothing is there")
+        storage = storage_for(folder)
+        if next(storage.list(folder), None) is None:
+            problem = "the folder is empty" if storage.is_folder(folder) else "nothing is there"
+            raise UsageError(f"--images: {folder}: {problem}")
     seen: Counter[str] = Counter()
     with _show_progress(dataset, seen=seen):
         page = make_page(

@@ -98,17 +98,22 @@ def test_objects_that_changed_after_the_listing_are_rejects(gcs: ProxiedGcs, buc
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("images", "{bucket}/none: no files found; is this the images' folder?"),
+        ("images", "{bucket}/none: there is no such folder"),
+        ("images", "{bucket}/empty: the folder is empty; is this the images' folder?"),
         ("annotations", "{bucket}/none: no such file"),
     ],
 )
 @pytest.mark.usefixtures("source")
-def test_what_is_missing_is_named(what: str, message: str, bucket: str) -> None:
-    value = f"[{bucket}/none]" if what == "annotations" else f"{bucket}/none"
+def test_what_is_missing_is_named(what: str, message: str, gcs: ProxiedGcs, bucket: str) -> None:
+    # Consoles make such an object for an empty folder.
+    gcs.write(f"{bucket}/empty/", b"")
+    message = message.format(bucket=bucket)
+    uri = message.partition(": ")[0]
+    value = f"[{uri}]" if what == "annotations" else uri
     result = run(*words(bucket, "--set", f"splits.train.{what}={value}"))
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         1,
-        f"shardbeam: error: {message.format(bucket=bucket)}",
+        f"shardbeam: error: {message}",
     )
 
 

@@ -205,6 +205,14 @@ def test_holds_what_lies_below(root: str, storage: Storage) -> None:
     assert not storage.holds(f"{root}/dee")
 
 
+def test_knows_folders(root: str, storage: Storage) -> None:
+    write(storage, f"{root}/deep/x", b"x")
+    assert storage.is_folder(root)
+    assert storage.is_folder(f"{root}/deep")
+    assert not storage.is_folder(f"{root}/deep/x")
+    assert not storage.is_folder(f"{root}/dee")
+
+
 def test_names_what_lies_right_below(root: str, storage: Storage) -> None:
     assert list(storage.names(root)) == []
     for path in ("a.jpg", "train/cat/a.jpg", "train/b.jpg", "train-2.txt"):

@@ -454,5 +454,5 @@ def test_plan_fails_as_a_build_would(shapes: Path, tmp_path: Path) -> None:
     words[words.index("--images") + 1] = str(tmp_path / "empty")
     result = run("plan", *words[1:])
     assert result.exit_code == 1
-    assert "no files found" in one_line_error(result)
+    assert "the folder is empty" in one_line_error(result)
     assert list(tmp_path.iterdir()) == [tmp_path / "empty"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,8 @@ def test_a_bad_annotation_file_is_named_with_the_place(
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        ("empty folders", "no files found"),
+        ("empty folders", "the folder is empty"),
+        ("empty.zip", "the archive holds no files"),
         ("file", "found a file"),
         ("nothing", "there is no such folder"),
     ],
@@ -119,6 +121,9 @@ def test_images_that_are_not_there_are_named(make: str, problem: str, tmp_path: 
     root = tmp_path / "images"
     if make == "file":
         root.touch()
+    elif make.endswith(".zip"):
+        root = tmp_path / make
+        zipfile.ZipFile(root, "w").close()
     elif make != "nothing":
         (root / "cat").mkdir(parents=True)
     built = build("image-folder", "--images", root, output=tmp_path / "out")

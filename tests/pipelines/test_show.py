@@ -300,7 +300,7 @@ def test_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_paths(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert show_error(missing) == f"{missing}: nothing is there"
-    assert show_error(tmp_path) == f"{tmp_path}: nothing is there"
+    assert show_error(tmp_path) == f"{tmp_path}: the folder is empty"
     (tmp_path / "notes.txt").write_text("x")
     assert show_error(tmp_path) == (
         f"{tmp_path}: neither dataset_info.json nor a file named *.tfrecord or *.record"

@@ -146,7 +146,7 @@ def test_damage_is_one_line(dataset: Build, tmp_path: Path) -> None:
     assert "is not a tf.train.Example" in stats_error(other)
 
     (tmp_path / "empty").mkdir()
-    assert stats_error(tmp_path / "empty") == f"{tmp_path}/empty: nothing is there"
+    assert stats_error(tmp_path / "empty") == f"{tmp_path}/empty: the folder is empty"
 
 
 @pytest.mark.parametrize("command", ["stats", "verify"])

@@ -268,6 +268,7 @@ def test_rejects_lead_nowhere_else(key: str, mixed: Build, tmp_path: Path) -> No
     folder = tmp_path / "dataset"
     shutil.copytree(mixed.output, folder)
     (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "other.jpg").touch()
     (tmp_path / "secret.jpg").write_bytes(draw_image("JPEG", width=8, height=8))
     for path in (folder / "rejects").iterdir():
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -325,12 +326,16 @@ def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
     assert output.read_text() == "<!doctype html>\nmine"
 
 
-def test_folders_of_images_that_are_not_there(mixed: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "problem"), [("none", "nothing is there"), ("empty", "the folder is empty")]
+)
+def test_folders_without_images(name: str, problem: str, mixed: Build, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
     output = tmp_path / "page.html"
-    folder = str(tmp_path / "none")
+    folder = str(tmp_path / name)
     result = run("report", str(mixed.output), "--images", folder, "--output", str(output))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"shardbeam: error: --images: {folder}: nothing is there\n"
+    assert result.stderr == f"shardbeam: error: --images: {folder}: {problem}\n"
     assert not output.exists()
 
 

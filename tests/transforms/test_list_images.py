@@ -107,7 +107,7 @@ def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
     pipeline = local_pipeline()
     source = Source("train", ImageFolderFormat(images=str(tmp_path)))
     pipeline | ListImages(sources=[source], splits=SPLITS)
-    with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
+    with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: the folder is empty"):
         pipeline.run()
 
 

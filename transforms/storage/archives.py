@@ -118,9 +118,13 @@ def begin_root(
 
 def nothing_found(uri: str, *, whose: str) -> InputError:
     """Makes the error for a root without files: it is missing or empty."""
-    if not is_uri(uri) and not os.path.lexists(uri):
-        return InputError(uri=uri, problem="there is no such folder")
-    return InputError(uri=uri, problem=f"no files found; is this {whose} folder?")
+    if is_archive(uri):
+        problem = "the archive holds no files"
+    elif storage_for(uri).is_folder(uri):
+        problem = f"the folder is empty; is this {whose} folder?"
+    else:
+        problem = "there is no such folder"
+    return InputError(uri=uri, problem=problem)
 
 
 def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:

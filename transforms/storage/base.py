@@ -270,6 +270,10 @@ class Storage(abc.ABC):
         """Returns whether there is a file below `root`; on disk, an empty folder counts, too."""
         return any(True for _ in self.list(root))
 
+    def is_folder(self, uri: str) -> bool:
+        """Returns whether there is a folder, perhaps an empty one."""
+        return self.holds(uri)
+
     @abc.abstractmethod
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Moves a file.

@@ -165,6 +165,11 @@ class FsspecStorage(Storage):
         system, path = _file_system(root)
         return bool(self._attempt(lambda: system.exists(path), uri=root))
 
+    def is_folder(self, uri: str) -> bool:
+        """Returns whether there is a folder."""
+        system, path = _file_system(uri)
+        return bool(self._attempt(lambda: system.isdir(path), uri=uri))
+
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Moves a file.
 

@@ -315,6 +315,11 @@ class GcsStorage(Storage):
         is_ours = stored is not None and _is(stored, size_bytes=size_bytes, crc32c=crc32c)
         return stored if is_ours else None
 
+    def is_folder(self, uri: str) -> bool:
+        """Returns whether there is a folder; consoles make an object `name/` for an empty one."""
+        folder = f"{uri.rstrip('/')}/"
+        return not _blob(folder).name or self.stat(folder) is not None or self.holds(uri)
+
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Copies an object on the server and deletes the source."""
         stored = self.stat(source)

@@ -163,6 +163,10 @@ class LocalStorage(Storage):
         """Returns whether there is a file or folder of that name."""
         return os.path.lexists(root)
 
+    def is_folder(self, uri: str) -> bool:
+        """Returns whether there is a folder."""
+        return os.path.isdir(uri)
+
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Moves a file, and replaces a file that has the new name."""
         del replaces

@@ -170,8 +170,12 @@ def _open_folder(path: str) -> StoredDataset:
         )
     files = [file for name, file in listed.items() if _is_tfrecord(name)]
     if not files:
-        found = f"neither {DATASET_INFO} nor a file named *.tfrecord or *.record"
-        raise InputError(uri=path, problem=found if listed else "nothing is there")
+        problem = "nothing is there"
+        if listed:
+            problem = f"neither {DATASET_INFO} nor a file named *.tfrecord or *.record"
+        elif storage_for(path).is_folder(path):
+            problem = "the folder is empty"
+        raise InputError(uri=path, problem=problem)
     return StoredDataset(path=path, splits=tuple(_group_by_name(files, path=path)))
 
 
