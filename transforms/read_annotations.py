@@ -181,7 +181,7 @@ class _ReadFn(_GiveItemsFn):
 
 
 class _ReadListedFn(_GiveItemsFn):
-    """Reads listed files; of small files in object storage, it reads many at a time."""
+    """Reads listed files; in object storage, many small ones at the same time."""
 
     def setup(self) -> None:
         # The threads start when they are needed.

@@ -28,7 +28,7 @@ from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
 _CAPTIONS = 10
 _FEATURES = 200
-# In pixels: the largest size of a picture on a card, and enlarged, and the height of letters.
+# In pixels: the room for a picture on a card and for an enlarged one, and the height of letters.
 _CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
 # The most objects with a label on a card; the enlarged picture labels the others.
 _LABELLED = 8

@@ -156,7 +156,7 @@ def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
     section = section[: section.index("</section>")]
     parser = check_harmless(page)
     assert parser.tags["strong"] == 8 + 3 + 1 + counts["leaks"]
-    assert "3 with equal files of different labels, 1 with nearly equal files of" in section
+    assert "3 in which equal files have different labels, 1 in which nearly equal" in section
     groups = section.split('<p class="pair-title">')[1:]
     shown = [set(re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)) for group in groups]
     wanted = [{f"cat/{number}.jpg", f"dog/{number}.jpg"} for number in (2, 5, 7)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 @dataclasses.dataclass
 class SplitSample:
-    """Chooses a sample of a split, whose parts may be collected apart and then merged.
+    """Chooses a sample of a split; samples of several parts of the split can be merged.
 
     Attributes:
         limit: The most images in the sample.

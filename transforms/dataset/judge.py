@@ -271,7 +271,7 @@ def count_splits(
 
 
 def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]:
-    """Counts each split's inputs: by the join where the listing does not know the splits."""
+    """Counts the inputs of each split, by the listing, or by the join if the listing has none."""
     files = census.listing.files
     if set(files) - {NO_SPLIT}:
         return files

@@ -53,8 +53,8 @@ class Lease:
         """Takes the lease, which was free when this object was made.
 
         Returns:
-            True if this run holds it now. False if another run has held it since this object was
-            made: look at the output again, then repeat the call.
+            True if this run holds it, and no other run can have held it since this object was made.
+            After False, look at the output again, then repeat the call.
 
         Raises:
             LeaseError: Another run holds it by now.

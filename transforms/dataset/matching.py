@@ -36,8 +36,8 @@ _RECORDS_PER_PARTITION = 50_000
 _BANDS = tuple(
     sum(1 << 63 - bit for bit in range(64) if (bit // 8 + bit) % 4 == band) for band in range(4)
 )
-# At most this many of the hashes that agree in a band with a hash, the next ones in order, are
-# compared with it. All pairs would be too many.
+# A hash is compared with at most this many of those that agree with it in a band: the next ones in
+# order. All pairs would be too many.
 _COMPARED = 1_000
 # Knuth's multiplicative hash (The Art of Computer Programming, 6.4), for 64 bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
