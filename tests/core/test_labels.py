@@ -104,8 +104,8 @@ def test_ids_of_what_is_written(
     assert label_map.ids == ids
     for category in categories:
         written = settings.written_name(category.name)
-        expected = None if written is None else (written, ids[written])
-        assert label_map.lookup(category.name) == expected
+        expected = written and (written, ids[written], written.encode())
+        assert label_map.written.get(category.name) == expected
 
 
 DUMMY = Category(name="pets", source_id=0, origin="a.json", is_background=True)
@@ -163,7 +163,7 @@ def test_a_background_with_id_0_is_no_class_and_shifts_no_id(
 
     assert (label_map.ids, label_map.background) == (ids, background)
     assert bool(label_map.shifted_by) == (ids.get("dog") == 3)
-    assert background == () or label_map.lookup(zero.name) is None
+    assert background == () or zero.name not in label_map.written
 
 
 def test_of_images_a_background_is_a_class_like_others() -> None:
@@ -318,8 +318,8 @@ def test_the_map_depends_on_no_order_and_no_two_names_share_an_id(
     assert len(set(label_map.ids.values())) == len(label_map.ids)
     for category in categories:
         written = settings.written_name(category.name)
-        expected = None if written is None else (written, label_map.ids[written])
-        assert label_map.lookup(category.name) == expected
+        expected = written and (written, label_map.ids[written], written.encode())
+        assert label_map.written.get(category.name) == expected
     if settings.ids == "contiguous":
         first = settings.first_id if settings.first_id is not None else int(objects)
         assert sorted(label_map.ids.values()) == list(range(first, first + len(label_map.ids)))

@@ -4,6 +4,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.core.records import (
+    ImageAnnotations,
+    ObjectAnnotation,
+    decode_annotations,
+)
+from shardbeam.transforms.examples import encode as encode_module
+from shardbeam.transforms.examples.encode import RecordEncoder, fetch
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
@@ -26,6 +33,8 @@ from tests.support.example_builders import (
     parse_kinds,
     render,
 )
+from tests.support.image_makers import plain_jpeg
+from tests.support.shards import ENCODER, make_record
 
 # Those whose values are in the annotations themselves.
 KINDS = [Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE, Kind.DETECTION, Kind.KEYPOINTS, Kind.CAPTIONS]
@@ -317,6 +326,24 @@ def test_a_digest_that_is_known_is_used() -> None:
     rendered = render(annotate(), label_map=LABEL_MAP, sha256="ab")
     assert rendered.encoded[0].sha256 == "ab"
     assert rendered.values["image/key/sha256"] == [b"ab"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_annotations_are_decoded_once(
+    ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+
+    def decode(data: bytes) -> ImageAnnotations:
+        decoded.append(data)
+        return decode_annotations(data)
+
+    monkeypatch.setattr(encode_module, "decode_annotations", decode)
+    record = make_record(tmp_path / "a.jpg", data=plain_jpeg())
+    encoder = RecordEncoder(ENCODER, label_map=LABEL_MAP)
+    encoded = encoder.encode(fetch(record, settings=ENCODER.image) if ahead else record)
+    assert len(encoded.examples) == 1
+    assert decoded == [record.annotations]
 
 
 def test_bytes_do_not_depend_on_the_order_of_settings() -> None:

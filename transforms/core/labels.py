@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,7 +37,21 @@ class LabelSettings(LabelsConfig, frozen=True, kw_only=True):
     map_ids_hint: str = ""
 
 
-class LabelMap(msgspec.Struct, frozen=True):
+class WrittenLabel(NamedTuple):
+    """A class as it is written.
+
+    Attributes:
+        name: Its name.
+        id: Its id.
+        text: Its name in UTF-8, as Examples hold it.
+    """
+
+    name: str
+    id: int
+    text: bytes
+
+
+class LabelMap(msgspec.Struct, frozen=True, dict=True):
     """The classes of a dataset.
 
     Attributes:
@@ -61,10 +77,13 @@ class LabelMap(msgspec.Struct, frozen=True):
     background: tuple[str, ...] = ()
     shifted_by: str = ""
 
-    def lookup(self, source_name: str) -> tuple[str, int] | None:
-        """Returns the written name and id of a source's class; None if the class is left out."""
-        name = self.names.get(source_name)
-        return None if name is None else (name, self.ids[name])
+    @functools.cached_property
+    def written(self) -> Mapping[str, WrittenLabel]:
+        """`{source name: its written class}` of every class that is written."""
+        labels = {
+            name: WrittenLabel(name, number, name.encode()) for name, number in self.ids.items()
+        }
+        return {source_name: labels[name] for source_name, name in self.names.items()}
 
     def map_names(self) -> dict[int, str]:
         """Returns the names of the values in maps, `{id: written name}`.

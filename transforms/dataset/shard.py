@@ -203,7 +203,7 @@ class ShardWriter:
             memory=self._memory,
         )
 
-        def batches() -> Iterator[list[FetchedRecord]]:
+        def batches() -> Iterator[list[Record | FetchedRecord]]:
             yield from batch_by_size(
                 self._fetch(map(_record_decoder.decode, shard.records)),
                 size_bytes=_image_size,
@@ -213,7 +213,7 @@ class ShardWriter:
             handed_out()
 
         encoded = map_ahead(
-            lambda batch: [encoder.encode(fetched) for fetched in batch],
+            lambda batch: [encoder.encode(item) for item in batch],
             batches(),
             executor=self._encoders,
             size_bytes=lambda batch: sum(map(_image_size, batch)),
@@ -222,13 +222,13 @@ class ShardWriter:
         )
         return itertools.chain.from_iterable(encoded)
 
-    def _fetch(self, records: Iterator[Record]) -> Iterator[FetchedRecord]:
+    def _fetch(self, records: Iterator[Record]) -> Iterator[Record | FetchedRecord]:
         first = next(records, None)
         if first is None:
             return iter(())
         records = itertools.chain([first], records)
         if first.image is None or not storage_for(first.image.uri).is_remote:
-            return map(FetchedRecord, records)
+            return records
         return map_ahead(
             functools.partial(fetch, settings=self._settings.encoder.image),
             records,
@@ -239,8 +239,8 @@ class ShardWriter:
         )
 
 
-def _image_size(fetched: FetchedRecord) -> int:
-    return fetched.record.size_bytes
+def _image_size(item: Record | FetchedRecord) -> int:
+    return item.size_bytes
 
 
 def write_shard(

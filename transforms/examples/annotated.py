@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.boxes import (
@@ -39,28 +38,25 @@ _MAX_MASK_PIXELS = 1 << 26
 Values: TypeAlias = Mapping[str, Sequence[Any]]
 
 
-class WrittenObject(NamedTuple):
+class WrittenObject(msgspec.Struct):
     """An object that is written.
 
     Attributes:
-        annotation: The source's annotation, in pixels of the annotated frame.
-        label: The written name of its class.
-        label_id: The id of its class.
+        annotation: The source's annotation.
+        label: Its class as it is written.
         box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
         area: In pixels² of the stored image.
         position: Its place among all annotated objects of the image, from 0.
     """
 
     annotation: ObjectAnnotation
-    label: str
-    label_id: int
+    label: WrittenLabel
     box: Box
     area: float
     position: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AnnotatedImage:
+class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An image with its annotations.
 
     Attributes:
@@ -104,29 +100,63 @@ class AnnotatedImage:
 
     @functools.cached_property
     def objects(self) -> Sequence[WrittenObject]:
-        """The objects whose class is written and whose clipped box has an area.
+        """The objects that are written.
 
-        Their annotations are in pixels, even if the source gives fractions (`in_pixels`).
+        An object whose class is left out is dropped. The box of any other object is scaled to
+        pixels and turned like the image, and clipped to the image; an object whose box then has no
+        area is dropped. An area that the source does not give, or that no 32-bit float can hold, is
+        that of the clipped box.
         """
-        return list(self._written_objects())
+        frame = self.frame
+        width, height = frame.written_size
+        is_placed = frame.in_pixels and frame.orientation == 1
+        area_scale = (self.image.width * self.image.height) / (width * height)
+        written = self.label_map.written
+        objects = []
+        for position, item in enumerate(self.annotations.objects):
+            label = written.get(item.label)
+            if label is None:
+                self._note_left_out(item.label)
+                continue
+            box = item.bbox if is_placed else frame.place(item.bbox)
+            clipped = clip_box(box, width=width, height=height)
+            if clipped is None:
+                self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
+                continue
+            if clipped is not box:
+                self.corrections.note(Correction.BOX_CLIPPED, box, clipped)
+            xmin, ymin, xmax, ymax = clipped
+            area = item.area if is_placed else frame.scale_area(item.area)
+            if not 0 <= area <= MAX_FLOAT32:
+                area = (xmax - xmin) * (ymax - ymin)
+            fractions = (xmin / width, ymin / height, xmax / width, ymax / height)
+            objects.append(WrittenObject(item, label, fractions, area * area_scale, position))
+        return objects
+
+    def _note_left_out(self, source_label: str) -> None:
+        self.corrections.note(
+            Correction.OBJECT_OF_BACKGROUND_DROPPED
+            if source_label in self.label_map.background
+            else Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+            source_label,
+        )
 
     @functools.cached_property
-    def labels(self) -> Mapping[str, tuple[int, float]]:
+    def labels(self) -> Mapping[bytes, tuple[int, float]]:
         """`{written name: (id, confidence)}` of the image's labels.
 
         Labels that are merged into one occur once, with the greatest confidence.
         """
         annotations = self.annotations
         confidences = annotations.label_confidences or (1.0,) * len(annotations.labels)
-        labels: dict[str, tuple[int, float]] = {}
+        labels: dict[bytes, tuple[int, float]] = {}
         for source_label, confidence in zip(annotations.labels, confidences, strict=True):
-            found = self.label_map.lookup(source_label)
-            if found is None:
+            label = self.label_map.written.get(source_label)
+            if label is None:
                 self.corrections.note(Correction.EXCLUDED_LABEL_DROPPED, source_label)
                 continue
-            label, label_id = found
-            _, known = labels.get(label, (label_id, confidence))
-            labels[label] = (label_id, max(known, confidence))
+            _, known = labels.get(label.text, (label.id, confidence))
+            labels[label.text] = (label.id, max(known, confidence))
         return labels
 
     def turn_mask(self, pixels: npt.NDArray[_Pixel]) -> npt.NDArray[_Pixel]:
@@ -156,18 +186,8 @@ class AnnotatedImage:
             return resize_nearest(turned, size=self.frame.written_size)
         return turned
 
-    def in_pixels(self, items: Iterable[ObjectAnnotation]) -> Iterable[ObjectAnnotation]:
-        """Returns objects with boxes, keypoints and areas in pixels of the frame.
-
-        Segmentations stay as they are; `draw` scales them.
-        """
-        frame = self.frame
-        if frame.extent == (frame.width, frame.height):
-            return items
-        return (_scaled(item, frame=frame) for item in items)
-
     def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> Patch | None:
-        """Draws the mask of an object from `in_pixels`, in the annotated frame.
+        """Draws the mask of an annotated object in the annotated frame.
 
         Args:
             item: The object.
@@ -181,45 +201,12 @@ class AnnotatedImage:
                 item.segmentation,
                 frame=(self.frame.width, self.frame.height),
                 extent=self.frame.extent,
-                box=item.bbox,
+                box=self.frame.scale_box(item.bbox),
                 corrections=self.corrections,
             )
         except ValueError:
             self.corrections.note(unusable, item.label)
             return None
-
-    def _written_objects(self) -> Iterator[WrittenObject]:
-        frame = self.frame
-        width, height = frame.written_size
-        for position, item in enumerate(self.in_pixels(self.annotations.objects)):
-            found = self.label_map.lookup(item.label)
-            if found is None:
-                is_background = item.label in self.label_map.background
-                self.corrections.note(
-                    Correction.OBJECT_OF_BACKGROUND_DROPPED
-                    if is_background
-                    else Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
-                    item.label,
-                )
-                continue
-            box = frame.place(item.bbox)
-            placed = clip_box(box, width=width, height=height)
-            if placed is None:
-                self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
-                continue
-            (xmin, ymin, xmax, ymax), clipped = placed
-            if clipped:
-                self.corrections.note(Correction.BOX_CLIPPED, box, placed[0])
-            area = item.area if 0 <= item.area <= MAX_FLOAT32 else (xmax - xmin) * (ymax - ymin)
-            label, label_id = found
-            yield WrittenObject(
-                annotation=item,
-                label=label,
-                label_id=label_id,
-                box=(xmin / width, ymin / height, xmax / width, ymax / height),
-                area=area * ((self.image.width * self.image.height) / (width * height)),
-                position=position,
-            )
 
 
 class FeatureGroup(NamedTuple):
@@ -237,24 +224,3 @@ class FeatureGroup(NamedTuple):
     values: Callable[[AnnotatedImage], Values]
     optional: tuple[FeatureSpec, ...] = ()
     by_object: bool = False
-
-
-def _scaled(item: ObjectAnnotation, *, frame: AnnotatedFrame) -> ObjectAnnotation:
-    """Scales an object's coordinates from the frame's extent to its pixels."""
-    sides, extent = (frame.width, frame.height), frame.extent
-
-    def scale(value: float, *, axis: int) -> float:
-        # In this order, a value on the border stays on the border.
-        return value * sides[axis] / extent[axis]
-
-    xmin, ymin, xmax, ymax = item.bbox
-    area = item.area
-    return msgspec.structs.replace(
-        item,
-        bbox=(scale(xmin, axis=0), scale(ymin, axis=1), scale(xmax, axis=0), scale(ymax, axis=1)),
-        area=scale(scale(area, axis=0), axis=1) if area > 0 else area,
-        keypoints=tuple(
-            value if index % 3 == 2 else scale(value, axis=index % 3)
-            for index, value in enumerate(item.keypoints)
-        ),
-    )

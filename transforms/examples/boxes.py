@@ -79,8 +79,36 @@ class AnnotatedFrame(NamedTuple):
         """Width and height of the written frame in pixels."""
         return orient_size((self.width, self.height), orientation=self.orientation)
 
+    @property
+    def in_pixels(self) -> bool:
+        """Whether annotations are in pixels of this frame."""
+        return self.extent == (self.width, self.height)
+
+    def scale_points(self, points: Iterable[Point]) -> Iterable[Point]:
+        """Converts annotated points to pixels of the frame."""
+        if self.in_pixels:
+            return points
+        width, height = self.extent
+        # In this order, a value on the border stays on the border.
+        return ((x * self.width / width, y * self.height / height) for x, y in points)
+
+    def scale_box(self, box: Box) -> Box:
+        """Converts an annotated box to pixels of the frame."""
+        if self.in_pixels:
+            return box
+        (xmin, ymin), (xmax, ymax) = self.scale_points((box[:2], box[2:]))
+        return xmin, ymin, xmax, ymax
+
+    def scale_area(self, area: float) -> float:
+        """Converts an annotated area to pixels² of the frame; a negative one stays as it is."""
+        if self.in_pixels or area <= 0:
+            return area
+        width, height = self.extent
+        return area * self.width / width * self.height / height
+
     def place(self, box: Box) -> Box:
-        """Converts a box from the annotated frame to the written one."""
+        """Converts an annotated box to pixels of the written frame."""
+        box = self.scale_box(box)
         if self.orientation == 1:
             return box
         return orient_box(box, width=self.width, height=self.height, orientation=self.orientation)
@@ -168,7 +196,7 @@ def turn_between_frames(
     return None
 
 
-def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:
+def clip_box(box: Box, *, width: int, height: int) -> Box | None:
     """Clips a box to the image.
 
     Args:
@@ -177,19 +205,19 @@ def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:
         height: Height of the image in pixels.
 
     Returns:
-        The clipped box, and whether it differs; None if no area is left. A box also has no area if
-        a coordinate is not finite, or if a side as a fraction of the image vanishes in float32.
+        The clipped box, which is `box` itself if that lies in the image; None if no area is left. A
+        box also has no area if a coordinate is not finite, or if a side as a fraction of the image
+        vanishes in float32.
     """
-    if not all(map(math.isfinite, box)):
-        return None
     xmin, ymin, xmax, ymax = box
-    clipped = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height))
-    if (
-        clipped[2] - clipped[0] < width * _MIN_RELATIVE_SIDE
-        or clipped[3] - clipped[1] < height * _MIN_RELATIVE_SIDE
-    ):
+    if not (xmin >= 0 and ymin >= 0 and xmax <= width and ymax <= height):
+        if not all(map(math.isfinite, box)):
+            return None
+        box = max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
+        xmin, ymin, xmax, ymax = box
+    if xmax - xmin < width * _MIN_RELATIVE_SIDE or ymax - ymin < height * _MIN_RELATIVE_SIDE:
         return None
-    return clipped, clipped != box
+    return box
 
 
 def annotated_frame(

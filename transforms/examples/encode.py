@@ -7,7 +7,8 @@ import hashlib
 import importlib.metadata
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import google_crc32c
 import msgspec
@@ -69,16 +70,22 @@ def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
 
 
 class FetchedRecord(NamedTuple):
-    """A record, and its files if they were read ahead.
+    """A record and its files.
 
     Attributes:
         record: The record.
-        files: The bytes of its image and masks, or why they could not be read; None if they were
-            not read yet.
+        annotations: Its decoded annotations.
+        files: The bytes of its image and masks, or why they could not be read.
     """
 
     record: Record
-    files: Mapping[ImageRef, bytes | RejectedError] | None = None
+    annotations: ImageAnnotations
+    files: Mapping[ImageRef, bytes | RejectedError]
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the image; 0 if there is none."""
+        return self.record.size_bytes
 
 
 def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
@@ -93,10 +100,10 @@ def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
         OSError: The worker is out of file descriptors or memory.
     """
     files: dict[ImageRef, bytes | RejectedError] = {}
-    masks = decode_annotations(record.annotations).masks.values()
+    annotations = decode_annotations(record.annotations)
     for file, unreadable in (
         (record.image, Reason.IMAGE_UNREADABLE),
-        *((mask, Reason.MASK_UNREADABLE) for mask in masks),
+        *((mask, Reason.MASK_UNREADABLE) for mask in annotations.masks.values()),
     ):
         if file is not None:
             try:
@@ -104,7 +111,7 @@ def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
             except RejectedError as error:
                 files[file] = error
                 break
-    return FetchedRecord(record, files)
+    return FetchedRecord(record, annotations, files)
 
 
 def _read(file: ImageRef, *, unreadable: Reason, settings: ImageConfig) -> bytes:
@@ -174,7 +181,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
 class RecordEncoder:
     """Encodes the records of one split, always with the same keys.
 
-    Threads may share an encoder, because it has no changing state.
+    Threads may share an encoder.
 
     Args:
         settings: All settings that decide an Example's bytes.
@@ -202,15 +209,15 @@ class RecordEncoder:
         self._split = split
         self._memory = memory or MemoryBudget()
 
-    def encode(self, fetched: FetchedRecord) -> EncodedRecord:
+    def encode(self, item: Record | FetchedRecord) -> EncodedRecord:
         """Encodes a record; reads its image and masks unless `fetch` has read them.
 
         Raises:
             InputError: The storage cannot be read at all.
             OSError: The worker is out of file descriptors or memory.
         """
-        record = fetched.record
-        annotations = decode_annotations(record.annotations)
+        fetched = fetch(item, settings=self._settings.image) if isinstance(item, Record) else item
+        record, annotations, files = fetched
         if record.image is None:
             examples, corrections = self.encode_image(
                 _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
@@ -221,9 +228,6 @@ class RecordEncoder:
                 examples=examples,
                 corrections=corrections,
             )
-        files = fetched.files
-        if files is None:
-            files = fetch(record, settings=self._settings.image).files or {}
         content_sha256 = ""
         try:
             data = _found(files[record.image])
@@ -326,32 +330,28 @@ class RecordEncoder:
 
     def _examples(self, subject: AnnotatedImage) -> Iterator[EncodedExample]:
         """Renders the values of an image's Examples and serializes each Example."""
-        # A mask is only decoded if it has the image's size or the annotated one.
-        sizes = (subject.file_size, subject.scaled_size or subject.file_size)
-        pixels = max(width * height for width, height in sizes)
-        masks_bytes = sum(mask_bytes(data, pixels=pixels) for data in subject.masks.values())
-        with self._memory.take(masks_bytes):
+        with self._memory.take(_masks_bytes(subject)) if subject.masks else nullcontext():
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
-        whole = {
-            key: values
-            for by_object, group in rendered
-            if not by_object
-            for key, values in group.items()
-        }
+        whole: dict[str, Sequence[Any]] = {}
+        for by_object, group in rendered:
+            if not by_object:
+                whole.update(group)
+        objects = subject.objects
         classes = whole.get("image/class/text", ())
         labels = digest_labels(
             classes=classes,
-            objects=((item.label, item.box) for item in subject.objects),
+            objects=[(item.label.name, item.box) for item in objects],
             captions=whole.get("image/caption", ()),
         )
         per_annotation = self._settings.example_per == "annotation"
-        objects = len(subject.objects)
-        for index in range(objects if per_annotation else 1):
-            values = {
-                key: values[index] if by_object else values
-                for by_object, group in rendered
-                for key, values in group.items()
-            }
+        for index in range(len(objects) if per_annotation else 1):
+            values: Values = whole
+            if per_annotation:
+                values = {
+                    key: values[index] if by_object else values
+                    for by_object, group in rendered
+                    for key, values in group.items()
+                }
             chunks = self._layout.serialize(values, image=subject.image.data)
             yield EncodedExample(
                 chunks=chunks,
@@ -360,9 +360,17 @@ class RecordEncoder:
                 sha256=subject.sha256,
                 labels=labels,
                 classes=digest_classes(classes),
-                objects=1 if per_annotation else objects,
+                objects=1 if per_annotation else len(objects),
                 values=values,
             )
+
+
+def _masks_bytes(subject: AnnotatedImage) -> int:
+    """Returns the bytes that decoding an image's masks takes."""
+    # A mask is only decoded if it has the image's size or the annotated one.
+    sizes = (subject.file_size, subject.scaled_size or subject.file_size)
+    pixels = max(width * height for width, height in sizes)
+    return sum(mask_bytes(data, pixels=pixels) for data in subject.masks.values())
 
 
 def _boxes_in_pixels(annotations: ImageAnnotations) -> Iterator[Box] | None:

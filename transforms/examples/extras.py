@@ -51,9 +51,9 @@ def _render(
 ) -> list[Any]:
     found = list(given)
     if spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT):
-        labels = [label_map.lookup(str(name)) for name in found]
-        index = int(spec.role is FeatureRole.LABEL)
-        found = [label[index] for label in labels if label is not None]
+        labels = [label_map.written.get(str(name)) for name in found]
+        wants_ids = spec.role is FeatureRole.LABEL
+        found = [label.id if wants_ids else label.name for label in labels if label is not None]
     if not spec.repeated and not found:
         nothing: Value = "" if spec.kind is FeatureKind.BYTES else 0
         found = [nothing if extra.default is None else extra.default] * spec.length

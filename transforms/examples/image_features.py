@@ -46,7 +46,7 @@ def _image_values(subject: AnnotatedImage) -> Values:
 def _label_values(subject: AnnotatedImage) -> Values:
     return {
         "image/class/label": [label_id for label_id, _ in subject.labels.values()],
-        "image/class/text": [label.encode() for label in subject.labels],
+        "image/class/text": list(subject.labels),
     }
 
 

@@ -31,12 +31,19 @@ def digest_labels(
     Returns:
         16 hex digits.
     """
-    what = [
-        sorted(classes),
-        sorted((label, [round(side * _BOX_STEPS) for side in box]) for label, box in objects),
-        sorted(captions),
+    boxes = [
+        (
+            label,
+            (
+                round(xmin * _BOX_STEPS),
+                round(ymin * _BOX_STEPS),
+                round(xmax * _BOX_STEPS),
+                round(ymax * _BOX_STEPS),
+            ),
+        )
+        for label, (xmin, ymin, xmax, ymax) in objects
     ]
-    return _digest(what)
+    return _digest([sorted(classes), sorted(boxes), sorted(captions)])
 
 
 def digest_classes(classes: Collection[bytes]) -> str:

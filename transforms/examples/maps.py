@@ -102,7 +102,7 @@ def _written_id(value: int, *, names: Sequence[str], subject: AnnotatedImage) ->
             return value
         subject.corrections.note(Correction.REGION_OF_UNKNOWN_CLASS_VOID, value, _IGNORE)
         return _IGNORE
-    found = {label_map.lookup(name) for name in names}
+    found = {label_map.written.get(name) for name in names}
     if len(found) > 1:
         raise RejectedError(
             Reason.MASK_MISMATCH,
@@ -113,16 +113,16 @@ def _written_id(value: int, *, names: Sequence[str], subject: AnnotatedImage) ->
     if label is None:
         subject.corrections.note(Correction.REGION_OF_EXCLUDED_LABEL_VOID, names[0], _IGNORE)
         return _IGNORE
-    return label[1]
+    return label.id
 
 
 def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
     """Draws the regions of `annotations.stuff` in the annotated frame."""
     frame = subject.frame
     pixels = np.full((frame.height, frame.width), _IGNORE, np.uint8)
-    for region in subject.in_pixels(subject.annotations.stuff):
-        found = subject.label_map.lookup(region.label)
-        if found is None:
+    for region in subject.annotations.stuff:
+        label = subject.label_map.written.get(region.label)
+        if label is None:
             subject.corrections.note(
                 Correction.REGION_OF_EXCLUDED_LABEL_VOID, region.label, _IGNORE
             )
@@ -131,5 +131,5 @@ def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
         if patch is not None:
             height, width = patch.pixels.shape
             window = pixels[patch.top : patch.top + height, patch.left : patch.left + width]
-            window[patch.pixels != 0] = found[1]
+            window[patch.pixels != 0] = label.id
     return pixels

@@ -21,13 +21,15 @@ _HIDDEN, _VISIBLE = 1, 2
 
 def _object_values(subject: AnnotatedImage) -> Values:
     objects = subject.objects
+    boxes = [item.box for item in objects]
+    xmins, ymins, xmaxs, ymaxs = zip(*boxes, strict=True) if boxes else ((), (), (), ())
     return {
-        "image/object/bbox/xmin": [item.box[0] for item in objects],
-        "image/object/bbox/ymin": [item.box[1] for item in objects],
-        "image/object/bbox/xmax": [item.box[2] for item in objects],
-        "image/object/bbox/ymax": [item.box[3] for item in objects],
-        "image/object/class/label": [item.label_id for item in objects],
-        "image/object/class/text": [item.label.encode() for item in objects],
+        "image/object/bbox/xmin": xmins,
+        "image/object/bbox/ymin": ymins,
+        "image/object/bbox/xmax": xmaxs,
+        "image/object/bbox/ymax": ymaxs,
+        "image/object/class/label": [item.label.id for item in objects],
+        "image/object/class/text": [item.label.text for item in objects],
         "image/object/is_crowd": [int(item.annotation.is_crowd) for item in objects],
         "image/object/area": [item.area for item in objects],
     }
@@ -59,8 +61,8 @@ def _annotation_values(subject: AnnotatedImage) -> Values:
         ],
         "annotation/area": [[item.area] for item in objects],
         "annotation/is_crowd": [[int(item.annotation.is_crowd)] for item in objects],
-        "annotation/class/label": [[item.label_id] for item in objects],
-        "annotation/class/text": [[item.label.encode()] for item in objects],
+        "annotation/class/label": [[item.label.id] for item in objects],
+        "annotation/class/text": [[item.label.text] for item in objects],
     }
 
 
@@ -118,7 +120,7 @@ def _keypoint_values(subject: AnnotatedImage) -> Values:
         columns = label_map.keypoint_columns.get(item.annotation.label, ())
         values = item.annotation.keypoints
         points = orient_points(
-            zip(values[0::_VALUES], values[1::_VALUES], strict=False),
+            frame.scale_points(zip(values[0::_VALUES], values[1::_VALUES], strict=False)),
             width=frame.width,
             height=frame.height,
             orientation=frame.orientation,

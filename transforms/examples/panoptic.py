@@ -114,14 +114,14 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
 def _written_segments(subject: AnnotatedImage) -> list[_Segment]:
     segments: dict[int, _Segment] = {}
     for item in subject.annotations.segments:
-        found = subject.label_map.lookup(item.label)
-        if found is None:
+        label = subject.label_map.written.get(item.label)
+        if label is None:
             subject.corrections.note(Correction.REGION_OF_EXCLUDED_LABEL_VOID, item.label, 0)
         elif item.segment_id in segments:
             subject.corrections.note(Correction.DUPLICATE_SEGMENT_DROPPED, item.segment_id)
         else:
             is_thing = item.label not in subject.label_map.stuff
-            segments[item.segment_id] = _Segment(item.segment_id, found[1], is_thing)
+            segments[item.segment_id] = _Segment(item.segment_id, label.id, is_thing)
     return list(segments.values())
 
 

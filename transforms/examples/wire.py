@@ -9,8 +9,9 @@ Wire format: https://protobuf.dev/programming-guides/encoding; messages: `exampl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from shardbeam.transforms.examples import example_pb2
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
@@ -20,6 +21,13 @@ from shardbeam.transforms.examples.schema import FeaturePlan
 # Tags of the length-delimited fields 1 and 2.
 _FIELD_1 = b"\x0a"
 _FIELD_2 = b"\x12"
+
+# Bytes that are serialized with one message; its memory grows with them until it is freed.
+_MESSAGE_BYTES = 1_000_000
+
+
+# A feature, its default key, and its values if it is a constant.
+_Feature: TypeAlias = tuple[FeatureSpec, str, Sequence[Any]]
 
 
 class ExampleLayout:
@@ -33,8 +41,8 @@ class ExampleLayout:
         image = plan.defaults.get(IMAGE)
         self._image_key = None if image is None else image.key.encode()
         # Each feature as written, with its default key or, for a constant, with its values.
-        self._before: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
-        self._after: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
+        before: list[_Feature] = []
+        after: list[_Feature] = []
         for spec, default_key, constant in (
             *((spec, default_key, ()) for default_key, spec in plan.defaults.items()),
             *((spec, "", values) for spec, values in plan.constants.items()),
@@ -42,9 +50,10 @@ class ExampleLayout:
             # Protobuf sorts a map's keys by their bytes.
             is_before = self._image_key is not None and spec.key.encode() < self._image_key
             if default_key != IMAGE:
-                (self._before if is_before else self._after).append((spec, default_key, constant))
+                (before if is_before else after).append((spec, default_key, constant))
+        self._before, self._after = _Form(before), _Form(after)
 
-    def serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:
+    def serialize(self, values: Mapping[str, Sequence[Any]], *, image: bytes) -> tuple[bytes, ...]:
         """Serializes an Example.
 
         Args:
@@ -55,7 +64,7 @@ class ExampleLayout:
             The Example's bytes in parts, one of them the image if it is written. Joined, they are
             equal to protobuf's deterministic serialization.
         """
-        before, after = _serialize(self._before, values), _serialize(self._after, values)
+        before, after = self._before.serialize(values), self._after.serialize(values)
         if self._image_key is None:
             return (_header(_FIELD_1, len(after)) + after,)
         bytes_list = _header(_FIELD_1, len(image))
@@ -67,24 +76,43 @@ class ExampleLayout:
         return _header(_FIELD_1, size) + features, image, after
 
 
-def _serialize(
-    features: Iterable[tuple[FeatureSpec, str, Iterable[Any]]],
-    values: Mapping[str, Iterable[Any]],
-) -> bytes:
-    message = example_pb2.Features()
-    for spec, default_key, constant in features:
-        feature = message.feature[spec.key]
-        filled: example_pb2.BytesList | example_pb2.Int64List | example_pb2.FloatList
-        if spec.kind is FeatureKind.BYTES:
-            filled = feature.bytes_list
-        elif spec.kind is FeatureKind.INT64:
-            filled = feature.int64_list
-        else:
-            filled = feature.float_list
-        # Also write an empty list, so that readers see a feature of its kind.
-        filled.SetInParent()
-        filled.value.extend(values[default_key] if default_key else constant)
-    return message.SerializeToString(deterministic=True)
+class _Form(threading.local):
+    """A message that is filled in again for each Example, since making one takes much longer.
+
+    Each thread has a message of its own.
+    """
+
+    def __init__(self, features: Iterable[_Feature]) -> None:
+        self._features = features
+        self._start()
+
+    def _start(self) -> None:
+        self._message = example_pb2.Features()
+        self._room_bytes = _MESSAGE_BYTES
+        self._lists = []
+        for spec, default_key, constant in self._features:
+            feature = self._message.feature[spec.key]
+            filled: example_pb2.BytesList | example_pb2.Int64List | example_pb2.FloatList
+            if spec.kind is FeatureKind.BYTES:
+                filled = feature.bytes_list
+            elif spec.kind is FeatureKind.INT64:
+                filled = feature.int64_list
+            else:
+                filled = feature.float_list
+            # Also write an empty list, so that readers see a feature of its kind.
+            filled.SetInParent()
+            filled.value.extend(constant)
+            if default_key:
+                self._lists.append((filled.value, default_key))
+
+    def serialize(self, values: Mapping[str, Sequence[Any]]) -> bytes:
+        for filled, default_key in self._lists:
+            filled[:] = values[default_key]
+        data = self._message.SerializeToString(deterministic=True)
+        self._room_bytes -= len(data)
+        if self._room_bytes < 0:
+            self._start()
+        return data
 
 
 def _header(tag: bytes, length: int) -> bytes:
