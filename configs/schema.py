@@ -187,7 +187,7 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
                     raise Problem(
                         ("merge", new), f"{old!r} is merged into {self.merged_names[old]!r} already"
                     )
-        # Both name what is written, so that a name merged away would silently match nothing.
+        # Both use the new names: a name that was merged would silently match nothing.
         for key, names in (("include", self.include or []), ("exclude", self.exclude)):
             for index, name in enumerate(names):
                 if name in self.merged_names and name not in self.merge:
@@ -428,7 +428,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         duplicates: What happens if pictures occur several times.
         expect: What each split must contain.
         limit: Builds a sample of at most this many images of each split, with some of every class,
-            in a folder of its own: `output.path` followed by `-limit-N`.
+            in its own folder: `output.path` followed by `-limit-N`.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]

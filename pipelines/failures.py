@@ -90,7 +90,7 @@ def shortage_error(cause: str) -> RunError:
 
 
 def explain(error: Exception) -> Exception:
-    """Returns the error of ours for a failing machine or too little memory; otherwise `error`."""
+    """Returns our error if the machine fails or memory is short; otherwise `error` itself."""
     if isinstance(error, ShardbeamError):
         return error
     if isinstance(error, OSError) and error.errno in _ERRNOS:

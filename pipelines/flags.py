@@ -244,7 +244,7 @@ def is_flag(flag: str, *, parser: argparse.ArgumentParser) -> bool:
 
 
 def _all_source_flags() -> dict[str, Key]:
-    """Returns the flags of all formats; the help of each says what it is in which formats."""
+    """Returns the flags of all formats; the help of each says what it means in which formats."""
     flags: dict[str, Key] = {}
     # {flag: {help text: the formats in which the flag has this help text}}
     meanings: dict[str, dict[str, list[str]]] = {}

@@ -67,7 +67,7 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
 
     Args:
         words: What it says if `ask` is None, fails, or takes longer than 1.5 s.
-        ask: Returns what it says; called in a thread of its own, at the moment of the signal.
+        ask: Returns what it says; called in its own thread when the signal comes.
     """
     global _words
     _words = words, ask

@@ -439,7 +439,7 @@ def _is_committed(output: str) -> bool:
     """Whether `output` holds a committed dataset of ours.
 
     Raises:
-        UsageError: It holds files of others, which must not be mixed with a dataset, or it is no
+        UsageError: It holds other files, which must not be mixed with a dataset, or it is not a
             folder.
     """
     with _explain_read_errors(output):

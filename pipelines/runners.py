@@ -151,7 +151,7 @@ def check_runner(options: PipelineOptions) -> None:
             ) from error
 
 
-def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  # noqa: ANN401  # Each runner's result has a class of its own.
+def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  # noqa: ANN401  # Each runner has its own class of results.
     """Hands a pipeline to its runner; a runner in this process also waits for its end.
 
     Raises:
@@ -284,7 +284,7 @@ class UsageMeter:
         self._taken_before = usage_counter.taken()
         self._elsewhere = StorageUsage()
 
-    def add_result(self, result: Any) -> None:  # noqa: ANN401  # Each runner has a class of its own.
+    def add_result(self, result: Any) -> None:  # noqa: ANN401  # Each runner has its own class of results.
         """Adds what the workers of a pipeline have reported, in whichever process they ran."""
         try:
             reported = _reported(result)

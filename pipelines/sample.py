@@ -371,7 +371,7 @@ class Picture:
             self.segments[: int(rng.uniform(0.25, 0.55) * height)] = 1
 
     def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
-        """Adds a shape at a random place, unless it would hide too much of others.
+        """Adds a shape at a random place, unless it would hide too much of another shape.
 
         Args:
             name: The shape's name.
