@@ -38,7 +38,7 @@ _MAX_MASK_PIXELS = 1 << 26
 Values: TypeAlias = Mapping[str, Sequence[Any]]
 
 
-class WrittenObject(msgspec.Struct):
+class WrittenObject(msgspec.Struct, frozen=True):
     """An object that is written.
 
     Attributes:
@@ -100,12 +100,16 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def objects(self) -> Sequence[WrittenObject]:
-        """The objects that are written.
+        """The objects that are written, in the source's order.
 
-        An object whose class is left out is dropped. The box of any other object is scaled to
-        pixels and turned like the image, and clipped to the image; an object whose box then has no
-        area is dropped. An area that the source does not give, or that no 32-bit float can hold, is
-        that of the clipped box.
+        Each annotated object goes through these rules:
+
+        1. Label: an object whose class is left out is dropped.
+        2. Place: its box is scaled to pixels and turned like the image.
+        3. Clip: a box that reaches over the border is clipped to the image, and an object whose box
+           has no area there is dropped.
+        4. Measure: an area that the source does not give, or that no 32-bit float can hold, is that
+           of the clipped box. A resize scales areas.
         """
         frame = self.frame
         width, height = frame.written_size

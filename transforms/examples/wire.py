@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from shardbeam.transforms.examples import example_pb2
-from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
+from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.schema import FeaturePlan
 
@@ -91,14 +91,7 @@ class _Form(threading.local):
         self._room_bytes = _MESSAGE_BYTES
         self._lists = []
         for spec, default_key, constant in self._features:
-            feature = self._message.feature[spec.key]
-            filled: example_pb2.BytesList | example_pb2.Int64List | example_pb2.FloatList
-            if spec.kind is FeatureKind.BYTES:
-                filled = feature.bytes_list
-            elif spec.kind is FeatureKind.INT64:
-                filled = feature.int64_list
-            else:
-                filled = feature.float_list
+            filled = getattr(self._message.feature[spec.key], f"{spec.kind.value}_list")
             # Also write an empty list, so that readers see a feature of its kind.
             filled.SetInParent()
             filled.value.extend(constant)
