@@ -73,8 +73,8 @@ def _run_photographs(folder: Path) -> str:
     hashed = [photograph for photograph in originals if photograph.dhash is not None]
     rows = []
     everything = list(hashed)
-    for name, change in CHANGES.items():
-        changed = [_describe(change(photograph.image)) for photograph in hashed]
+    for name, (change, file_format) in CHANGES.items():
+        changed = [_describe(change(photograph.image), file_format) for photograph in hashed]
         everything += changed
         found = [_differ(one, other) <= _NEAR for one, other in zip(hashed, changed, strict=True)]
         rows.append((name, f"{len(found):,}", f"{sum(found) / len(found):.1%}"))
@@ -108,12 +108,16 @@ def _read_photographs(folder: Path) -> Iterator[Image.Image]:
             yield Image.open(io.BytesIO(stored.data)).convert("RGB")
 
 
-def _describe(image: Image.Image) -> _Photograph:
+def _describe(image: Image.Image, file_format: str = "JPEG") -> _Photograph:
     buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=95)
+    image.save(buffer, file_format, quality=95)
     stored = check_image(buffer.getvalue(), name="", settings=ImageConfig())
     small = image.convert("L").resize((_THUMBNAIL_PX, _THUMBNAIL_PX), Image.Resampling.BOX)
     return _Photograph(image, stored.dhash, np.asarray(small, np.float64).ravel())
+
+
+def _unchanged(image: Image.Image) -> Image.Image:
+    return image
 
 
 def _at_quality_50(image: Image.Image) -> Image.Image:
@@ -130,10 +134,12 @@ def _brighter(image: Image.Image) -> Image.Image:
     return ImageEnhance.Brightness(image).enhance(1.2)
 
 
-CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
-    "JPEG of quality 50": _at_quality_50,
-    "half the size": _at_half_the_size,
-    "20 % brighter": _brighter,
+# {what is planted: how it is made, and the format of its file}
+CHANGES: dict[str, tuple[Callable[[Image.Image], Image.Image], str]] = {
+    "JPEG of quality 50": (_at_quality_50, "JPEG"),
+    "half the size": (_at_half_the_size, "JPEG"),
+    "20 % brighter": (_brighter, "JPEG"),
+    "PNG": (_unchanged, "PNG"),
 }
 
 

@@ -10,7 +10,7 @@ import collections
 import io
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from PIL import Image
@@ -25,16 +25,21 @@ LONGEST_CUT_BYTES = 1500
 PHOTOGRAPHS = 20
 
 
-def make_photographs(*, count: int, seed: int) -> list[bytes]:
+def make_photographs(*, count: int, seed: int, **options: object) -> list[bytes]:
     """Makes textured, photograph-like JPEGs of 640 x 480 pixels and about 135 KB each.
 
     The size matters: the denser the data, the sooner damage shows (at 45 KB, 70 % of it).
+
+    Args:
+        count: How many.
+        seed: Their pictures.
+        options: Pillow's options for saving, such as `progressive`.
     """
     rng = np.random.default_rng(seed)
-    return [_make_photograph(rng) for _ in range(count)]
+    return [_make_photograph(rng, options) for _ in range(count)]
 
 
-def _make_photograph(rng: np.random.Generator) -> bytes:
+def _make_photograph(rng: np.random.Generator, options: Mapping[str, object]) -> bytes:
     pixels = np.full((HEIGHT, WIDTH, 3), 128.0)
     # As in a photograph, contrast falls as detail gets finer, down to the grain of the sensor.
     for rows in (3, 8, 20, 50, 120, HEIGHT):
@@ -46,7 +51,8 @@ def _make_photograph(rng: np.random.Generator) -> bytes:
             layer = Image.fromarray(colour.astype(np.float32))
             pixels[..., channel] += layer.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
     buffer = io.BytesIO()
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=95)
+    photograph = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+    photograph.save(buffer, "JPEG", quality=95, **options)
     return buffer.getvalue()
 
 

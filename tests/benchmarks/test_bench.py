@@ -124,9 +124,9 @@ def test_duplicates_part_plants_in_photographs_and_in_rows(tmp_path: Path) -> No
     (photographs / "small.jpg").write_bytes(save(photograph(), "JPEG"))
     report = run_duplicates(photographs=photographs, rows=2_000)
     assert report.startswith("## Duplicates\n\n4 photographs, of which 0 are flat. With what ")
-    assert "these are 120 pairs: 24 are found, 0 of them of different pictures" in report
+    assert "these are 190 pairs: 40 are found, 0 of them of different pictures" in report
     found, slopes = tables(report)
-    assert [row[1:] for row in found[1:]] == [["4", "100.0%"]] * 3
+    assert [row[1:] for row in found[1:]] == [["4", "100.0%"]] * 4
     assert [row[:3] for row in slopes[1:]] == [
         ["20", "0", "0"],
         ["200", "2", "2"],

@@ -100,6 +100,7 @@ def test_how_a_shard_is_counted_is_not_in_its_key(
     before = settings.digest(label_map=label_map)
     versions = library_versions()
     monkeypatch.setattr(shard_module, "STATISTICS_VERSION", 1_000_000)
+    monkeypatch.setattr(shard_module, "HASH_VERSION", 1_000_000)
     monkeypatch.setattr(index, "INDEX_SCHEMA", index.INDEX_SCHEMA.remove(0))
     monkeypatch.setattr(encode, "library_versions", lambda: versions | {"pyarrow": "0"})
     assert settings.digest(label_map=label_map) == before

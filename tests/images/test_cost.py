@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 import struct
 import sys
@@ -286,6 +287,30 @@ def test_decoding_takes_its_figure_of_the_budget(
     stored = check_image(data, name="", settings=ImageConfig(**settings), memory=budget)
     pixels = stored.file_width * stored.file_height
     assert budget.taken == [len(data) + pixels * each for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((640, 480), 80 * 60),
+        ((641, 473), 81 * 60),
+        ((256, 256), 32 * 32),
+        ((255, 640), 255 * 640),
+    ],
+)
+def test_checking_a_large_jpeg_takes_an_eighth_of_each_side(
+    size: tuple[int, int], expected: int
+) -> None:
+    picture = photograph(width=size[0], height=size[1])
+    for data, coefficient_bytes in (
+        (save(picture, "JPEG"), 0),
+        (save(picture.convert("L"), "JPEG"), 0),
+        (save(picture.convert("L"), "JPEG", progressive=True), 2),
+    ):
+        budget = RecordedBudget()
+        check_image(data, name="", settings=ImageConfig(), memory=budget)
+        blocks = math.ceil(size[0] / 8) * math.ceil(size[1] / 8)
+        assert budget.taken == [len(data) + expected + coefficient_bytes * 64 * blocks]
 
 
 def test_opening_an_icon_takes_its_pixels_of_the_budget() -> None:

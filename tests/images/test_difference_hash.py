@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,13 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.images.check import check_image, store_cifar
-from shardbeam.transforms.images.difference_hash import difference_hash, hash_image
+from shardbeam.transforms.images.check import check_image, hash_stored, store_cifar
+from shardbeam.transforms.images.difference_hash import (
+    HASH_VERSION,
+    difference_hash,
+    hash_image,
+    jpeg_scale,
+)
 from tests.support.image_makers import (
     Pixels,
     after_soi,
@@ -50,7 +57,36 @@ def reopen(image: Image.Image, **options: object) -> Image.Image:
 @given(st.integers(8, 60), st.integers(9, 60), st.integers(0, 2**32 - 1))
 def test_every_pixel_counts_as_much(height: int, width: int, seed: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width), dtype=np.uint8)
-    assert difference_hash(pixels) == hash_by_hand(pixels)
+    assert difference_hash(pixels, size=(width, height)) == hash_by_hand(pixels)
+
+
+@given(st.integers(72, 300), st.integers(72, 300), st.integers(0, 2**32 - 1))
+def test_squares_count_by_their_pixels(height: int, width: int, seed: int) -> None:
+    shape = math.ceil(height / 8), math.ceil(width / 8)
+    squares = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    pixels = squares.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
+    assert difference_hash(squares, size=(width, height), scale=8) == hash_by_hand(pixels)
+
+
+@pytest.mark.parametrize("size", [(641, 463), (263, 259), (256, 255), (900, 256)])
+def test_large_pictures_that_look_alike_have_nearly_the_same_hash(size: tuple[int, int]) -> None:
+    picture = photograph(width=size[0], height=size[1])
+
+    def find_hash(image: Image.Image, file_format: str = "JPEG", **options: object) -> int | None:
+        data = save(image, file_format, **options)
+        return check_image(data, name="", settings=ImageConfig()).dhash
+
+    found = find_hash(picture)
+    for alike in (
+        find_hash(picture, quality=40),
+        find_hash(picture, progressive=True, subsampling=0),
+        find_hash(picture, "PNG"),
+        find_hash(picture.convert("L")),
+        find_hash(picture.resize((size[0] // 2, size[1] // 2))),
+        find_hash(picture.resize((size[0] * 2, size[1] * 2))),
+        find_hash(ImageEnhance.Brightness(picture).enhance(0.8)),
+    ):
+        assert distance(alike, found) <= 3
 
 
 @pytest.mark.parametrize(
@@ -86,7 +122,8 @@ def test_others_have_not() -> None:
     ids=["one colour", "noise", "something small", "seven rows", "eight columns"],
 )
 def test_a_flat_picture_has_none(pixels: Pixels) -> None:
-    assert difference_hash(pixels) is None
+    height, width = pixels.shape
+    assert difference_hash(pixels, size=(width, height)) is None
 
 
 HASH = hash_image(PICTURE)
@@ -133,3 +170,50 @@ def test_cifar_has_one(raw: bool) -> None:
     picture = photograph(width=32, height=32)
     stored = store_cifar(np.asarray(picture).transpose(2, 0, 1).tobytes(), raw=raw)
     assert stored.dhash == hash_image(picture) is not None
+
+
+@pytest.mark.parametrize("settings", [{}, {"encoding": "png"}, {"encoding": "png", "max_side": 90}])
+@pytest.mark.parametrize(
+    "data",
+    [
+        JPEG,
+        save(photograph(width=400, height=300), "JPEG", progressive=True),
+        with_orientation(JPEG, 6),
+        # Kept, though it is damaged.
+        JPEG[:-200] + JPEG[-180:],
+        PNG,
+        save(PICTURE.convert("1"), "PNG"),
+        save(PICTURE, "WEBP"),
+    ],
+    ids=["JPEG", "large JPEG", "turned JPEG", "damaged JPEG", "PNG", "PNG of 1 bit", "WebP"],
+)
+def test_a_stored_picture_has_the_hash_of_its_file(
+    data: bytes, settings: dict[str, str | int]
+) -> None:
+    config = msgspec.convert({"damaged": "keep", **settings}, ImageConfig)
+    stored = check_image(data, name="", settings=config)
+    is_encoded = stored.data is not data
+    if not is_encoded or stored.format == "png":
+        again = hash_stored(stored.data, image_format=stored.format, settings=config)
+        assert again == stored.dhash is not None
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_stored_picture_of_cifar_has_the_same_hash(raw: bool) -> None:
+    planes = np.asarray(photograph(width=32, height=32)).transpose(2, 0, 1)
+    stored = store_cifar(planes.tobytes(), raw=raw)
+    again = hash_stored(stored.data, image_format=stored.format, settings=ImageConfig())
+    assert again == stored.dhash is not None
+
+
+def test_other_hashes_need_another_version() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
+    large = Image.fromarray(pixels.repeat(10, axis=0).repeat(9, axis=1))
+    found = (
+        difference_hash(pixels, size=(80, 60)),
+        difference_hash(pixels, size=(637, 474), scale=8, orientation=6),
+        hash_image(large),
+    )
+    scales = [jpeg_scale(256, 900), jpeg_scale(900, 255)]
+    assert (HASH_VERSION, scales) == (1, [8, 1])
+    assert found == (164964730385028369, 3044635974293317924, 2475311476514034961)

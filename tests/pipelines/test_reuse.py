@@ -34,7 +34,7 @@ from tests.support.dataset import (
     run_records,
     write_mixed,
 )
-from tests.support.old_versions import age_records, rewrite_index
+from tests.support.old_versions import age_records, replace_hashes, rewrite_index
 
 SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),
@@ -293,6 +293,7 @@ COUNTED_AGAIN = {
     "resized": ["--set", "image.max_side=64", "--set", "image.encoding=png"],
     "an Example for each object": ["--set", "example_per=annotation", "--set", "masks=png"],
     "array_record": ["--set", "output.container=array_record"],
+    "not decoded": ["--set", "image.verify=header"],
     # The counted keys hold other values.
     "renamed": [
         *("--set", "features.rename={image/encoded: image/caption, image/format: f}"),
@@ -307,9 +308,19 @@ def test_what_another_version_has_counted_is_counted_again(
 ) -> None:
     more, previous = COUNTED_AGAIN[name], tmp_path / "previous"
     written = fresh(mixed, tmp_path, *more)
-    for without_versions, lost in ((False, None), (False, ["crc32c", "sha256"]), (True, ())):
+    for without_versions, lost, other_hashes in (
+        (False, None, False),
+        (False, ["crc32c", "sha256"], False),
+        (False, None, True),
+        (True, (), True),
+    ):
         shutil.copytree(tmp_path / "fresh", previous)
-        age_records(previous, without_versions=without_versions, lost_columns=lost)
+        age_records(
+            previous,
+            without_versions=without_versions,
+            lost_columns=lost,
+            other_hashes=other_hashes,
+        )
         read_images.clear()
         found = build(mixed, tmp_path / "out", previous, *more)
         assert copied_and_damaged(found) == (SHARDS, 0)
@@ -322,21 +333,33 @@ def test_what_another_version_has_counted_is_counted_again(
 
 
 @pytest.mark.parametrize(
-    ("more", "lost", "copied", "problem"),
+    ("more", "aged", "copied", "problem"),
     [
         (
             ["--set", "features.drop=[image/object/area, image/height]"],
-            None,
+            {},
             0,
             "features.drop leaves out image/height, image/object/area, which the statistics count",
         ),
         # The shard without examples lacks nothing.
-        ([], ["labels", "dhash"], 1, "its index lacks labels, dhash"),
+        ([], {"lost_columns": ["labels", "dhash"]}, 1, "its index lacks labels, dhash"),
+        (
+            ["--set", "features.drop=[image/encoded]"],
+            {"other_hashes": True},
+            0,
+            "features.drop leaves out image/encoded, which is hashed",
+        ),
+        (
+            ["--set", "image.max_side=64"],
+            {"other_hashes": True},
+            1,
+            "some of its pictures were hashed before they were converted to JPEG",
+        ),
     ],
 )
 def test_what_cannot_be_counted_again_is_written_again(
     more: list[str],
-    lost: list[str] | None,
+    aged: dict[str, Any],
     copied: int,
     problem: str,
     mixed: Path,
@@ -345,7 +368,7 @@ def test_what_cannot_be_counted_again_is_written_again(
 ) -> None:
     written = fresh(mixed, tmp_path, *more)
     previous = tmp_path / "fresh"
-    age_records(previous, lost_columns=lost)
+    age_records(previous, **aged)
     caplog.clear()
     assert copied_and_damaged(build(mixed, tmp_path / "out", previous, *more)) == (copied, 0)
     (message,) = caplog.messages
@@ -366,8 +389,10 @@ def test_a_resumed_shard_that_another_version_has_counted_is_counted_again(
         fields = msgspec.msgpack.decode(path.read_bytes())
         fields["statistics"] = {"images": "three"}
         fields["statistics_version"] = 1_000_000
+        fields["hash_version"] = 1_000_000
         fields["index_version"] = "another"
         folder = path.parent / fields["staged"].rpartition("/")[2]
+        replace_hashes(folder, fields["index"]["path"])
         fields["index"] = rewrite_index(folder, fields["index"]["path"], lost=["crc32c"])
         path.write_bytes(msgspec.msgpack.encode(fields))
     read_images.clear()

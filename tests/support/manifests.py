@@ -15,6 +15,7 @@ from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
 from shardbeam.transforms.examples.features import FeatureSpec
+from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from tests.support.example_builders import make_label_map
 
 SHA256 = "0123456789abcdef" * 4
@@ -88,6 +89,7 @@ def make_shard_result(
         rejects=(),
         staged=staged,
         statistics_version=STATISTICS_VERSION,
+        hash_version=HASH_VERSION,
         index_version=index_version(),
     )
 

@@ -16,7 +16,11 @@ from shardbeam.transforms.dataset.files import describe_data
 
 
 def age_records(
-    output: Path, *, without_versions: bool = False, lost_columns: Collection[str] | None = None
+    output: Path,
+    *,
+    without_versions: bool = False,
+    lost_columns: Collection[str] | None = None,
+    other_hashes: bool = False,
 ) -> None:
     """Changes everything that a dataset keeps about its shards for the next version.
 
@@ -26,6 +30,7 @@ def age_records(
             versions of Shardbeam.
         lost_columns: Columns to replace by one that is unknown today, as if that version had not
             had them; None to leave the indexes as they are.
+        other_hashes: Whether pictures have other hashes, of another version.
     """
     for path in sorted((output / "runs" / ".shards").iterdir()):
         record = json.loads(path.read_bytes())["record"]
@@ -35,8 +40,11 @@ def age_records(
         if lost_columns is not None:
             record["index_version"] = "another"
             record["index"] = rewrite_index(output, record["index"]["path"], lost=lost_columns)
+        if other_hashes:
+            record["hash_version"] = 1_000_000
+            record["index"] = replace_hashes(output, record["index"]["path"])
         if without_versions:
-            del record["statistics_version"], record["index_version"]
+            del record["statistics_version"], record["hash_version"], record["index_version"]
         text = json.dumps(record)
         digest = hashlib.sha256(text.encode()).hexdigest()
         path.write_text(f'{{"sha256": "{digest}", "record": {text}, "format": 3}}\n')
@@ -50,6 +58,19 @@ def rewrite_index(output: Path, path: str, *, lost: Collection[str]) -> dict[str
     table = table.set_column(
         table.schema.get_field_index("offset"), "offset", table["offset"].cast(pa.string())
     )
+    return _write_index(table, output=output, path=path)
+
+
+def replace_hashes(output: Path, path: str) -> dict[str, Any]:
+    """Gives all pictures of an index that have a hash another one; returns its description."""
+    table = parquet.read_table(output / path)
+    place = table.schema.get_field_index("dhash")
+    hashes = [None if value is None else 7 for value in table["dhash"].to_pylist()]
+    table = table.set_column(place, "dhash", pa.array(hashes, pa.uint64()))
+    return _write_index(table, output=output, path=path)
+
+
+def _write_index(table: pa.Table, *, output: Path, path: str) -> dict[str, Any]:
     buffer = io.BytesIO()
     parquet.write_table(table, buffer)
     (output / path).write_bytes(buffer.getvalue())

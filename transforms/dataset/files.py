@@ -93,6 +93,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         excluded: `{rule: count}` of the images that a rule excluded after they were read.
         statistics: The statistics of `data`.
         statistics_version: `STATISTICS_VERSION` of the program that counted them; 0 if unknown.
+        hash_version: `HASH_VERSION` of the program that hashed its pictures; 0 if unknown.
         index_version: The version of `index` (`dataset.index.index_version`); empty if unknown.
         rejects: The records that could not be written.
         corrected: The first corrections of each kind, by kind, source and key.
@@ -128,6 +129,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     run_id: str = ""
     resumed: bool = False
     statistics_version: _Count = 0
+    hash_version: _Count = 0
     index_version: str = ""
     edges: Edges = msgspec.field(default_factory=Edges)
 

@@ -152,7 +152,9 @@ class WriterPool:
                     check_countable(found, settings=self._settings.encoder)
                     found = copy_shard(found, shard=shard, settings=self._settings)
             if found is not None and was_counted_otherwise(found):
-                found = recount(found, shard=shard, settings=self._settings)
+                found = recount(
+                    found, shard=shard, settings=self._settings, memory=self._writer.memory
+                )
         except NotCountableError as error:
             self._warn(f"another version of Shardbeam counted {shard.file_name}, and {error}")
             return None, Origin.WRITTEN

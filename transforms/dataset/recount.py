@@ -1,18 +1,23 @@
 """Counts a finished shard again if another version of Shardbeam counted it.
 
-The shard's key shows that this version would write the same bytes. Its statistics and index can be
-computed from its Examples and its old index, unless these lack something that is counted.
+The shard's key shows that this version would write the same bytes. Its statistics, its index and
+the hashes of its pictures can be computed from its Examples and its old index, unless these lack
+something that is counted.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import google_crc32c
 import msgspec
 
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.index import (
     INDEX_SCHEMA,
@@ -30,10 +35,22 @@ from shardbeam.transforms.dataset.statistics import (
     STATISTICS_VERSION,
     StatisticsCounter,
 )
+from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
+from shardbeam.transforms.images.check import hash_stored
+from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
+
+# With these, a stored picture is not its file.
+_CONVERSIONS = frozenset(
+    {
+        Correction.IMAGE_CONVERTED.value,
+        Correction.IMAGE_RESIZED.value,
+        Correction.ORIENTATION_APPLIED.value,
+    }
+)
 
 
 class NotCountableError(Exception):
@@ -41,26 +58,37 @@ class NotCountableError(Exception):
 
 
 def was_counted_otherwise(result: ShardResult) -> bool:
-    """Returns whether another version, or an unknown one, counted a shard."""
-    return (result.statistics_version, result.index_version) != (
+    """Returns whether another version, or an unknown one, counted or hashed what is in a shard."""
+    return (result.statistics_version, result.hash_version, result.index_version) != (
         STATISTICS_VERSION,
+        HASH_VERSION,
         index_version(),
     )
 
 
 def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
-    """Checks, without reading them, that a shard's Examples hold all that the statistics count.
+    """Checks, without reading them, that a shard's Examples hold all that is counted and hashed.
 
     Args:
         result: The shard.
         settings: How its Examples were made.
 
     Raises:
-        NotCountableError: The config drops a key that the statistics count.
+        NotCountableError: The config drops a key that the statistics count, or the pictures; or
+            the hashed pictures are not those that are stored.
     """
-    if result.statistics_version == STATISTICS_VERSION:
+    if not was_counted_otherwise(result):
         return
     plan = plan_features(settings)
+    if _is_hashed_otherwise(result, settings=settings):
+        if IMAGE not in plan.defaults:
+            raise NotCountableError(f"features.drop leaves out {IMAGE}, which is hashed")
+        if settings.image.encoding == "jpeg" and not _CONVERSIONS.isdisjoint(result.corrections):
+            raise NotCountableError(
+                "some of its pictures were hashed before they were converted to JPEG"
+            )
+    if result.statistics_version == STATISTICS_VERSION:
+        return
     counted = {
         spec.key for group in plan.groups for spec in group.specs if spec.key in COUNTED_KINDS
     }
@@ -70,8 +98,10 @@ def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
         )
 
 
-def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> ShardResult:
-    """Counts a staged shard again, and records the new counts.
+def recount(
+    result: ShardResult, *, shard: Shard, settings: ShardSettings, memory: MemoryBudget
+) -> ShardResult:
+    """Counts a staged shard again, and records the new counts and hashes.
 
     Corrections, rejects and exclusions are kept, because the shard's key decides them.
 
@@ -79,9 +109,10 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
         result: The shard, in staging.
         shard: Which shard it is.
         settings: How shards are made.
+        memory: The budget for decoding images.
 
     Returns:
-        The shard, with the statistics and the index of this version.
+        The shard, with the statistics, the hashes and the index of this version.
 
     Raises:
         NotCountableError: Its Examples and its index lack something that is counted.
@@ -105,17 +136,26 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
         legend=legend,
         counter=counter,
     )
-    rows = list(_rows(old_rows, examples, shard=shard))
+    hash_picture = None
+    if _is_hashed_otherwise(result, settings=settings.encoder):
+        hash_picture = functools.partial(
+            hash_stored, settings=settings.encoder.image, memory=memory
+        )
+    rows = list(_rows(old_rows, examples, shard=shard, hash_picture=hash_picture))
     if len(rows) != len(old_rows) or len(rows) != result.examples:
         raise NotCountableError("its index does not fit its Examples")
     if result.statistics_version != STATISTICS_VERSION:
         result = msgspec.structs.replace(
             result, statistics=counter.total(), statistics_version=STATISTICS_VERSION
         )
-    if result.index_version != index_version():
+    if (result.hash_version, result.index_version) != (HASH_VERSION, index_version()):
         result = _write_index(result, rows=rows, staging=staging)
     staging.finish_shard(result)
     return result
+
+
+def _is_hashed_otherwise(result: ShardResult, *, settings: EncoderSettings) -> bool:
+    return result.hash_version != HASH_VERSION and settings.image.verify == "decode"
 
 
 def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
@@ -139,13 +179,23 @@ def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
 
 
 def _rows(
-    old_rows: Iterable[Mapping[str, Any]], examples: Iterable[CountedExample], *, shard: Shard
+    old_rows: Iterable[Mapping[str, Any]],
+    examples: Iterable[CountedExample],
+    *,
+    shard: Shard,
+    hash_picture: Callable[..., int | None] | None,
 ) -> Iterator[IndexRow]:
     """Yields the rows of the new index, made of the old index and the Examples.
 
+    Args:
+        old_rows: The rows of the old index.
+        examples: The Examples.
+        shard: Their shard.
+        hash_picture: Hashes a stored picture (`hash_stored`); None if its old hash is kept.
+
     Raises:
-        NotCountableError: A column is in neither of them. The digests of labels, and the hashes of
-            the original pictures, cannot be computed from the Examples.
+        NotCountableError: A column is in neither of them, as the digests of labels cannot be
+            computed from the Examples; or a picture cannot be decoded.
     """
     for old, example in zip(old_rows, examples):  # noqa: B905  # The caller compares the numbers.
         row = {
@@ -157,6 +207,11 @@ def _rows(
             "length": len(example.record),
             "crc32c": google_crc32c.value(example.record),
         }
+        if hash_picture is not None and example.image:
+            try:
+                row["dhash"] = hash_picture(example.image, image_format=row.get("format"))
+            except RejectedError as error:
+                raise NotCountableError(f"a stored picture cannot be hashed: {error}") from error
         missing = [name for name in INDEX_SCHEMA.names if name not in row]
         if missing:
             raise NotCountableError(f"its index lacks {', '.join(missing)}")
@@ -169,5 +224,8 @@ def _write_index(result: ShardResult, *, rows: list[IndexRow], staging: Staging)
     uri = staging.uri(result.staged, result.index.path)
     storage_for(uri).replace(uri, data)
     return msgspec.structs.replace(
-        result, index=describe_data(result.index.path, data), index_version=index_version()
+        result,
+        index=describe_data(result.index.path, data),
+        index_version=index_version(),
+        hash_version=HASH_VERSION,
     )

@@ -53,6 +53,7 @@ from shardbeam.transforms.examples.encode import (
     fetch,
 )
 from shardbeam.transforms.examples.schema import EncoderSettings
+from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
 
@@ -159,12 +160,15 @@ class ShardWriter:
     Args:
         settings: How shards are made.
         processes: How many processes write shards on this machine.
+
+    Attributes:
+        memory: The budget for decoding images in this process.
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
         give_back_freed_memory()
         self._settings = settings
-        self._memory = MemoryBudget(
+        self.memory = MemoryBudget(
             settings.memory_bytes or default_budget_bytes(processes=processes)
         )
         # Threads start when they are needed.
@@ -200,7 +204,7 @@ class ShardWriter:
             self._settings.encoder,
             label_map=shard.label_map,
             split=shard.split,
-            memory=self._memory,
+            memory=self.memory,
         )
 
         def batches() -> Iterator[list[Record | FetchedRecord]]:
@@ -327,6 +331,7 @@ def write_shard(
         origin=shard.origin,
         run_id=staging.run_id,
         statistics_version=STATISTICS_VERSION,
+        hash_version=HASH_VERSION,
         index_version=index_version(),
     )
     staging.finish_shard(result)

@@ -196,6 +196,26 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
     )
 
 
+def hash_stored(
+    data: bytes, *, image_format: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
+) -> int | None:
+    """Computes `StoredImage.dhash` again; exactly, unless the image was converted to JPEG.
+
+    Args:
+        data: `StoredImage.data`.
+        image_format: `StoredImage.format`.
+        settings: The settings that the image was stored with, of which `verify` is `decode`.
+        memory: The budget that decoding shares with other images.
+
+    Raises:
+        RejectedError: It cannot be decoded.
+    """
+    if image_format == "raw":
+        return store_cifar(data, raw=True).dhash
+    kept = msgspec.structs.replace(settings, damaged="keep", orientation="keep", max_side=None)
+    return check_image(data, name="", settings=kept, memory=memory).dhash
+
+
 def codec_versions() -> dict[str, str]:
     """Returns `{library: version}` of the libraries that decide the bytes of stored images."""
     versions = {"pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}

@@ -9,6 +9,7 @@ and docs/limits.md has the table.
 from __future__ import annotations
 
 import io
+import math
 import struct
 
 from PIL import IcoImagePlugin, ImageFile, TiffImagePlugin
@@ -17,6 +18,7 @@ from PIL.ExifTags import Base
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.difference_hash import jpeg_scale
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.png import scan_png
 
@@ -62,14 +64,15 @@ _SIZE_TAGS = frozenset(
 
 
 def gray_jpeg_bytes(header: ImageHeader, *, settings: ImageConfig) -> int:
-    """Returns the bytes that TurboJPEG takes to decode a JPEG file in gray.
+    """Returns the bytes that TurboJPEG takes to check a JPEG file, in gray and at its hash's scale.
 
     Raises:
-        RejectedError: They are more than `max_decoded_mb`.
+        RejectedError: In full size, it would take more than `max_decoded_mb`.
     """
-    size_bytes = header.width * header.height + header.coefficient_bytes
-    _check_limit(size_bytes, size=(header.width, header.height), settings=settings)
-    return size_bytes
+    width, height = header.width, header.height
+    _check_limit(width * height + header.coefficient_bytes, size=(width, height), settings=settings)
+    scale = jpeg_scale(width, height)
+    return math.ceil(width / scale) * math.ceil(height / scale) + header.coefficient_bytes
 
 
 def mask_bytes(data: bytes, *, pixels: int) -> int:

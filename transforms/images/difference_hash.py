@@ -6,8 +6,9 @@ is averaged to 9 x 8 cells, and each bit is 1 if a cell is brighter than the one
 compression and brightness change few of the 64 bits; crops, turns and mirror images change most.
 
 Two things differ from the original. A cell must be brighter by at least a third of the mean
-difference between neighbours: smaller differences would depend on the noise of JPEG. And only some
-pixels of a large picture are used.
+difference between neighbours: smaller differences would depend on the noise of JPEG. And not every
+pixel of a large picture is computed: a JPEG file holds the mean of each block of 8 x 8 pixels, and
+of other files only some pixels are used.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from PIL import Image
 
 from shardbeam.transforms.images.convert import apply_orientation
 
+# Increase it whenever the hash of a picture changes, so that reused shards are hashed again.
+HASH_VERSION = 1
+
 _ROWS, _COLUMNS = 8, 9
 _BITS = _ROWS * (_COLUMNS - 1)
 # A difference counts if it is at least the mean difference divided by this.
@@ -29,49 +33,47 @@ _PARTS_OF_MEAN = 3
 # their hashes would be alike.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
+# JPEG pictures are reduced to their blocks if their shorter side has at least this many pixels.
+_BLOCK_PX, _SMALLEST_REDUCED_PX = 8, 256
 # At least this many rows and columns of a cell are used; more take time without changing the hash.
 _CELL_SAMPLES = 16
 # From this EXIF orientation on, rows and columns are exchanged.
 _FIRST_TURNED = 5
 
 
-def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> int | None:
+def jpeg_scale(width: int, height: int) -> int:
+    """Returns the factor by which a JPEG picture of this size is reduced to be hashed: 8, or 1."""
+    return _BLOCK_PX if min(width, height) >= _SMALLEST_REDUCED_PX else 1
+
+
+def difference_hash(
+    pixels: npt.NDArray[np.uint8],
+    *,
+    size: tuple[int, int],
+    scale: int = 1,
+    orientation: int = 1,
+) -> int | None:
     """Hashes a picture to 64 bits, row by row; the highest bit is the upper left corner's.
 
     Only integers are used, so that the hash is the same on every machine.
 
     Args:
-        pixels: The picture in gray, (height, width).
+        pixels: The picture in gray, (height, width), reduced by `scale`.
+        size: Width and height of the picture before it was reduced.
+        scale: Each of `pixels` is the mean of a square of this many pixels a side. The last one of
+            a row or column may reach beyond the picture's border.
         orientation: The EXIF orientation that turns it upright before it is hashed.
 
     Returns:
         The hash; None for a flat picture, or one of a few pixels.
     """
-    step = _step(*pixels.shape[::-1])
-    return _hash(pixels[::step, ::step], orientation=orientation)
-
-
-def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
-    """Hashes an image of any mode with `difference_hash`."""
-    step = _step(*image.size)
-    size = [math.ceil(side / step) for side in image.size]
-    # Pillow's other ways to pick pixels limit the size of the image.
-    sampled = image.resize((size[0], size[1]), Image.Resampling.NEAREST)
-    return _hash(np.asarray(sampled.convert("L")), orientation=orientation)
-
-
-def _step(width: int, height: int) -> int:
-    """Returns the step between the pixels that are used, in each direction."""
-    return max(1, min(width // _COLUMNS, height // _ROWS) // _CELL_SAMPLES)
-
-
-def _hash(pixels: npt.NDArray[np.uint8], *, orientation: int) -> int | None:
+    width, height = size
     is_turned = orientation >= _FIRST_TURNED
     columns, rows = (_ROWS, _COLUMNS) if is_turned else (_COLUMNS, _ROWS)
-    height, width = pixels.shape
     if width < columns or height < rows:
         return None
-    cells = _sum_cells(_sum_cells(pixels, columns).T, rows).T
+    cells = _sum_cells(pixels, columns, length=width, scale=scale)
+    cells = _sum_cells(cells.T, rows, length=height, scale=scale).T
     if orientation != 1:
         places = np.arange(cells.size, dtype=np.uint8).reshape(cells.shape)
         turned = apply_orientation(Image.fromarray(places), orientation)
@@ -85,17 +87,40 @@ def _hash(pixels: npt.NDArray[np.uint8], *, orientation: int) -> int | None:
     return int.from_bytes(np.packbits(brighter).tobytes(), "big")
 
 
-def _sum_cells(pixels: npt.NDArray[np.integer], number: int) -> npt.NDArray[np.int64]:
-    """Sums each row in `number` cells of equal width, which may begin inside a pixel.
+def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
+    """Hashes an image of any mode with `difference_hash`."""
+    width, height = image.size
+    step = max(1, min(width // _COLUMNS, height // _ROWS) // _CELL_SAMPLES)
+    # Pillow's other ways to pick pixels limit the size of the image.
+    sampled = image.resize(
+        (math.ceil(width / step), math.ceil(height / step)), Image.Resampling.NEAREST
+    )
+    pixels = np.asarray(sampled.convert("L"))
+    return difference_hash(pixels, size=sampled.size, orientation=orientation)
+
+
+def _sum_cells(
+    squares: npt.NDArray[np.integer], number: int, *, length: int, scale: int
+) -> npt.NDArray[np.int64]:
+    """Sums each row in `number` cells of equal width, which may begin inside a square.
 
     The sums are multiplied by `number`, so that they are integers.
+
+    Args:
+        squares: Rows of values, each the mean of a square.
+        number: The number of cells.
+        length: The length of a row in pixels.
+        scale: The side of a square in pixels; the last one may reach beyond the row's end.
     """
-    starts = np.arange(number) * pixels.shape[1]
-    first, part = starts // number, starts % number
+    # In units of 1/number of a pixel, squares and cells have whole sides.
+    side = scale * number
+    first, part = np.divmod(np.arange(number) * length, side)
     # 32 bits are enough for 8-bit pixels, and several times as fast.
-    sums = np.add.reduceat(pixels, first, axis=1, dtype=np.promote_types(pixels.dtype, np.uint32))
-    cells = number * sums.astype(np.int64)
-    before = part * pixels[:, first]
+    sums = np.add.reduceat(squares, first, axis=1, dtype=np.promote_types(squares.dtype, np.uint32))
+    cells = side * sums.astype(np.int64)
+    before = part * squares[:, first]
     cells -= before
     cells[:, :-1] += before[:, 1:]
+    beyond = side * squares.shape[1] - length * number
+    cells[:, -1] -= beyond * squares[:, -1].astype(np.int64)
     return cells

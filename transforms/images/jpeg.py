@@ -5,6 +5,7 @@ Source: ITU-T T.81, annex B; libjpeg-turbo, `jdmarker.c`.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -18,7 +19,11 @@ from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
 from shardbeam.transforms.images.decode import decode_image
-from shardbeam.transforms.images.difference_hash import difference_hash, hash_image
+from shardbeam.transforms.images.difference_hash import (
+    difference_hash,
+    hash_image,
+    jpeg_scale,
+)
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.sniff import FileFormat
 
@@ -268,15 +273,26 @@ def _without_junk(data: bytes) -> bytes:
 
 def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
     """Decodes and hashes a file's picture; returns libjpeg's complaint where it cannot."""
+    size = header.width, header.height
+    scale = jpeg_scale(*size)
     try:
-        # Gray needs no colour conversion, but all components are still read.
-        pixels = simplejpeg.decode_jpeg(data, "GRAY", strict=strict)
+        # Gray needs no colour conversion, and blocks of a large picture are reduced to their means;
+        # but all data of all components is still read, so that the complaints are the same.
+        pixels = simplejpeg.decode_jpeg(
+            data,
+            "GRAY",
+            min_width=math.ceil(header.width / scale),
+            min_height=math.ceil(header.height / scale),
+            strict=strict,
+        )
     except ValueError as error:
         return str(error)
     except MemoryError as error:
         raise_shortage(error, size_bytes=DECODED_BYTES)
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
-    return CheckedFile(difference_hash(pixels[:, :, 0], orientation=header.orientation))
+    return CheckedFile(
+        difference_hash(pixels[:, :, 0], size=size, scale=scale, orientation=header.orientation)
+    )
 
 
 def _markers_after_scan(data: bytes) -> Iterator[tuple[int, int]]:
