@@ -38,7 +38,7 @@ from shardbeam.transforms.core.records import (
     Reject,
     encode_annotations,
 )
-from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.core.sharding import SplitAssignment, example_hash
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings, gate
 from shardbeam.transforms.dataset.files import ShardFile, ShardResult, describe_data
@@ -46,6 +46,7 @@ from shardbeam.transforms.dataset.judge import count_splits
 from shardbeam.transforms.dataset.manifest import MANIFEST, read_manifest
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.packs import RecordPacker, assign_shards, unpack_shard
 from shardbeam.transforms.dataset.rejects import write_rejects
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming, plan_shards
@@ -63,11 +64,11 @@ from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.take_census import TakeCensus
-from shardbeam.transforms.write_shards import assign_shard
 
 IMAGE_BYTES = 135_000
 OBJECTS = 3
 _SPLITS = SplitAssignment(by_source={"train": "train"})
+_SETTINGS = JoinSettings(splits=_SPLITS, labels=LabelSettings())
 T = TypeVar("T")
 
 _SHARD_EXAMPLES = 1000
@@ -214,6 +215,10 @@ def _check(found: int, *, expected: int) -> None:
         raise ValueError(f"expected {expected}, got {found}")
 
 
+def _check_joined(census: Census, *, expected: int) -> None:
+    _check(census.splits["train"].images, expected=expected)
+
+
 def _run(build: Callable[[beam.Pipeline], None]) -> None:
     options = PipelineOptions([])
     pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
@@ -229,7 +234,7 @@ def list_stage(number: int, folder: Path) -> None:
     source = Source("train", ImageFolderFormat(images=str(folder)))
 
     def build(pipeline: beam.Pipeline) -> None:
-        listed = pipeline | ListImages(sources=[source], splits=_SPLITS)
+        listed = pipeline | ListImages(sources=[source], settings=_SETTINGS, makes_records=False)
         census = listed.census | TakeCensus()
         census | beam.Map(lambda found: _check(found.listing.files["train"], expected=number))
 
@@ -257,7 +262,8 @@ def parse_jsonl_stage(number: int, folder: Path) -> None:
 
     def build(pipeline: beam.Pipeline) -> None:
         files = pipeline | "NoFiles" >> beam.Create([]).with_output_types(ListedFile)
-        _expect((files | ReadAnnotations(sources=[source], splits=_SPLITS)).values, number)
+        read = (files,) | ReadAnnotations(sources=[source], splits=_SPLITS)
+        _expect(read.values[0], number)
 
     _run(build)
 
@@ -272,7 +278,6 @@ def parse_coco_stage(number: int, folder: Path) -> None:
 def join_stage(number: int, folder: Path) -> None:
     del folder
     source = Source("train", ImageFolderFormat(images="images"))
-    settings = JoinSettings(splits=_SPLITS, labels=LabelSettings())
 
     def build(pipeline: beam.Pipeline) -> None:
         images = _count_up(pipeline, number, label="Images") | "List" >> beam.Map(
@@ -281,8 +286,8 @@ def join_stage(number: int, folder: Path) -> None:
         entries = _count_up(pipeline, number, label="Entries") | "Read" >> beam.Map(
             _entry, source=source
         ).with_output_types(tuple[bytes, bytes])
-        joined = (images, entries) | JoinAnnotations(sources=[source], settings=settings)
-        _expect(joined.records, number)
+        joined = (images, entries) | JoinAnnotations(sources=[source], settings=_SETTINGS)
+        joined.census | TakeCensus() | beam.Map(_check_joined, expected=number)
 
     _run(build)
 
@@ -291,9 +296,11 @@ def group_stage(number: int, folder: Path) -> None:
     del folder
 
     def build(pipeline: beam.Pipeline) -> None:
-        records = _count_up(pipeline, number, label="Records") | "Join" >> beam.Map(
-            _record
-        ).with_output_types(Record)
+        records = (
+            pipeline
+            | "BeginRecords" >> beam.Create([number])
+            | "Join" >> beam.FlatMap(_pack_records).with_output_types(bytes)
+        )
         counts = SplitOutcome(images=number, num_bytes=number * _image(0).size_bytes)
         plan = pipeline | "PlanShards" >> beam.Create(
             [
@@ -308,7 +315,7 @@ def group_stage(number: int, folder: Path) -> None:
         sizes = (
             records
             | "AssignShard"
-            >> beam.Map(assign_shard, pvalue.AsSingleton(plan), seed=0).with_output_types(
+            >> beam.FlatMap(assign_shards, pvalue.AsSingleton(plan)).with_output_types(
                 tuple[tuple[str, int], bytes]
             )
             | beam.GroupByKey()
@@ -319,8 +326,16 @@ def group_stage(number: int, folder: Path) -> None:
     _run(build)
 
 
+def _pack_records(number: int) -> Iterator[bytes]:
+    packer = RecordPacker()
+    for record in map(_record, range(number)):
+        digest = example_hash(seed=0, source=record.source, key=record.key)
+        yield from packer.add(record, example_hash=digest)
+    yield from packer.finish()
+
+
 def _sort_shard(element: tuple[tuple[str, int], Iterable[bytes]]) -> int:
-    return len(sorted(element[1]))
+    return len(unpack_shard(element[1]))
 
 
 def _settings(output: str) -> CommitSettings:

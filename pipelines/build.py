@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.beam.stages import flatten
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
@@ -30,7 +31,7 @@ Records: TypeAlias = beam.PTransform[PBegin, PCollection[Record]]
 
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
     """Adds the graph that only lists the images; it gives one `Census` with the listing."""
-    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    listed = pipeline | ListImages(sources=plan.sources, settings=plan.join, makes_records=False)
     return (
         listed.census
         | TakeCensus()
@@ -42,13 +43,14 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: A `Record` for each image that is neither rejected nor excluded so far.
+        records: A `Record` for each image that is neither rejected nor excluded so far, in packs
+            (`dataset.packs`).
         rejects: The rejects of each step: a `Reject` for each input that cannot be used.
         census: One `Census`. Making it fails if images and annotations do not belong together.
         label_map: One `LabelMap`.
     """
 
-    records: PCollection[Record]
+    records: PCollection[bytes]
     rejects: tuple[PCollection[Reject], ...]
     census: PCollection[Census]
     label_map: PCollection[LabelMap]
@@ -68,17 +70,18 @@ def gather_records(
     """
     if records is None:
         # values: (source and join text, listed image or mask); files: ListedFile
-        listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+        # made: Record of each image that needs no join
+        listed = pipeline | ListImages(sources=plan.sources, settings=plan.join)
         # values: (source and join text, annotation entry, or image inside a container)
         read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
-        values: tuple[PCollection[tuple[bytes, bytes]], ...] = (listed.values, read.values)
-        counts = (*listed.census, *read.census)
-        rejects = (listed.rejects,)
+        values, made = (*listed.values, *read.values), listed.records
+        counts, rejects = (*listed.census, *read.census), listed.rejects
     else:
         # values: (source and join text, image or what its record says)
         taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
-        values, counts, rejects = (taken.values,), taken.census, taken.rejects
-    # records: Record
+        values, made = (taken.values,), ()
+        counts, rejects = taken.census, taken.rejects
+    # records: Record, in packs
     joined = values | JoinAnnotations(sources=plan.sources, settings=plan.join)
     # one Census
     census = (
@@ -91,7 +94,7 @@ def gather_records(
         _build_label_map, settings=plan.labels, objects=plan.objects
     ).with_output_types(LabelMap)
     return Gathered(
-        records=joined.records,
+        records=flatten(*made, joined.records, label="FlattenRecords"),
         rejects=(*rejects, joined.rejects),
         census=census,
         label_map=label_map,

@@ -12,25 +12,24 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.combiners import Count, ToDict
 
-from shardbeam.transforms.beam.stages import CENSUS, CensusFn, typed_outputs
+from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
+from shardbeam.transforms.beam.stages import CENSUS, CensusFn, flatten, typed_outputs
 from shardbeam.transforms.core.edges import (
     CLASSES,
     PLACES,
     POINTS,
-    RECORDS,
     TO_CUT_SPLITS,
     TO_SAMPLE,
     Edges,
     lost_error,
 )
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
+from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Reject
 from shardbeam.transforms.core.sampling import SplitSample
 from shardbeam.transforms.core.sharding import (
     POINT_BYTES,
     SplitAssignment,
     SplitCuts,
-    example_hash,
 )
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
@@ -44,7 +43,6 @@ from shardbeam.transforms.formats.joining import (
 from shardbeam.transforms.formats.sources import Source
 
 _MAIN = "main"
-_REJECTS = "rejects"
 
 # (source and join text, value), as `formats.join_values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
@@ -58,12 +56,12 @@ class JoinResult(NamedTuple):
     """The result of `JoinAnnotations`.
 
     Attributes:
-        records: A `Record` for each image to write.
+        records: A `Record` for each image to write, in packs (`dataset.packs`).
         rejects: A `Reject` for each input that cannot be used.
         census: One PCollection for each step, with a `Census` of each bundle.
     """
 
-    records: PCollection[Record]
+    records: PCollection[bytes]
     rejects: PCollection[Reject]
     census: tuple[PCollection[Census], ...]
 
@@ -87,7 +85,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     def expand(self, inputs: tuple[PCollection[_JoinValue], ...]) -> JoinResult:
         """Adds the step: `(listed.values, read.values) | JoinAnnotations(...)`, in any order."""
         # (source and join text, [value, ...])
-        grouped = inputs | beam.Flatten() | beam.GroupByKey()
+        grouped = flatten(*inputs) | beam.GroupByKey()
         settings, splits = self.settings, self.settings.splits
         census: tuple[PCollection[Census], ...] = ()
         cuts: tuple[pvalue.AsSingleton, ...] = ()
@@ -130,10 +128,11 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         joined = typed_outputs(
             grouped
             | "Join"
-            >> beam.ParDo(join_fn, *cuts, **samples).with_outputs(_REJECTS, CENSUS, main=_MAIN),
+            >> beam.ParDo(join_fn, *cuts, **samples).with_outputs(RECORDS, REJECTS, CENSUS),
+            records=bytes,
             rejects=Reject,
         )
-        return JoinResult(joined[_MAIN], joined[_REJECTS], (*census, joined[CENSUS]))
+        return JoinResult(joined[RECORDS], joined[REJECTS], (*census, joined[CENSUS]))
 
 
 class _GatherFn(beam.CombineFn):
@@ -162,10 +161,6 @@ def _find_stratum(
 ) -> tuple[str, bytes]:
     classes, point = element
     return SplitCuts({}, images).stratum(classes), point
-
-
-def _place(record: Record, *, settings: JoinSettings) -> bytes:
-    return example_hash(seed=settings.splits.seed, source=record.source, key=record.key)
 
 
 class _SampleFn(beam.CombineFn):
@@ -237,11 +232,10 @@ class _Found(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _KeyFn(CensusFn):
+class _KeyFn(GiveRecordsFn):
     """Joins one key at a time; each pass over the keys counts its own input."""
 
     sources: Sequence[Source]
-    settings: JoinSettings
 
     def setup(self) -> None:
         self._formats = {source.name: source.format for source in self.sources}
@@ -312,12 +306,11 @@ class _PlaceFn(_KeyFn):
         settings = _with_cuts(self.settings, cuts)
         joined = self.join(element, settings=settings, to=TO_SAMPLE).joined
         if joined.record is not None:
-            place = _place(joined.record, settings=settings)
+            place = self.hash_of(joined.record)
             self.edges.send(PLACES, place)
             yield joined.split, (place, settings.shown_classes(joined.record.annotations))
 
 
-@beam.typehints.with_output_types(Record)
 class _JoinFn(_KeyFn):
     """Joins one key, and sends the record and the rejects on."""
 
@@ -326,14 +319,13 @@ class _JoinFn(_KeyFn):
         element: tuple[bytes, Iterable[bytes]],
         cuts: SplitCuts | None = None,
         samples: Mapping[str, frozenset[bytes]] | None = None,
-    ) -> Iterator[Record | pvalue.TaggedOutput[str, Reject]]:
+    ) -> Iterator[RecordOutput]:
         settings = _with_cuts(self.settings, cuts)
         joined, source, key, images, entries = self.join(element, settings=settings)
-        place = None if joined.record is None else _place(joined.record, settings=settings)
-        if samples is not None and place is not None:
+        if samples is not None and joined.record is not None:
             if joined.split not in samples:
                 raise lost_error([PLACES])
-            if place not in samples[joined.split]:
+            if self.hash_of(joined.record) not in samples[joined.split]:
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
@@ -341,14 +333,9 @@ class _JoinFn(_KeyFn):
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
         # The join text may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)
-        self.census.add_joined(
+        yield from self.give(
             joined, source=source, key=shown, listed=listed, referenced=len(entries)
         )
-        if joined.record is not None and place is not None:
-            self.edges.send(RECORDS, place)
-            yield joined.record
-        for reject in joined.rejects:
-            yield pvalue.TaggedOutput(_REJECTS, reject)
 
 
 def _with_cuts(settings: JoinSettings, cuts: SplitCuts | None) -> JoinSettings:

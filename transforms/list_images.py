@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
+from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn
 from shardbeam.transforms.beam.stages import CENSUS, CensusFn, typed_outputs
 from shardbeam.transforms.core.edges import (
     ARCHIVES,
@@ -22,11 +23,11 @@ from shardbeam.transforms.core.edges import (
     encode_element,
 )
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import ListedFile, ListedImage, Reject
-from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, ListedImage, Reject
 from shardbeam.transforms.dataset.census import Census, fingerprint_file
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.join_values import encode_join_value
+from shardbeam.transforms.formats.joining import JoinSettings, is_plain, join_key, needs_join
 from shardbeam.transforms.formats.sources import Root, Source, list_files, list_roots
 from shardbeam.transforms.storage.archives import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart
@@ -34,7 +35,6 @@ from shardbeam.transforms.storage.find import storage_for
 
 _VALUES = "values"
 _FILES = "files"
-_REJECTS = "rejects"
 _PARTS = "parts"
 _ROOTS = "roots"
 
@@ -45,21 +45,25 @@ _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
 class ListResult(NamedTuple):
-    """The result of `ListImages`.
+    """The outputs of each of `ListImages`'s steps.
 
     Attributes:
         values: `(source and join text, value)` for each listed image and mask: the input of
             `JoinAnnotations`.
+        records: A `Record` for each image that needs no join, in packs (`dataset.packs`). There are
+            no such outputs if every source is joined.
         files: A `ListedFile` for each listed annotation file and container: the input of
             `ReadAnnotations`.
-        rejects: A `Reject` for each file whose name cannot be a key.
-        census: One PCollection for each step, with a `Census` of each bundle: the images by split,
-            and the fingerprints of all listed files.
+        rejects: A `Reject` for each file whose name cannot be a key, and for each image that needs
+            no join and cannot be used.
+        census: A `Census` of each bundle: the images by split, and the fingerprints of all listed
+            files.
     """
 
-    values: PCollection[_JoinValue]
-    files: PCollection[ListedFile]
-    rejects: PCollection[Reject]
+    values: tuple[PCollection[_JoinValue], ...]
+    records: tuple[PCollection[bytes], ...]
+    files: tuple[PCollection[ListedFile], ...]
+    rejects: tuple[PCollection[Reject], ...]
     census: tuple[PCollection[Census], ...]
 
 
@@ -67,11 +71,13 @@ class ListResult(NamedTuple):
 class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots; the join decides what becomes of each.
 
-    All workers share a long listing of object storage, in 16 parts.
+    The record of an image that needs no join (`formats.joining.needs_join`) is made here. All
+    workers share a long listing of object storage, in 16 parts.
 
     Args:
         sources: The sources.
-        splits: Finds the split of an image.
+        settings: The config's settings of the join.
+        makes_records: Whether to make these records, or to leave all images to the join.
 
     Raises:
         InputError: (at run time) A root cannot be listed, or holds no file; or a worker has
@@ -79,7 +85,8 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
     """
 
     sources: Sequence[Source]
-    splits: SplitAssignment
+    settings: JoinSettings
+    makes_records: bool = True
 
     def expand(self, pbegin: PBegin) -> ListResult:
         """Adds the step to a pipeline."""
@@ -95,26 +102,32 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
             roots = expanded[_ROOTS] | "SpreadRoots" >> beam.Reshuffle()
             edge = ARCHIVES
             census = (expanded[CENSUS],)
-        listed = _typed(roots | "List" >> self._list(edge))
-        census += (listed[CENSUS],)
-        # Local listings are never split; short runs are faster without the step.
-        if not any(storage_for(root).is_remote for _, _, root in listed_roots):
-            return ListResult(listed[_VALUES], listed[_FILES], listed[_REJECTS], census)
-        parts = listed[_PARTS] | "SpreadParts" >> beam.Reshuffle()
-        rest = _typed(parts | "ListPart" >> self._list(LISTING_PARTS))
-        values, files, rejects = (
-            (listed[tag], rest[tag]) | f"Flatten{tag.capitalize()}" >> beam.Flatten()
-            for tag in (_VALUES, _FILES, _REJECTS)
+        unjoined = frozenset(
+            source.name
+            for source in self.sources
+            if self.makes_records and not needs_join(source.format, settings=self.settings)
         )
-        return ListResult(values, files, rejects, (*census, rest[CENSUS]))
+        listed = [roots | "List" >> self._list(edge, unjoined=unjoined)]
+        # Local listings are never split; short runs are faster without the step.
+        if any(storage_for(root).is_remote for _, _, root in listed_roots):
+            parts = listed[0][_PARTS] | "SpreadParts" >> beam.Reshuffle()
+            listed.append(parts | "ListPart" >> self._list(LISTING_PARTS, unjoined=unjoined))
+        for outputs in listed:
+            typed_outputs(outputs, records=bytes, files=ListedFile, rejects=Reject, parts=_Part)
+        return ListResult(
+            values=tuple(outputs[_VALUES] for outputs in listed),
+            records=tuple(outputs[RECORDS] for outputs in listed if unjoined),
+            files=tuple(outputs[_FILES] for outputs in listed),
+            rejects=tuple(outputs[REJECTS] for outputs in listed),
+            census=(*census, *(outputs[CENSUS] for outputs in listed)),
+        )
 
-    def _list(self, edge: str) -> Any:  # noqa: ANN401  # Beam does not export the type.
-        list_fn = _ListFn(sources=self.sources, splits=self.splits, edge=edge)
-        return beam.ParDo(list_fn).with_outputs(_FILES, _REJECTS, CENSUS, _PARTS, main=_VALUES)
-
-
-def _typed(outputs: Any) -> Any:  # noqa: ANN401  # As above.
-    return typed_outputs(outputs, files=ListedFile, rejects=Reject, parts=_Part)
+    def _list(self, edge: str, *, unjoined: Collection[str]) -> Any:  # noqa: ANN401  # Beam does not export the type.
+        list_fn = _ListFn(
+            sources=self.sources, settings=self.settings, edge=edge, unjoined=unjoined
+        )
+        tags = (RECORDS, _FILES, REJECTS, CENSUS, _PARTS)
+        return beam.ParDo(list_fn).with_outputs(*tags, main=_VALUES)
 
 
 @beam.typehints.with_output_types(Root)
@@ -130,12 +143,20 @@ class _ExpandFn(CensusFn):
 
 
 @beam.typehints.with_output_types(_JoinValue)
-class _ListFn(CensusFn):
-    def __init__(self, *, sources: Sequence[Source], splits: SplitAssignment, edge: str) -> None:
+class _ListFn(GiveRecordsFn):
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Source],
+        settings: JoinSettings,
+        edge: str,
+        unjoined: Collection[str],
+    ) -> None:
+        super().__init__(settings=settings)
         self._sources = {source.name: source for source in sources}
-        self._splits = splits
         # The edge by which its input arrives.
         self._edge = edge
+        self._unjoined = unjoined
         self._version = importlib.metadata.version("shardbeam")
 
     def setup(self) -> None:
@@ -153,7 +174,7 @@ class _ListFn(CensusFn):
         self.edges.receive(self._edge, encode_element(element))
         name, root, where = element
         source = self._sources[name]
-        for listed in list_files(source, where, root=root, splits=self._splits):
+        for listed in list_files(source, where, root=root, splits=self.settings.splits):
             if isinstance(listed, ListingPart):
                 part = name, root, listed
                 self.edges.send(LISTING_PARTS, encode_element(part))
@@ -161,7 +182,7 @@ class _ListFn(CensusFn):
             elif isinstance(listed, Reject):
                 self.census.listing.add_images(1, split=listed.split)
                 self.census.add_reject(listed)
-                yield pvalue.TaggedOutput(_REJECTS, listed)
+                yield pvalue.TaggedOutput(REJECTS, listed)
             elif listed.place.role is not Role.OTHER:
                 self.census.listing.add_fingerprint(fingerprint_file(listed.file))
                 item = listed.item()
@@ -169,13 +190,29 @@ class _ListFn(CensusFn):
                     self.edges.send(LISTED_FILES, encode_element(item))
                     yield pvalue.TaggedOutput(_FILES, item)
                 elif item is not None:
-                    edge = MASKS
-                    if isinstance(item, ListedImage):
-                        edge = IMAGES
-                        split = self._splits.split_of(source=name, key=item.key)
-                        self.census.listing.add_images(1, split=split)
-                    value = encode_join_value(
-                        item, text=listed.place.join, edge=edge, source=source
-                    )
-                    self.edges.send(edge, *value)
-                    yield value
+                    yield from self._outputs(item, text=listed.place.join, source=source)
+
+    def _outputs(
+        self, item: ListedImage | AnnotationEntry, *, text: str, source: Source
+    ) -> Iterator[_JoinValue | pvalue.TaggedOutput[str, Any]]:
+        edge = MASKS
+        if isinstance(item, ListedImage):
+            edge = IMAGES
+            split = self.settings.splits.split_of(source=source.name, key=item.key)
+            self.census.listing.add_images(1, split=split)
+            if source.name in self._unjoined and is_plain(item.key):
+                joined = join_key(
+                    source=source.name,
+                    key=item.key,
+                    images=[item],
+                    entries=(),
+                    source_format=source.format,
+                    settings=self.settings,
+                )
+                yield from self.give(
+                    joined, source=source.name, key=item.key, listed=1, referenced=None
+                )
+                return
+        value = encode_join_value(item, text=text, edge=edge, source=source)
+        self.edges.send(edge, *value)
+        yield value

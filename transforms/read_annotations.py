@@ -10,7 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import CENSUS, CensusFn, in_global_window, typed_outputs
+from shardbeam.transforms.beam.stages import (
+    CENSUS,
+    CensusFn,
+    flatten,
+    in_global_window,
+    typed_outputs,
+)
 from shardbeam.transforms.core.edges import (
     ANNOTATION_FILES,
     ENTRIES,
@@ -54,12 +60,12 @@ class ReadResult(NamedTuple):
             and the images of containers by split.
     """
 
-    values: PCollection[_JoinValue]
+    values: tuple[PCollection[_JoinValue], ...]
     census: tuple[PCollection[Census], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
+class ReadAnnotations(beam.PTransform[tuple[PCollection[ListedFile], ...], ReadResult]):
     """Parses annotation files and containers, those that sources name and those that are listed.
 
     One worker reads a named file, unless its format reads it in parts. All workers share the
@@ -77,31 +83,37 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
     sources: Sequence[Source]
     splits: SplitAssignment
 
-    def expand(self, files: PCollection[ListedFile]) -> ReadResult:
-        """Adds the step to a pipeline."""
+    def expand(self, files: tuple[PCollection[ListedFile], ...]) -> ReadResult:
+        """Adds the steps that the formats need to a pipeline."""
         formats = [source.format for source in self.sources]
         sources = {source.name: source for source in self.sources}
         named = list_annotation_files(self.sources)
-        parts = files.pipeline | "Files" >> beam.Create(named).with_output_types(FilePart)
-        edge = ANNOTATION_FILES
+        values: tuple[PCollection[_JoinValue], ...] = ()
         census: tuple[PCollection[Census], ...] = ()
-        if any(source_format.chunk_bytes for source_format in formats):
-            split = beam.ParDo(_SplitFn(sources)).with_outputs(CENSUS, main=_PARTS)
-            divided = typed_outputs(parts | "SplitFiles" >> split)
-            parts = divided[_PARTS] | "SpreadParts" >> beam.Reshuffle()
-            edge = FILE_PARTS
-            census = (divided[CENSUS],)
-        read = parts | "Read" >> _with_census(_ReadFn(sources, self.splits, edge))
-        census += (typed_outputs(read)[CENSUS],)
-        if not any(source_format.lists_annotations for source_format in formats):
-            return ReadResult(read[_VALUES], census)
-        rest = (
-            files
-            | "SpreadFiles" >> beam.Reshuffle()
-            | "ReadListed" >> _with_census(_ReadListedFn(sources, self.splits, LISTED_FILES))
-        )
-        values = (read[_VALUES], rest[_VALUES]) | "FlattenValues" >> beam.Flatten()
-        return ReadResult(values, (*census, typed_outputs(rest)[CENSUS]))
+        if named:
+            pipeline = files[0].pipeline
+            parts = pipeline | "Files" >> beam.Create(named).with_output_types(FilePart)
+            edge = ANNOTATION_FILES
+            if any(source_format.chunk_bytes for source_format in formats):
+                split = beam.ParDo(_SplitFn(sources)).with_outputs(CENSUS, main=_PARTS)
+                divided = typed_outputs(parts | "SplitFiles" >> split)
+                parts = divided[_PARTS] | "SpreadParts" >> beam.Reshuffle()
+                edge = FILE_PARTS
+                census = (divided[CENSUS],)
+            read = typed_outputs(
+                parts | "Read" >> _with_census(_ReadFn(sources, self.splits, edge))
+            )
+            values += (read[_VALUES],)
+            census += (read[CENSUS],)
+        if any(source_format.lists_annotations for source_format in formats):
+            read = typed_outputs(
+                flatten(*files)
+                | "SpreadFiles" >> beam.Reshuffle()
+                | "ReadListed" >> _with_census(_ReadListedFn(sources, self.splits, LISTED_FILES))
+            )
+            values += (read[_VALUES],)
+            census += (read[CENSUS],)
+        return ReadResult(values, census)
 
 
 def _with_census(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.

@@ -23,10 +23,11 @@ from shardbeam.transforms.core.edges import (
     encode_element,
 )
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import Record, Reject
-from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.core.sharding import HASH_BYTES
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.packs import assign_shards, unpack_shard
 from shardbeam.transforms.dataset.processes import WriterPool, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards
@@ -40,8 +41,6 @@ _STATISTICS = "statistics"
 # `with_output_types` declares the types that a shuffle needs.
 _Sharded = tuple[tuple[str, int], bytes]
 _Output: TypeAlias = ShardResult | pvalue.TaggedOutput[str, Any]
-
-_record_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class WriteResult(NamedTuple):
@@ -59,7 +58,7 @@ class WriteResult(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteShards(beam.PTransform[PCollection[Record], WriteResult]):
+class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
     """Writes records into shards of `tf.train.Example`; each record names its split.
 
     Hashes of source and key decide split, shard and order, so the files do not depend on the
@@ -105,7 +104,7 @@ class WriteShards(beam.PTransform[PCollection[Record], WriteResult]):
             "seed": self.settings.seed,
         }
 
-    def expand(self, records: PCollection[Record]) -> WriteResult:
+    def expand(self, records: PCollection[bytes]) -> WriteResult:
         """Adds the step to a pipeline."""
         if not records.is_bounded:
             raise ValueError("WriteShards writes bounded input only")
@@ -121,15 +120,15 @@ class WriteShards(beam.PTransform[PCollection[Record], WriteResult]):
         seeds = plan | "SeedShards" >> beam.FlatMap(
             _seed_shards, staging=settings.staging
         ).with_output_types(_Sharded)
-        assigned = records | "AssignShard" >> beam.Map(
-            assign_shard, pvalue.AsSingleton(plan), seed=settings.seed
+        assigned = records | "AssignShard" >> beam.FlatMap(
+            assign_shards, pvalue.AsSingleton(plan)
         ).with_output_types(_Sharded)
-        # ((split, shard), b"" or hash + record)
+        # ((split, shard), b"" or pack of records)
         written = (
             (seeds, assigned)
             | beam.Flatten()
             | beam.GroupByKey()
-            # ((split, shard), [b"" and hash + record ...])
+            # ((split, shard), [b"" and pack of records ...])
             | "WriteShard"
             >> beam.ParDo(
                 _WriteShardFn(naming=self.naming, settings=settings),
@@ -151,14 +150,6 @@ def _seed_shards(plan: ShardPlan, *, staging: Staging) -> Iterator[tuple[tuple[s
     for split, num_shards in plan.num_shards.items():
         for index in range(num_shards):
             yield (split, index), b""
-
-
-def assign_shard(record: Record, plan: ShardPlan, *, seed: int) -> tuple[tuple[str, int], bytes]:
-    """Returns a record with its shard: `((split, shard), hash + encoded record)`."""
-    digest = example_hash(seed=seed, source=record.source, key=record.key)
-    index = shard_index(digest, num_shards=plan.num_shards[record.split])
-    # With the hash in front, sorting the bytes sorts the examples.
-    return (record.split, index), digest + _record_encoder.encode(record)
 
 
 @beam.typehints.with_output_types(ShardResult)
@@ -186,10 +177,11 @@ class _WriteShardFn(beam.DoFn):
     ) -> Iterator[_Output]:
         (split, index), values = element
         edges = Edges()
-        records = []
-        for value in sorted(filter(None, values)):
+        records = unpack_shard(filter(None, values))
+        # In place, because all of a dataset's records may be in one shard.
+        for number, value in enumerate(records):
             edges.receive(RECORDS, value[:HASH_BYTES])
-            records.append(value[HASH_BYTES:])
+            records[number] = value[HASH_BYTES:]
         num_shards = plan.num_shards[split]
         key = shard_key(
             settings_digest=self.settings.digest(label_map=label_map),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,14 +24,22 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
+from shardbeam.transforms.formats.given_records import GivenRecords
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.joining import (
     JoinedKey,
     JoinSettings,
+    is_plain,
     join_key,
     merge_annotations,
+    needs_join,
 )
 from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.names import normalize_key
+from tests.support.archive_files import write_tar
 
 
 class SilentFormat(Format, frozen=True):
@@ -529,3 +540,67 @@ def test_everything_that_files_say_is_merged() -> None:
         masks={MaskRole.SEMANTIC: mask},
         values={"x": (1, 2), "y": ("b",)},
     )
+
+
+# Sources whose images need no join
+
+SETTINGS = JoinSettings(splits=SplitAssignment(by_source={}), labels=LabelSettings())
+
+
+class OwnFormat(Format, frozen=True, kw_only=True):
+    kinds = frozenset({Kind.CLASSIFICATION})
+    images: str = "/i"
+
+
+class PlacingFormat(OwnFormat, frozen=True, kw_only=True):
+    def place(self, path: str, *, root: int) -> Place:
+        return Place(role=Role.IMAGE, key=path, join=path)
+
+
+class AnnotatedFormat(OwnFormat, frozen=True, kw_only=True):
+    lists_annotations = True
+
+
+class MatchingFormat(OwnFormat, frozen=True, kw_only=True):
+    match: Match = "name"
+
+
+@pytest.mark.parametrize(
+    ("source_format", "settings", "expected"),
+    [
+        (ImageFolderFormat(images="/i"), {}, False),
+        (FilenameLabelFormat(images="/i"), {}, False),
+        (OwnFormat(), {}, False),
+        # Another step annotates the images, or finds their keys.
+        (ImageFolderFormat(images="/i", classes="/classes.txt"), {}, True),
+        (CocoFormat(images="/i", annotations=["/a.json"]), {}, True),
+        (PlacingFormat(), {}, True),
+        (AnnotatedFormat(), {}, True),
+        (MatchingFormat(), {}, True),
+        (MatchingFormat(match="path"), {}, False),
+        # A name may be listed twice.
+        (ImageFolderFormat(images="gs://bucket/i"), {}, True),
+        (ImageFolderFormat(images="/i/*.tar"), {}, True),
+        (GivenRecords(), {}, True),
+        # All keys must be known first.
+        (OwnFormat(), {"limit": 5}, True),
+        (OwnFormat(), {"splits": SplitAssignment(by_source={}, exact=True)}, True),
+    ],
+)
+def test_images_need_no_join_where_nothing_but_their_names_annotates_them(
+    source_format: Format, settings: Mapping[str, Any], expected: bool
+) -> None:
+    changed = msgspec.structs.replace(SETTINGS, **settings)
+    assert needs_join(source_format, settings=changed) == expected
+
+
+def test_an_archive_may_hold_a_name_twice(tmp_path: Path) -> None:
+    write_tar(tmp_path / "i.tar", {"a/1.jpg": b"1", "./a/1.jpg": b"2"})
+    source_format = ImageFolderFormat(images=str(tmp_path / "i.tar"))
+    assert needs_join(source_format, settings=SETTINGS)
+
+
+def test_no_other_name_has_the_key_of_a_plain_one() -> None:
+    others = map(chr, range(128, sys.maxunicode + 1))
+    assert not [name for name in others if is_plain(normalize_key(name))]
+    assert is_plain("n01440764/n01440764_10026.JPEG")

@@ -110,12 +110,18 @@ def write_webdataset(folder: Path) -> None:
         write_tar(folder / f"{tar}.tar", files)
 
 
+def write_folders(folder: Path) -> None:
+    names = [f"{name}/{number}.jpg" for name in ("cat", "dog") for number in range(3)]
+    write_files(folder, {**dict.fromkeys(names, plain_jpeg()), "stray.jpg": plain_jpeg()})
+
+
 DATASETS = {
     "csv": Dataset(write_table, "--manifest {data}/table.csv --image-root {data}/images"),
     "coco": Dataset(write_coco, "--images {data}/images --annotations {data}/coco.json"),
     "voc": Dataset(write_voc, "--root {data} --semantic"),
     "jsonl": Dataset(write_lines, "--manifest {data}/lines.jsonl --image-root {data}/images"),
     "webdataset": Dataset(write_webdataset, "--tars {data}/*.tar"),
+    "image-folder": Dataset(write_folders, "--images {data}"),
 }
 MANY = ("csv", "coco", "voc", "webdataset")
 SOME = MANY if LONG else ("voc",)
@@ -237,6 +243,7 @@ CASES = [
     *(("coco", "", edge) for edge in (edges.IMAGES, edges.ENTRIES, edges.ROWS)),
     *(("voc", "", edge) for edge in (edges.LISTED_FILES, edges.MASKS)),
     *(("webdataset", "", edge) for edge in (edges.ARCHIVES, edges.LISTED_FILES, edges.IMAGES)),
+    *(("image-folder", "", edge) for edge in (edges.RECORDS, edges.REJECTS)),
 ]
 OF_ALL = (edges.RECORDS, edges.SHARDS, edges.REJECTS, edges.STATISTICS, edges.MOVES)
 
@@ -322,6 +329,7 @@ def test_parts_of_a_listing(
         ("csv", EXACT, join_annotations._PointFn, edges.ENTRIES + edges.TO_CUT_SPLITS),
         ("csv", LIMIT, join_annotations._PlaceFn, edges.ENTRIES + edges.TO_SAMPLE),
         ("voc", "", list_images._ListFn, edges.ROOTS),
+        ("image-folder", "", list_images._ListFn, edges.ROOTS),
         ("voc", "", read_annotations._ReadListedFn, edges.LISTED_FILES),
         ("webdataset", "", list_images._ExpandFn, edges.ROOTS),
         ("webdataset", "", list_images._ListFn, edges.ARCHIVES),

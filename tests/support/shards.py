@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from shardbeam.transforms.core.records import (
     Record,
     encode_annotations,
 )
+from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.packs import RecordPacker
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -47,6 +50,25 @@ def make_census(records: Iterable[Record]) -> Census:
         counts = SplitOutcome(images=1, num_bytes=record.expected_bytes)
         census.splits.setdefault(record.split, SplitOutcome()).add(counts)
     return census
+
+
+def pack_records(records: Iterable[Record], *, seed: int = 0) -> list[bytes]:
+    """Packs records as the join does, each in a pack of its own."""
+    packs = []
+    for record in records:
+        packer = RecordPacker()
+        digest = example_hash(seed=seed, source=record.source, key=record.key)
+        packs += [*packer.add(record, example_hash=digest), *packer.finish()]
+    return packs
+
+
+def unpack_records(pack: bytes) -> list[Record]:
+    """Reads the records of a pack."""
+    values = msgspec.msgpack.decode(pack, type=dict[str, list[bytes]]).values()
+    return [
+        msgspec.msgpack.decode(value[HASH_BYTES:], type=Record)
+        for value in itertools.chain(*values)
+    ]
 
 
 def make_record(path: Path, *, data: bytes) -> Record:

@@ -26,6 +26,7 @@ from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import local_pipeline
+from tests.support.shards import unpack_records
 
 SOURCES = [
     *(Source(each, CocoFormat(images="/i", annotations=["a.json"])) for each in ("train", "test")),
@@ -108,6 +109,8 @@ def test_each_key_is_joined_with_its_own() -> None:
             pipeline | "Images" >> beam.Create(images),
             pipeline | "Entries" >> beam.Create(entries),
         ) | JoinAnnotations(sources=SOURCES, settings=SETTINGS)
-        assert_that(result.records, equal_to(records), label="Records")
+        assert_that(
+            result.records | beam.FlatMap(unpack_records), equal_to(records), label="Records"
+        )
         assert_that(result.rejects, equal_to(rejects), label="Rejects")
         assert_that(result.census | TakeCensus(), equal_to([census]), label="Census")

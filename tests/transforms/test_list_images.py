@@ -4,20 +4,28 @@ import importlib.metadata
 import os
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+from shardbeam.transforms.core.edges import RECORDS
+from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, ListedImage, Reject
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.csv_table import CsvFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries
+from tests.support.shards import unpack_records
 
-SPLITS = SplitAssignment(by_source={"train": "train", "test": "test"})
+SETTINGS = JoinSettings(
+    splits=SplitAssignment(by_source={"train": "train", "test": "test"}),
+    labels=LabelSettings(),
+)
 
 
 def make_images(folder: Path) -> str:
@@ -57,12 +65,56 @@ def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path
         ),
     ]
     with local_pipeline() as pipeline:
-        result = pipeline | ListImages(sources=sources, splits=SPLITS)
-        assert_that(result.values, summaries(expected, summary=decode_value), label="Images")
-        assert_that(result.rejects, equal_to([]), label="Rejects")
+        result = pipeline | ListImages(sources=sources, settings=SETTINGS, makes_records=False)
+        assert_that(result.values[0], summaries(expected, summary=decode_value), label="Images")
+        assert_that(result.rejects[0], equal_to([]), label="Rejects")
         assert_that(
             result.census | TakeCensus(),
             summaries([{"test": 2, "train": 2}], summary=lambda census: census.listing.files),
+            label="Census",
+        )
+
+
+def test_only_names_that_other_files_may_share_are_joined(tmp_path: Path) -> None:
+    made = ["cat/1.jpg", "dog/2.jpg"]
+    # The first two are equal, and so are the last two, in Unicode's NFC form.
+    joined = ["cat/e\u0301.jpg", "cat/\u00e9.jpg", "cat/K.jpg", "cat/\u212a.jpg"]
+    for name in (*made, *joined, "cat/notes.txt", "stray.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    source = Source("train", ImageFolderFormat(images=str(tmp_path)))
+    with local_pipeline() as pipeline:
+        result = pipeline | ListImages(sources=[source], settings=SETTINGS)
+        assert_that(
+            result.values[0],
+            summaries(
+                ["cat/K.jpg", "cat/K.jpg", "cat/\u00e9.jpg", "cat/\u00e9.jpg"],
+                summary=lambda value: decode_value(value)[1].key,
+            ),
+            label="Joined",
+        )
+        records = result.records[0] | beam.FlatMap(unpack_records)
+        assert_that(records, summaries(made, summary=lambda each: each.key), label="Records")
+        assert_that(
+            result.rejects[0],
+            summaries(
+                [("stray.jpg", Reason.NO_CLASS_FOLDER)],
+                summary=lambda reject: (reject.key, reject.reason),
+            ),
+            label="Rejects",
+        )
+        assert_that(
+            result.census | TakeCensus(),
+            summaries(
+                [(8, 2, {"not_an_image_name": 1}, {"no_class_folder": 1}, 2)],
+                summary=lambda census: (
+                    census.listing.files["train"],
+                    census.splits["train"].images,
+                    census.splits["train"].excluded,
+                    census.splits["train"].rejected,
+                    census.edges.sent[RECORDS].number,
+                ),
+            ),
             label="Census",
         )
 
@@ -83,9 +135,9 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
         listed=True,
     )
     with local_pipeline() as pipeline:
-        result = pipeline | ListImages(sources=[source], splits=SPLITS)
-        assert_that(result.values, equal_to([]), label="Images")
-        assert_that(result.rejects, equal_to([reject]), label="Rejects")
+        result = pipeline | ListImages(sources=[source], settings=SETTINGS)
+        assert_that(result.values[0], equal_to([]), label="Images")
+        assert_that(result.rejects[0], equal_to([reject]), label="Rejects")
         assert_that(
             result.census | TakeCensus(),
             summaries([{"train": 1}], summary=lambda census: census.listing.files),
@@ -96,7 +148,7 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
 def test_sources_without_images_have_a_census_all_the_same() -> None:
     source = Source("train", CsvFormat(manifest=["a.csv"]))
     with local_pipeline() as pipeline:
-        result = pipeline | ListImages(sources=[source], splits=SPLITS)
+        result = pipeline | ListImages(sources=[source], settings=SETTINGS)
         assert_that(
             result.census | TakeCensus(),
             summaries([{}], summary=lambda census: census.listing.files),
@@ -106,7 +158,7 @@ def test_sources_without_images_have_a_census_all_the_same() -> None:
 def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
     pipeline = local_pipeline()
     source = Source("train", ImageFolderFormat(images=str(tmp_path)))
-    pipeline | ListImages(sources=[source], splits=SPLITS)
+    pipeline | ListImages(sources=[source], settings=SETTINGS)
     with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: the folder is empty"):
         pipeline.run()
 
@@ -117,7 +169,7 @@ def test_a_worker_with_another_version_of_shardbeam_is_refused(
     installed = importlib.metadata.version
     pipeline = local_pipeline()
     source = Source("train", ImageFolderFormat(images=make_images(tmp_path)))
-    pipeline | ListImages(sources=[source], splits=SPLITS)
+    pipeline | ListImages(sources=[source], settings=SETTINGS)
     monkeypatch.setattr(
         importlib.metadata,
         "version",

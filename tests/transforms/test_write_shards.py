@@ -30,6 +30,7 @@ from tests.support.shards import (
     make_census,
     make_record,
     make_records,
+    pack_records,
     read_shard,
 )
 
@@ -54,7 +55,7 @@ def write(
     label_map = pipeline | "Labels" >> beam.Create([make_label_map({"cat": 1}, objects=False)])
     result: WriteResult = (
         pipeline
-        | "Records" >> beam.Create(records)
+        | "Records" >> beam.Create(pack_records(records, seed=settings.get("seed", 0)))
         | WriteShards(
             naming=FileNaming(prefix="/data/x-{split}.tfrecord", suffix=suffix, template=template),
             num_shards=num_shards,

@@ -11,6 +11,7 @@ import msgspec
 from apache_beam import coders, pvalue
 from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from shardbeam.transforms.dataset.census import Census
@@ -99,6 +100,11 @@ class CensusFn(beam.DoFn):
         for split in self.census.splits.values():
             count_images(rejected=split.rejected, excluded=split.excluded)
         report_usage()
+
+
+def flatten(*collections: PCollection[T], label: str = "Flatten") -> PCollection[T]:
+    """Makes one PCollection of several; one alone needs no step."""
+    return collections | label >> beam.Flatten() if len(collections) > 1 else collections[0]
 
 
 def typed_outputs(outputs: Any, **types: Any) -> Any:  # noqa: ANN401  # Beam exports no types.

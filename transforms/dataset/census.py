@@ -59,12 +59,12 @@ class SourceCensus(msgspec.Struct):
     Attributes:
         images: How many of its images, or rows, are passed on to be encoded.
         referenced: How many images its annotation files name, by key, or by an id without a key.
-        matched: How many of these are listed.
+        matched: How many of these are listed. The names below are kept only while there are none.
         listed_key: The listed image key with the fewest folders; of several, the alphabetically
             first. Empty where there is none.
         referenced_key: The same among the keys that the annotation files name.
         listed_sample: The listed keys whose names, without folders, have the smallest hashes.
-            `_suggest_fix` uses them to find out what would match; empty once anything matches.
+            `_suggest_fix` uses them to find out what would match.
         referenced_sample: The same among the keys that the annotation files name.
     """
 
@@ -81,11 +81,12 @@ class SourceCensus(msgspec.Struct):
         self.images += other.images
         self.referenced += other.referenced
         self.matched += other.matched
-        self.listed_key = _first(self.listed_key, other.listed_key)
-        self.referenced_key = _first(self.referenced_key, other.referenced_key)
         if self.matched:
+            self.listed_key = self.referenced_key = ""
             self.listed_sample = self.referenced_sample = set()
             return
+        self.listed_key = _first(self.listed_key, other.listed_key)
+        self.referenced_key = _first(self.referenced_key, other.referenced_key)
         self.listed_sample.update(other.listed_sample)
         self.referenced_sample.update(other.referenced_sample)
         # Sort only now and then, not for every key.
@@ -152,7 +153,7 @@ class Census(msgspec.Struct):
         self._add_first(reject.split, reject)
 
     def add_joined(
-        self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int
+        self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int | None
     ) -> None:
         """Adds the result of the join for one key.
 
@@ -161,7 +162,7 @@ class Census(msgspec.Struct):
             source: The source of the key.
             key: The key.
             listed: How many listed files have it.
-            referenced: How many annotation entries name it.
+            referenced: How many annotation entries name it; None if the source has no entries.
         """
         for label in joined.labels:
             self.add_category(Category(name=label, origin="the images' names"))
@@ -180,20 +181,10 @@ class Census(msgspec.Struct):
             self._add_linked_folders(key)
         for reject in joined.rejects:
             self.add_reject(reject)
-        names_a_file = all(r.reason is not Reason.UNKNOWN_IMAGE_ID for r in joined.rejects)
-        listed_key = key if listed and listing_exclusion(key) is None else ""
-        referenced_key = key if referenced and names_a_file else ""
-        self.sources.setdefault(source, SourceCensus()).add(
-            SourceCensus(
-                images=int(joined.record is not None),
-                referenced=int(referenced > 0),
-                matched=int(referenced > 0 and listed > 0),
-                listed_key=listed_key,
-                referenced_key=referenced_key,
-                listed_sample={listed_key} - {""},
-                referenced_sample={referenced_key} - {""},
-            )
-        )
+        seen = self.sources.setdefault(source, SourceCensus())
+        seen.images += joined.record is not None
+        if referenced is not None:
+            seen.add(_count_key(joined, key=key, listed=listed, referenced=referenced))
 
     def add(self, other: Census) -> None:
         """Adds another census to this one; the other one does not change."""
@@ -237,6 +228,21 @@ class Census(msgspec.Struct):
     def _add_left_out(self, split: str, *keys: str) -> None:
         known = self.left_out.get(split, ())
         self.left_out[split] = tuple(sorted((*known, *keys))[:_NAMED])
+
+
+def _count_key(joined: JoinedKey, *, key: str, listed: int, referenced: int) -> SourceCensus:
+    if listed and referenced:
+        return SourceCensus(referenced=1, matched=1)
+    names_a_file = all(each.reason is not Reason.UNKNOWN_IMAGE_ID for each in joined.rejects)
+    listed_key = key if listed and listing_exclusion(key) is None else ""
+    referenced_key = key if referenced and names_a_file else ""
+    return SourceCensus(
+        referenced=int(referenced > 0),
+        listed_key=listed_key,
+        referenced_key=referenced_key,
+        listed_sample={listed_key} - {""},
+        referenced_sample={referenced_key} - {""},
+    )
 
 
 def merge_censuses(censuses: Iterable[Census]) -> Census:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -27,7 +28,11 @@ from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
 from shardbeam.transforms.formats.base import ATTACHED_FILE_INDEX, Format, Kind
 from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
 from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
+from shardbeam.transforms.storage.archives import is_archive, is_pattern
+from shardbeam.transforms.storage.find import storage_for
 
+# The ASCII characters that are the NFC form of another one, such as K of the Kelvin sign.
+_COMPOSED = re.compile("[;K`]")
 # Defects because of which a part of an image's annotations is missing or cannot be trusted.
 _INCOMPLETE = frozenset(
     {Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING, Reason.SIZE_MISMATCH}
@@ -78,6 +83,34 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     def _written(self, labels: Iterable[str]) -> tuple[str, ...]:
         names = map(self.labels.written_name, dict.fromkeys(labels))
         return tuple(name for name in names if name)
+
+
+def needs_join(source_format: Format, *, settings: JoinSettings) -> bool:
+    """Whether all images of a source are joined, even those with plain names (`is_plain`).
+
+    Otherwise nothing but an image's name annotates it, and each plain name is listed once: the
+    source has no annotation files, and it is one folder on disk, whose files are its images.
+    Archives and object storage may hold a name twice, such as `a.jpg` and `./a.jpg`. Exact splits
+    and samples need all keys before they choose.
+    """
+    roots = source_format.roots()
+    return (
+        settings.splits.exact
+        or settings.limit is not None
+        or source_format.lists_annotations
+        or type(source_format).place is not Format.place
+        or getattr(source_format, "match", "path") != "path"
+        or len(roots) != 1
+        or storage_for(roots[0]).is_remote
+        or is_pattern(roots[0])
+        or is_archive(roots[0])
+        or bool(source_format.annotation_files())
+    )
+
+
+def is_plain(key: str) -> bool:
+    """Whether no other name of a file is the same key in Unicode's NFC form."""
+    return key.isascii() and not _COMPOSED.search(key)
 
 
 class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,66 @@
+"""The DoFn of all steps that make records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from apache_beam import pvalue
+
+from shardbeam.transforms.beam.stages import CensusFn, in_global_window
+from shardbeam.transforms.core import edges
+from shardbeam.transforms.core.records import Record
+from shardbeam.transforms.core.sharding import example_hash
+from shardbeam.transforms.dataset.packs import RecordPacker
+from shardbeam.transforms.formats.joining import JoinedKey, JoinSettings
+
+# Tags of the outputs: packs of records, and rejects.
+RECORDS = "records"
+REJECTS = "rejects"
+
+RecordOutput: TypeAlias = pvalue.TaggedOutput[str, Any]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GiveRecordsFn(CensusFn):
+    """A step that outputs records, in packs (`dataset.packs`), and rejects."""
+
+    settings: JoinSettings
+
+    def start_bundle(self) -> None:
+        """Starts a new census and a new pack."""
+        super().start_bundle()
+        self._packer = RecordPacker()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Outputs the last pack and the census."""
+        for pack in self._packer.finish():
+            yield in_global_window(pvalue.TaggedOutput(RECORDS, pack))
+        yield from super().finish_bundle()
+
+    def give(
+        self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int | None
+    ) -> Iterator[RecordOutput]:
+        """Counts the result for one key, and outputs its record and its rejects.
+
+        Args:
+            joined: The result.
+            source: The source of the key.
+            key: The key.
+            listed: How many listed files have it.
+            referenced: How many annotation entries name it; None if the source has no entries.
+        """
+        self.census.add_joined(joined, source=source, key=key, listed=listed, referenced=referenced)
+        record = joined.record
+        if record is not None:
+            digest = self.hash_of(record)
+            self.edges.send(edges.RECORDS, digest)
+            for pack in self._packer.add(record, example_hash=digest):
+                yield pvalue.TaggedOutput(RECORDS, pack)
+        for reject in joined.rejects:
+            yield pvalue.TaggedOutput(REJECTS, reject)
+
+    def hash_of(self, record: Record) -> bytes:
+        """Hashes a record's identity (`core.sharding.example_hash`)."""
+        return example_hash(seed=self.settings.splits.seed, source=record.source, key=record.key)
