@@ -171,6 +171,11 @@ class _Merged(NamedTuple):
         return None
 
 
+_NOTHING_SAID = _Merged(
+    annotations=None, split="", split_problem="", exclusion=None, defects=[], usable=False
+)
+
+
 def join_text(text: str, *, source_format: Format) -> str:
     """Returns the text that an image or an entry is joined by, as the format's key `match` says."""
     if Kind.ROWS in source_format.kinds:
@@ -472,7 +477,7 @@ _RULES: Sequence[Callable[[_Case, _Said], _Verdict]] = (
 
 
 def _merge_entries(
-    entries: Iterable[AnnotationEntry],
+    entries: Collection[AnnotationEntry],
     *,
     source_format: Format,
     has_splits: bool,
@@ -483,6 +488,8 @@ def _merge_entries(
     Several annotation files may annotate an image, under one id. An entry with another id is
     another image that claims the same file.
     """
+    if not entries:
+        return _NOTHING_SAID
     # Annotation files of one image each are sorted by their names.
     ordered = sorted(
         entries, key=lambda each: (each.file_index, each.position, each.image_id, each.detail)
