@@ -31,18 +31,7 @@ def digest_labels(
     Returns:
         16 hex digits.
     """
-    boxes = [
-        (
-            label,
-            (
-                round(xmin * _BOX_STEPS),
-                round(ymin * _BOX_STEPS),
-                round(xmax * _BOX_STEPS),
-                round(ymax * _BOX_STEPS),
-            ),
-        )
-        for label, (xmin, ymin, xmax, ymax) in objects
-    ]
+    boxes = [(label, [round(side * _BOX_STEPS) for side in box]) for label, box in objects]
     return _digest([sorted(classes), sorted(boxes), sorted(captions)])
 
 
