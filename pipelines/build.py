@@ -43,14 +43,14 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: A `Record` for each image that is neither rejected nor excluded so far, in packs
-            (`dataset.packs`).
+        records: The records of each step, in packs (`dataset.packs`): a `Record` for each image
+            that is neither rejected nor excluded so far.
         rejects: The rejects of each step: a `Reject` for each input that cannot be used.
         census: One `Census`. Making it fails if images and annotations do not belong together.
         label_map: One `LabelMap`.
     """
 
-    records: PCollection[bytes]
+    records: tuple[PCollection[bytes], ...]
     rejects: tuple[PCollection[Reject], ...]
     census: PCollection[Census]
     label_map: PCollection[LabelMap]
@@ -94,7 +94,7 @@ def gather_records(
         _build_label_map, settings=plan.labels, objects=plan.objects
     ).with_output_types(LabelMap)
     return Gathered(
-        records=flatten(*made, joined.records, label="FlattenRecords"),
+        records=(*made, joined.records),
         rejects=(*rejects, joined.rejects),
         census=census,
         label_map=label_map,
@@ -129,7 +129,7 @@ def build_dataset(
     """
     gathered = gather_records(pipeline, plan=plan, records=records)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
-    written = gathered.records | WriteShards(
+    written = flatten(*gathered.records, label="FlattenRecords") | WriteShards(
         naming=plan.dataset.naming,
         num_shards=plan.num_shards,
         settings=ShardSettings(
