@@ -56,7 +56,7 @@ class Corrections(Counter[str]):
 
     def counts(self) -> dict[str, int]:
         """Returns the counts, sorted by code, without zeros."""
-        return dict(sorted((+self).items()))
+        return dict(sorted((+self).items())) if self else {}
 
 
 def _shorten(value: object) -> object:

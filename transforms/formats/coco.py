@@ -189,6 +189,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             key_of=lambda image: normalize_key(image.file_name),
             join_of=self._join_of,
             file_index=file_index,
+            keep=reader.keep if isinstance(reader, AnnotationReader) else None,
         )
         yield from reader.categories()
 

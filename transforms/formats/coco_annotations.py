@@ -7,6 +7,7 @@ captioning, stuff segmentation).
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,13 +21,11 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, Object
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import count_replaced, decode_json
 from shardbeam.transforms.formats.coco_file import (
-    ABSENT,
+    CocoAnnotation,
     CocoCategory,
     CocoFile,
     CocoImage,
-    ImageId,
     ImageT,
-    Int64,
     T,
 )
 
@@ -34,25 +33,12 @@ _Box = tuple[float, float, float, float]
 
 _NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
 _KEYPOINT_VALUES = 3
+# An object that is kept: whether there is one, then its id, category, box, area, and `is_crowd`.
+_KEPT = struct.Struct("=?qq5d?")
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
 
 
-class _Annotation(msgspec.Struct, gc=False):
-    image_id: ImageId
-    id: Int64 | None = None
-    category_id: Int64 | None = None
-    bbox: list[float] | None = None
-    area: float | None = None
-    iscrowd: bool | int | None = None
-    caption: str | None = None
-    # Decoded only where a setting needs them.
-    segmentation: msgspec.Raw = ABSENT
-    keypoints: msgspec.Raw = ABSENT
-    # In panoptic files only.
-    segments_info: msgspec.Raw = ABSENT
-
-
-_annotation_decoder = msgspec.json.Decoder(_Annotation)
+_annotation_decoder = msgspec.json.Decoder(CocoAnnotation)
 _names_decoder = msgspec.json.Decoder(list[str] | None)
 _pairs_decoder = msgspec.json.Decoder(list[tuple[int, int]] | None)
 _numbers_decoder = msgspec.json.Decoder(list[float] | None)
@@ -84,7 +70,7 @@ class _Row(NamedTuple):
     """
 
     position: int
-    item: _Annotation
+    item: CocoAnnotation
     label: str | None
     bbox: _Box | None
     is_from_polygons: bool
@@ -153,8 +139,37 @@ class AnnotationReader:
         self._known = 0
         self._first_error: tuple[int, InputError] | None = None
         self._needs_categories = False
+        kinds = {Kind.DETECTION, Kind.SEMANTIC, Kind.INSTANCE_MASKS} & set(wanted)
+        keeps = kinds == {Kind.DETECTION}
+        # The ordinary objects, at the positions of their annotations.
+        self._kept = bytearray(_KEPT.size * len(file.annotations) if keeps else 0)
         # {category id: the largest number of keypoints of its objects}
         self._keypoint_counts: dict[int | None, int] = {}
+
+    def keep(self, first: int, items: Sequence[CocoAnnotation]) -> None:
+        """Keeps the ordinary objects of a block of annotations, so that they are decoded once.
+
+        An ordinary object has an id, a category, a box of four numbers and an area; no caption,
+        and no keypoints if these are wanted. Where masks or stuff are wanted, none is ordinary.
+        `annotate` reads all other annotations from the file.
+
+        Args:
+            first: The position of the first annotation.
+            items: The annotations.
+        """
+        if not self._kept:
+            return
+        reads_keypoints = Kind.KEYPOINTS in self._wanted
+        for index, item in enumerate(items, first):
+            if (
+                not (reads_keypoints and item.keypoints)
+                and item.bbox is not None
+                and len(item.bbox) == 4
+                and None not in (item.id, item.category_id, item.area)
+                and item.caption is None
+            ):
+                values = item.id, item.category_id, *item.bbox, item.area, item.iscrowd
+                _KEPT.pack_into(self._kept, index * _KEPT.size, True, *values)
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
         """Reads the annotations of one image, given by their positions in the file.
@@ -165,6 +180,8 @@ class AnnotationReader:
         found = _Found()
         first_error: InputError | None = None
         for index in rows:
+            if self._add_kept(index, found):
+                continue
             try:
                 row = self._read_row(index)
             except InputError as error:
@@ -176,6 +193,25 @@ class AnnotationReader:
         if first_error is not None:
             raise first_error
         return found.annotations_of(image)
+
+    def _add_kept(self, index: int, found: _Found) -> bool:
+        """Adds an object that was kept; returns False if it was not, or if a rule changes it."""
+        at = index * _KEPT.size
+        # The first byte says whether one was kept.
+        if not self._kept or not self._kept[at]:
+            return False
+        _, annotation_id, category_id, x, y, width, height, area, is_crowd = _KEPT.unpack_from(
+            self._kept, at
+        )
+        label, bbox = self._file.names.get(category_id), _corners(x, y, width, height)
+        identity = annotation_id, label, bbox
+        if label is None or identity in found.objects:
+            return False
+        self._known += 1
+        found.objects[identity] = ObjectAnnotation(
+            label=label, bbox=bbox, area=area, is_crowd=is_crowd, annotation_id=annotation_id
+        )
+        return True
 
     def _read_row(self, index: int) -> _Row:
         item = self._file.decode(index, decoder=_annotation_decoder)
@@ -298,7 +334,7 @@ class AnnotationReader:
                 is_background=file.is_dummy(category),
             )
 
-    def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
+    def _bbox(self, item: CocoAnnotation, *, index: int) -> tuple[_Box | None, bool]:
         """Returns `(xmin, ymin, xmax, ymax)`, and whether that was computed from polygons."""
         place = f"$.annotations[{index}]"
         if item.bbox:
@@ -308,8 +344,7 @@ class AnnotationReader:
                     place=f"{place}.bbox",
                     problem=f"expected [x, y, width, height], got {len(item.bbox)} numbers",
                 )
-            x, y, width, height = item.bbox
-            return (x, y, x + width, y + height), False
+            return _corners(*item.bbox), False
         if item.caption is not None or not item.segmentation:
             return None, False
         place = f"{place}.segmentation"
@@ -320,7 +355,7 @@ class AnnotationReader:
         ys = [y for polygon in polygons for y in polygon[1::2]]
         return ((min(xs), min(ys), max(xs), max(ys)), True) if xs and ys else (None, False)
 
-    def _keypoints(self, item: _Annotation, *, index: int) -> Sequence[float]:
+    def _keypoints(self, item: CocoAnnotation, *, index: int) -> Sequence[float]:
         if Kind.KEYPOINTS not in self._wanted or not item.keypoints:
             return ()
         place = f"$.annotations[{index}].keypoints"
@@ -360,6 +395,10 @@ class AnnotationReader:
 
     def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
+
+
+def _corners(x: float, y: float, width: float, height: float) -> _Box:
+    return x, y, x + width, y + height
 
 
 def _are_keypoints(values: Sequence[float]) -> bool:

@@ -6,6 +6,7 @@ captioning, stuff segmentation).
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Generic, TypeVar
@@ -52,6 +53,8 @@ class CocoImage(msgspec.Struct, gc=False):
     height: _Pixels | None = None
 
 
+# Takes the position of an annotation, and the decoded annotations from there on.
+Keep = Callable[[int, Sequence["CocoAnnotation"]], None]
 T = TypeVar("T")
 ImageT = TypeVar("ImageT", bound=CocoImage)
 
@@ -71,6 +74,26 @@ class CocoCategory(msgspec.Struct, gc=False):
     skeleton: msgspec.Raw = ABSENT
 
 
+class CocoAnnotation(msgspec.Struct, gc=False, omit_defaults=True):
+    """An entry of `annotations`."""
+
+    image_id: ImageId
+    id: Int64 | None = None
+    category_id: Int64 | None = None
+    bbox: list[float] | None = None
+    area: float | None = None
+    iscrowd: bool | int | None = None
+    caption: str | None = None
+    # Decoded only where a setting needs them.
+    segmentation: msgspec.Raw = ABSENT
+    keypoints: msgspec.Raw = ABSENT
+    # In panoptic files only.
+    segments_info: msgspec.Raw = ABSENT
+    # Not read from here, only known to `_has_all_members`.
+    file_name: msgspec.Raw = ABSENT
+    num_keypoints: msgspec.Raw = ABSENT
+
+
 class _Document(msgspec.Struct, Generic[ImageT]):
     images: list[ImageT] | None = None
     categories: list[CocoCategory] | None = None
@@ -83,6 +106,8 @@ class _Owner(msgspec.Struct, gc=False):
 _sections_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _entries_decoder = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _owner_decoder = msgspec.json.Decoder(_Owner)
+_block_decoder = msgspec.json.Decoder(list[CocoAnnotation])
+_block_encoder = msgspec.json.Encoder()
 
 
 class CocoFile(Generic[ImageT]):
@@ -213,6 +238,7 @@ class CocoFile(Generic[ImageT]):
         key_of: Callable[[ImageT], str],
         join_of: Callable[[str], str],
         file_index: int,
+        keep: Keep | None = None,
     ) -> Iterator[AnnotationEntry]:
         """Makes an entry for each image, and for each image id that only annotations name.
 
@@ -225,6 +251,8 @@ class CocoFile(Generic[ImageT]):
             key_of: Finds the image's key.
             join_of: Finds the text that a key is joined by.
             file_index: Number of the file among the source's annotation files.
+            keep: Takes all annotations before `annotate` is called, block by block, without the
+                blocks that hold one of an unexpected form.
 
         Raises:
             InputError: An annotation has no image id.
@@ -237,14 +265,17 @@ class CocoFile(Generic[ImageT]):
         for position, image in enumerate(self.images):
             positions.setdefault(str(image.id), position)
         unlisted: list[str] = []
-        rows: defaultdict[int, list[int]] = defaultdict(list)
-        for index in range(len(self.annotations)):
-            image_id = str(self.decode(index, decoder=_owner_decoder).image_id)
-            self._check_keys(self.annotations[index], place=f"$.annotations[{index}]")
-            if image_id not in positions:
-                positions[image_id] = len(self.images) + len(unlisted)
-                unlisted.append(image_id)
-            rows[positions[image_id]].append(index)
+        rows: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
+        # {image id, as a number or as text: positions of its annotations}
+        rows_by_id: dict[ImageId, array[int]] = {}
+        for index, image_id in enumerate(self._image_ids(keep)):
+            if image_id not in rows_by_id:
+                text = str(image_id)
+                if text not in positions:
+                    positions[text] = len(self.images) + len(unlisted)
+                    unlisted.append(text)
+                rows_by_id[image_id] = rows[positions[text]]
+            rows_by_id[image_id].append(index)
 
         # {key: position of the image that keeps it}
         keys: dict[str, int] = {}
@@ -287,6 +318,26 @@ class CocoFile(Generic[ImageT]):
                 f"which {len(own)} annotations name",
             )
 
+    def _image_ids(self, keep: Keep | None) -> Iterator[ImageId]:
+        """Yields the image id of each annotation, and checks the annotation's keys."""
+        entries = self.annotations
+        # A file that was decoded as a whole is odd, so each of its entries is decoded by itself.
+        whole = [(range(len(entries)), b"")]
+        for positions, text in entries.blocks() if isinstance(entries, JsonArray) else whole:
+            items = _decode_block(text)
+            if items is None:
+                decoded = (self.decode(index, decoder=_owner_decoder) for index in positions)
+                image_ids = (owner.image_id for owner in decoded)
+            else:
+                image_ids = (item.image_id for item in items)
+                if keep is not None:
+                    keep(positions.start, items)
+            is_checked = items is not None and _has_all_members(items, text)
+            for index, image_id in zip(positions, image_ids, strict=True):
+                if not is_checked:
+                    self._check_keys(entries[index], place=f"$.annotations[{index}]")
+                yield image_id
+
     def _add_surrogates(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
         """Adds the lone surrogates in the image's own entry and in the names of its classes."""
         labels = [item.label for item in (*found.objects, *found.stuff)]
@@ -320,6 +371,26 @@ class CocoFile(Generic[ImageT]):
                 "are left out",
             )
         return None
+
+
+def _decode_block(text: bytes) -> list[CocoAnnotation] | None:
+    """Decodes an array of annotations; returns None where one has an unexpected form."""
+    try:
+        return _block_decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _has_all_members(items: Sequence[CocoAnnotation], text: bytes) -> bool:
+    """Returns whether annotations hold all that is in their text; then no key is there twice.
+
+    The decoder drops unknown keys, nulls, and the first of two members with one key. So encoding
+    the annotations again gives fewer quotes if anything was dropped.
+    """
+    # A quote may be written as `\u0022`, which is encoded as one.
+    if rb"\u" in text:
+        return False
+    return _block_encoder.encode(items).count(b'"') == text.count(b'"')
 
 
 def _annotations_or_defect(

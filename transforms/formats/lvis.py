@@ -132,7 +132,9 @@ class LvisFormat(Format, frozen=True, kw_only=True):
                 changes=corrections.changes,
             )
 
-        yield from file.entries(annotate, key_of=_key_of, join_of=_join_of, file_index=file_index)
+        yield from file.entries(
+            annotate, key_of=_key_of, join_of=_join_of, file_index=file_index, keep=reader.keep
+        )
         yield from reader.categories()
 
 
