@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from apache_beam import DoFn
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms import userstate
 from hypothesis import settings
 
@@ -46,6 +47,17 @@ def _specs_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(userstate, "get_dofn_specs", look_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_sizes() -> Iterator[None]:
+    """Beam looks through all modules whenever a step reads a side input, to size its cache of them.
+
+    That is a tenth of what a small build takes, and here no cache comes near its limit.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statecache, "get_deep_size", lambda *_: 1)
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from apache_beam.coders.typecoders import registry
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -90,6 +90,7 @@ def values_of(kind: type[Any] | inspect.Type) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("struct_type", STRUCTS)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_decoding_gives_back_what_was_encoded(
     struct_type: type[msgspec.Struct], data: st.DataObject

@@ -202,7 +202,7 @@ def test_what_the_standard_library_writes_comes_back(
 
 
 def test_no_more_than_the_first_rows_are_read_before_the_run() -> None:
-    content = b"a,b\n" + b"1,x\n" * 4_000_000
+    content = b"a,b\n" + (b"1," + b"x" * 997 + b"\n") * 16_000
     storage = StoredFiles({"t.csv": content})
     with unittest.mock.patch(
         "shardbeam.transforms.formats.table.storage_for", return_value=storage

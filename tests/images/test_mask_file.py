@@ -13,6 +13,7 @@ from shardbeam.transforms.images.mask_file import (
     read_segment_ids,
     voc_colour_map,
 )
+from tests.support.hostile_images import png_with_header
 from tests.support.image_makers import photograph, save
 from tests.support.image_makers import png as make_png
 
@@ -168,7 +169,7 @@ def test_what_cannot_be_read(data: bytes, words: str) -> None:
 
 
 def test_another_size_is_refused_before_it_is_decoded() -> None:
-    bomb = save(Image.new("1", (30_000, 30_000)), "PNG")
+    bomb = png_with_header(30_000, 30_000, bit_depth=1, color_type=0)
 
     for data, size in ((save(Image.new("L", (8, 5)), "PNG"), "8x5"), (bomb, "30000x30000")):
         error = reject(data)

@@ -134,8 +134,7 @@ def test_a_box_stays_around_what_it_was_drawn_around(
     assert built.counts()["corrections"] == applied
 
 
-@pytest.mark.parametrize("scale", [0.5, 3])
-@pytest.mark.parametrize("orientation", ["apply", "keep"])
+@pytest.mark.parametrize(("orientation", "scale"), [("apply", 0.5), ("keep", 3)])
 @pytest.mark.parametrize(
     ("annotated_as", "frame", "orientations"),
     [

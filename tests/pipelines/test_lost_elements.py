@@ -249,6 +249,7 @@ OF_ALL = (edges.RECORDS, edges.SHARDS, edges.REJECTS, edges.STATISTICS, edges.MO
 
 
 def faults() -> Iterator[Any]:
+    seen: set[str] = set()
     for number, edge in enumerate(OF_ALL):
         for place, dataset in enumerate(MANY):
             if LONG or place == number % len(MANY):
@@ -256,7 +257,13 @@ def faults() -> Iterator[Any]:
     for number, (dataset, more, edge) in enumerate(CASES):
         for place, fault in enumerate(FAULTS):
             if LONG or place == number % len(FAULTS):
-                yield pytest.param(dataset, more, edge, fault, id=f"{dataset}-{edge}-{fault}")
+                yield pytest.param(
+                    *(dataset, more, edge, fault),
+                    id=f"{dataset}-{edge}-{fault}",
+                    # An edge that a dataset before it crosses, too.
+                    marks=pytest.mark.slow if edge in seen and not LONG else (),
+                )
+        seen.add(edge)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_what_is_replaced(name: str, datasets: tuple[Path, Path], tmp_path: Path
         file.write_bytes(content)
         assert refused in write(name, first, file)
         assert file.read_bytes() == content
-        assert write(name, first, file, "--overwrite") == ""
+    assert write(name, first, file, "--overwrite") == ""
 
 
 def test_one_kind_does_not_replace_another(datasets: tuple[Path, Path], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The files lie in fsspec's file system in memory, which takes `user:password@host
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import uuid
@@ -26,9 +27,9 @@ SECRET = "s3cr3t"
 SHOWN = "user:***@host"
 
 
-@pytest.fixture
-def remote(shapes: Path) -> Iterator[str]:
-    """The root of a storage that takes a password, with the sample dataset in `shapes`."""
+@contextlib.contextmanager
+def sample_behind_a_password(shapes: Path) -> Iterator[str]:
+    """Yields the root of a storage that takes a password, with the sample dataset in `shapes`."""
     root = f"memory://user:{SECRET}@host-{uuid.uuid4().hex}"
     system = fsspec.filesystem("memory")
     for path in shapes.rglob("*"):
@@ -37,6 +38,20 @@ def remote(shapes: Path) -> Iterator[str]:
             system.pipe_file(f"{root}/shapes/{place}", path.read_bytes())
     yield root
     system.rm(root, recursive=True)
+
+
+@pytest.fixture
+def remote(shapes: Path) -> Iterator[str]:
+    with sample_behind_a_password(shapes) as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def built(shapes: Path) -> Iterator[str]:
+    """A storage as `remote`, with a dataset in `out`, for commands that change neither."""
+    with sample_behind_a_password(shapes) as root:
+        assert run(*words(root)).exit_code == 0
+        yield root
 
 
 def words(remote: str, *more: str) -> list[str]:
@@ -161,13 +176,12 @@ def test_builds_that_fail(
         ("verify {out} --repair {remote}/none.yaml", 2),
     ],
 )
-def test_other_commands(line: str, exit_code: int, remote: str, tmp_path: Path) -> None:
-    assert run(*words(remote)).exit_code == 0
-    check_hidden(run(*line.format(remote=remote, out=f"{remote}/out").split()), exit_code=exit_code)
+def test_other_commands(line: str, exit_code: int, built: str) -> None:
+    check_hidden(run(*line.format(remote=built, out=f"{built}/out").split()), exit_code=exit_code)
     system = fsspec.filesystem("memory")
     for name in ("s.json", "v.json", "r.html", "c.yaml", "p.png"):
-        if system.exists(f"{remote}/{name}"):
-            assert SECRET.encode() not in system.cat_file(f"{remote}/{name}")
+        if system.exists(f"{built}/{name}"):
+            assert SECRET.encode() not in system.cat_file(f"{built}/{name}")
 
 
 def test_a_config_with_a_password(remote: str, tmp_path: Path) -> None:

@@ -302,25 +302,36 @@ COUNTED_AGAIN = {
 }
 
 
-@pytest.mark.parametrize("name", COUNTED_AGAIN)
+# Arguments of `age_records`.
+Age = dict[str, Any]
+AGES: list[Age] = [
+    {"lost_columns": None},
+    {"lost_columns": ["crc32c", "sha256"]},
+    {"other_hashes": True},
+    {"without_versions": True, "lost_columns": (), "other_hashes": True},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "ages"),
+    [
+        ("plain", AGES),
+        *((name, AGES[:1]) for name in COUNTED_AGAIN if name != "plain"),
+        *(
+            pytest.param(name, AGES[1:], marks=pytest.mark.slow)
+            for name in COUNTED_AGAIN
+            if name != "plain"
+        ),
+    ],
+)
 def test_what_another_version_has_counted_is_counted_again(
-    name: str, mixed: Path, tmp_path: Path, read_images: list[str]
+    name: str, ages: list[Age], mixed: Path, tmp_path: Path, read_images: list[str]
 ) -> None:
     more, previous = COUNTED_AGAIN[name], tmp_path / "previous"
     written = fresh(mixed, tmp_path, *more)
-    for without_versions, lost, other_hashes in (
-        (False, None, False),
-        (False, ["crc32c", "sha256"], False),
-        (False, None, True),
-        (True, (), True),
-    ):
+    for age in ages:
         shutil.copytree(tmp_path / "fresh", previous)
-        age_records(
-            previous,
-            without_versions=without_versions,
-            lost_columns=lost,
-            other_hashes=other_hashes,
-        )
+        age_records(previous, **age)
         read_images.clear()
         found = build(mixed, tmp_path / "out", previous, *more)
         assert copied_and_damaged(found) == (SHARDS, 0)

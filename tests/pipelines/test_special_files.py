@@ -178,11 +178,24 @@ LISTED: dict[str, tuple[str, Callable[[Path], list[str]], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*SPECIAL, "sparse"])
-@pytest.mark.parametrize("listed", LISTED)
+# A folder's files are listed.
+LISTED_KINDS = [kind for kind in KINDS if kind != "folder"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "kind"),
+    [
+        pytest.param(
+            listed,
+            kind,
+            # Each kind, and each file.
+            marks=() if listed == "image" or kind in ("pipe", "sparse") else pytest.mark.slow,
+        )
+        for listed in LISTED
+        for kind in LISTED_KINDS
+    ],
+)
 def test_a_listed_file_costs_itself(listed: str, kind: str, tmp_path: Path) -> None:
-    if kind == "folder":
-        pytest.skip("its files are listed")
     name, words, reason = LISTED[listed]
     root = tmp_path / "root"
     for each in ("cat/2.jpg", "cat/1.jpg", "JPEGImages/1.jpg", "JPEGImages/2.jpg", "1.jpg"):

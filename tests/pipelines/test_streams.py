@@ -13,6 +13,7 @@ from tests.support.builds import build
 from tests.support.dataset import COMMAND, TIMEOUT_S, coco_words, run
 
 CLOSED, FULL, HEAD = ">&-", ">/dev/full", "| head -0"
+NO_SPACE = "; stdout: No space left on device"
 
 
 class Ended(NamedTuple):
@@ -49,11 +50,9 @@ def run_in_shell(words: list[str], *redirections: str, cwd: Path) -> Ended:
     ("redirection", "cause", "flags"),
     [
         (CLOSED, "", ()),
-        (HEAD, "", ("--json",)),
-        (FULL, "; stdout: No space left on device", ()),
-        pytest.param(
-            FULL, "; stdout: No space left on device", ("--json",), marks=pytest.mark.slow
-        ),
+        (FULL, NO_SPACE, ("--json",)),
+        pytest.param(HEAD, "", ("--json",), marks=pytest.mark.slow),
+        pytest.param(FULL, NO_SPACE, (), marks=pytest.mark.slow),
     ],
 )
 def test_a_build_says_that_it_is_committed(
@@ -70,7 +69,7 @@ def test_a_build_says_that_it_is_committed(
     assert run("verify", str(output)).exit_code == 0
 
 
-@pytest.mark.parametrize("redirection", [CLOSED, FULL])
+@pytest.mark.parametrize("redirection", [FULL, pytest.param(CLOSED, marks=pytest.mark.slow)])
 def test_a_refusal_keeps_its_exit_code(redirection: str, shapes: Path, tmp_path: Path) -> None:
     words = coco_words(shapes, tmp_path / "out", "--set", "expect.min_images=1000")
     ended = run_in_shell(words, redirection, cwd=tmp_path)
@@ -78,7 +77,9 @@ def test_a_refusal_keeps_its_exit_code(redirection: str, shapes: Path, tmp_path:
     assert ended.stderr.splitlines()[-1].startswith("shardbeam: error: refused, nothing committed")
 
 
-@pytest.mark.parametrize("redirection", [CLOSED, HEAD, FULL])
+@pytest.mark.parametrize(
+    "redirection", [HEAD, *(pytest.param(each, marks=pytest.mark.slow) for each in (CLOSED, FULL))]
+)
 def test_damage_keeps_its_exit_code(redirection: str, dataset: Path, tmp_path: Path) -> None:
     shutil.copytree(dataset, tmp_path / "out")
     (tmp_path / "out" / "labels.txt").write_text("x")

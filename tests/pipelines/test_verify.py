@@ -196,8 +196,9 @@ REPLACED = {
 }
 
 
-@pytest.mark.parametrize("what", REPLACED)
-@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("what", "flags"), [*((what, ()) for what in REPLACED), ("another picture", ("--json",))]
+)
 def test_what_would_come_out_otherwise_is_not_repaired(
     what: str, flags: tuple[str, ...], config: Path, whole: Path, tmp_path: Path
 ) -> None:

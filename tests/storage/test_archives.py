@@ -616,6 +616,7 @@ def test_a_link_may_have_the_size_of_its_file(tmp_path: Path, kind: bytes) -> No
     assert contents(tmp_path / "a.tar") == {"a.jpg": b"", "b.jpg": b""}
 
 
+@pytest.mark.slow
 def test_a_tar_with_endless_zeros_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     write_tar(path, {"a.jpg": b"1"})
