@@ -25,7 +25,7 @@ from tests.support.tfrecords import tfrecord, write_tfrecord
 SETTINGS = ("--set", "output.num_shards=3")
 ARRAY_RECORD = ("--set", "output.container=array_record")
 # `make damages` does 1,000.
-DAMAGES = int(os.environ.get("SHARDBEAM_DAMAGES", "80"))
+DAMAGES = int(os.environ.get("SHARDBEAM_DAMAGES", "32"))
 
 
 @pytest.fixture(scope="module", params=[(), ARRAY_RECORD], ids=["tfrecord", "array_record"])

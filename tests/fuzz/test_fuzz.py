@@ -11,7 +11,7 @@ from tests.fuzz import run
 from tests.fuzz.run import FailedError, Task, find_targets, fuzz, run_task
 
 TARGETS = find_targets()
-INPUTS = 300
+INPUTS = 100
 
 
 @pytest.mark.parametrize("target", TARGETS)

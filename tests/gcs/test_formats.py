@@ -22,11 +22,14 @@ LOOKED_AT = [
     if "archive" in sample.name or sample.name.endswith("folders of splits")
 ]
 ALL: list[FormatSample | OddSample] = [*SAMPLES, *LOOKED_AT]
-# Each format, and each way to find files: the other samples take these ways again.
+# Each way to find and read files; the other samples take these ways again.
 QUICK = {
-    *{sample.format_name: sample.name for sample in reversed(SAMPLES)}.values(),
-    *("voc-maps", "voc: in an archive", "labelme: folders of splits"),
-    "image-folder: folders of splits in an archive",
+    # Images beside files that the command names, whole or in parts.
+    *("coco-masks", "open-images", "csv", "jsonl"),
+    # Files beside the images, and lists of images.
+    *("voc-maps", "yolo", "labelme", "labelme: folders of splits", "image-folder"),
+    # Archives and containers.
+    *("voc: in an archive", "webdataset", "cifar10"),
 }
 
 

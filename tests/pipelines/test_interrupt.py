@@ -387,7 +387,9 @@ def test_no_workers_are_left(kill: bool, shapes: Path, tmp_path: Path) -> None:
         assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_does_not_wait_for_a_decoder(number: int, tmp_path: Path) -> None:
     """Pillow holds the interpreter for all of a JPEG 2000, so another process decodes it."""
     (tmp_path / "images" / "gray").mkdir(parents=True)

@@ -15,7 +15,34 @@ from tests.support.format_samples import observe
 from tests.support.odd_samples import BAD_INPUTS, ODD_SAMPLES, BadInput, OddSample
 
 
-@pytest.mark.parametrize("sample", ODD_SAMPLES, ids=lambda sample: sample.name)
+# Their formats' own tests, or other samples here, show the same.
+SLOW = {
+    "csv: no header, decimal commas and empty cells; boxes.tsv",
+    "csv: no header, decimal commas and empty cells; boxes.txt",
+    "coco: a category 0",
+    "coco: a category 0, kept",
+    "coco: pictures that no file names --unannotated drop",
+    "coco: pictures that no file names --unannotated keep",
+    "csv: images that no row names are written --label-column class",
+    "labelme: folders of splits in an archive",
+    "labelme: folders of splits that the command does not ask for",
+    "filename-label: folders of splits",
+    "filename-label: folders that are no splits",
+    "yolo: in an archive",
+}
+
+
+def test_slow_samples_have_names_of_samples() -> None:
+    assert {sample.name for sample in ODD_SAMPLES} > SLOW
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(each, marks=pytest.mark.slow if each.name in SLOW else (), id=each.name)
+        for each in ODD_SAMPLES
+    ],
+)
 def test_what_becomes_of_each_file(sample: OddSample, tmp_path: Path) -> None:
     data = sample.place(tmp_path / "data")
 

@@ -18,7 +18,7 @@ from tests.writers.world import Run, World
 pytestmark = pytest.mark.filterwarnings("ignore:(?s)Exception in thread release.*SystemExit")
 
 # Of each case, and of three runs.
-SCHEDULES, RANDOM = 60, 100
+SCHEDULES, RANDOM = 30, 50
 
 
 @pytest.mark.parametrize("name", CASES)
