@@ -84,7 +84,7 @@ def first_states(
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@each_moment(quick=6, slow=3)
+@each_moment(quick=10, slow=3)
 def test_a_build_killed_at_any_moment(
     every: int, part: int, first_states: list[Tree], tiny: Path, expected: Tree, tmp_path: Path
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_dataset_is_whole_or_not_there_while_it_is_replaced(
     assert all(state["notes.txt"] == b"mine" for state in states)
 
 
-@each_moment(quick=10, slow=5)
+@each_moment(quick=20, slow=5)
 def test_a_replacement_killed_at_any_moment(
     every: int, replacing: tuple[Path, list[Tree]], tiny: Path, expected: Tree
 ) -> None:
@@ -175,7 +175,7 @@ def test_a_replacement_killed_at_any_moment(
         assert read_dataset(output) == {**expected, "notes.txt": b"mine"}
 
 
-@each_moment(quick=20, slow=10)
+@each_moment(quick=40, slow=10)
 def test_a_killed_replacement_taken_back(
     every: int, replacing: tuple[Path, list[Tree]], tiny: Path, old: Tree
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_killed_replacement_taken_back(
 # Another config after a kill
 
 
-@each_moment(quick=30, slow=12)
+@each_moment(quick=60, slow=12)
 def test_another_config_after_a_kill(
     every: int, tiny: Path, expected: Tree, tmp_path: Path
 ) -> None:

@@ -14,13 +14,11 @@ from tests.support.dataset import run
 from tests.support.format_samples import observe
 from tests.support.odd_samples import BAD_INPUTS, ODD_SAMPLES, BadInput, OddSample
 
-
 # Their formats' own tests, or other samples here, show the same.
 SLOW = {
     "csv: no header, decimal commas and empty cells; boxes.tsv",
     "csv: no header, decimal commas and empty cells; boxes.txt",
     "coco: a category 0",
-    "coco: a category 0, kept",
     "coco: pictures that no file names --unannotated drop",
     "coco: pictures that no file names --unannotated keep",
     "csv: images that no row names are written --label-column class",

@@ -20,7 +20,7 @@ from shardbeam.transforms.dataset import reuse
 from shardbeam.transforms.examples import encode
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.support.crash_points import LONG, moments, record_states, restore
+from tests.support.crash_points import LONG, each_moment, moments, record_states, restore
 from tests.support.dataset import (
     Run,
     Tree,
@@ -734,8 +734,9 @@ def test_records_are_those_of_the_shards_and_no_more(
     assert read_dataset(output) == read_dataset(first)
 
 
+@each_moment(quick=24, slow=8)
 def test_a_dataset_replaced_by_its_own_next_version_killed_at_any_moment(
-    changing: Path, tmp_path: Path
+    every: int, changing: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     settings = ("--set", "output.num_shards=3", "--set", "rejects.max_ratio=1")
@@ -750,7 +751,7 @@ def test_a_dataset_replaced_by_its_own_next_version_killed_at_any_moment(
     assert reuse_of(result)["copied_shards"] == 2
     assert read_dataset(output) == expected
     kept = records(output)
-    for state in moments(states, every=12):
+    for state in moments(states, every=every):
         restore(output, state)
         if check_whole(state):
             assert dataset_files(state) in (dataset_files(old), expected)
@@ -765,7 +766,7 @@ def test_a_build_that_copies_killed_at_any_moment(mixed: Path, first: Path, tmp_
     with record_states(output) as states:
         assert run(*words).exit_code == 0
     rng = random.Random(1)
-    for state in rng.sample(states, 50 if LONG else 3):
+    for state in rng.sample(states, 50 if LONG else 2):
         check_whole(state)
         restore(output, state)
         # Copied by the run that was killed, or by this one.

@@ -30,7 +30,9 @@ class Cloud:
         self.bucket = bucket
         self.service = service
         self.output = f"{bucket}/out"
-        self.job_flags = (*flags, f"--temp_location={bucket}/tmp")
+        # Beam would ask pip for the installed packages, to log them, before each job.
+        quick = "--experiments=disable_logging_submission_environment"
+        self.job_flags = (*flags, f"--temp_location={bucket}/tmp", quick)
 
     def words(self, *more: str) -> list[str]:
         """The command line of a build; what comes later wins."""

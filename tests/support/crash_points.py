@@ -9,22 +9,22 @@ import random
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.dataset import (
-    Tree,
-    read_tree,
-)
+from tests.support.dataset import Tree
 
 # Audit events (https://docs.python.org/3/library/audit_events.html) of calls that change a folder.
 # Python raises them before the change, whatever code makes it.
 _EVENTS = frozenset(
     {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 )
+
+_TICK_NS = 50_000_000
 
 # `make faults` tries every moment.
 LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
@@ -108,15 +108,26 @@ def _settled_state(folder: Path) -> Tree:
 
 
 def _read_state(folder: Path) -> Tree:
-    empty = [
-        f"{path.relative_to(folder).as_posix()}/"
-        for path in folder.rglob("*")
-        if path.is_dir() and not any(path.iterdir())
-    ]
-    files = read_tree(folder)
-    # Another thread may have put something into one meanwhile.
-    empty = [path for path in empty if not any(name.startswith(path) for name in files)]
-    return {**files, **dict.fromkeys(empty, b"")}
+    """Reads a folder's files and its empty folders; a file that stays as it is, only once."""
+    state = {}
+    now_ns = time.time_ns()
+    for parent, folders, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            found = path.stat()
+            # A change within a tick of the file system's clock would not show in the time.
+            is_old = now_ns - found.st_ctime_ns > _TICK_NS
+            data = _read_once(path, found.st_ctime_ns) if is_old else path.read_bytes()
+            state[path.relative_to(folder).as_posix()] = data
+        if not folders and not names and Path(parent) != folder:
+            state[f"{Path(parent).relative_to(folder).as_posix()}/"] = b""
+    return dict(sorted(state.items()))
+
+
+@functools.lru_cache(1024)
+def _read_once(path: Path, changed_ns: int) -> bytes:
+    del changed_ns
+    return path.read_bytes()
 
 
 def finished_shards(state: Tree) -> int:
