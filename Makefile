@@ -66,7 +66,7 @@ demo: $(BASE)  ## Draw a small sample, build a dataset from it, and make a page 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory words
 

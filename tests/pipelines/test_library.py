@@ -404,7 +404,7 @@ INTERRUPTED = """
 """
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_an_interrupt_comes_out_when_all_has_ended(
     processes: int, shapes: Path, output: Path
 ) -> None:
