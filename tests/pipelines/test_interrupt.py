@@ -365,7 +365,13 @@ def test_a_killed_worker_ends_nothing(
     assert read_dataset(output) == expected
 
 
-@pytest.mark.parametrize("kill", [True, False], ids=["kill", "stop as services do"])
+@pytest.mark.parametrize(
+    "kill",
+    [
+        pytest.param(True, id="kill"),
+        pytest.param(False, id="stop as services do", marks=pytest.mark.slow),
+    ],
+)
 def test_no_workers_are_left(kill: bool, shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)

@@ -257,15 +257,20 @@ def change_a_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     "change",
     [
         ["--set", "image.quality=90"],
-        ["--set", "image.verify=header"],
-        ["--set", "seed=1"],
         ["--set", "output.num_shards=5"],
         ["--set", "labels.ids=contiguous"],
-        ["--set", "labels.exclude=[star]"],
         ["--set", "masks=png"],
-        ["--set", "features.rename={image/encoded: image_raw}"],
         change_encoding_version,
-        change_a_codec,
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (
+                ["--set", "image.verify=header"],
+                ["--set", "seed=1"],
+                ["--set", "labels.exclude=[star]"],
+                ["--set", "features.rename={image/encoded: image_raw}"],
+                change_a_codec,
+            )
+        ),
     ],
 )
 def test_other_settings_copy_nothing(
