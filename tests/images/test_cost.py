@@ -88,28 +88,34 @@ def test_every_kind_is_documented() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("kind", "data"),
-    [
-        *((kind, make_image(kind, megapixels=6)) for kind in MEASURED),
-        *(("AVIF", avif_of_twelve_bits(announced=bits)) for bits in (8, 12)),
-    ],
+    ("kind", "announced_bits"), [*((kind, None) for kind in MEASURED), ("AVIF", 8), ("AVIF", 12)]
 )
-def test_decoding_takes_no_more_than_its_figure(kind: str, data: bytes) -> None:
+def test_decoding_takes_no_more_than_its_figure(kind: str, announced_bits: int | None) -> None:
+    data = (
+        make_image(kind, megapixels=6)
+        if announced_bits is None
+        else avif_of_twelve_bits(announced=announced_bits)
+    )
     image = Image.open(io.BytesIO(data))
     peak_bytes, _ = measure_check(data, small=make_image(kind, megapixels=0.01))
     assert 1 < peak_bytes / (image.width * image.height) <= documented()[kind] * 1.1 + 0.5
 
 
 @pytest.mark.parametrize(
-    ("data", "settings", "expected"),
+    ("kind", "orientation", "settings", "expected"),
     [
-        (make_image("JPEG RGB", megapixels=3), {"verify": "header", "max_side": 100}, 16),
-        (with_orientation(make_image("JPEG RGB", megapixels=3), 6), {"verify": "header"}, 12),
-        (make_image("JPEG gray", megapixels=3), {"verify": "header", "max_side": 100}, 4),
-        (make_image("PNG RGB", megapixels=3), {"max_side": 100}, 16),
+        ("JPEG RGB", 1, {"verify": "header", "max_side": 100}, 16),
+        ("JPEG RGB", 6, {"verify": "header"}, 12),
+        ("JPEG gray", 1, {"verify": "header", "max_side": 100}, 4),
+        ("PNG RGB", 1, {"max_side": 100}, 16),
     ],
 )
-def test_conversion_is_counted(data: bytes, settings: dict[str, Any], expected: float) -> None:
+def test_conversion_is_counted(
+    kind: str, orientation: int, settings: dict[str, Any], expected: float
+) -> None:
+    data = make_image(kind, megapixels=3)
+    if orientation != 1:
+        data = with_orientation(data, orientation)
     assert figure(data, megapixels=3, **settings) == pytest.approx(expected, abs=0.2)
 
 
