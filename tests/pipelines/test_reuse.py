@@ -310,9 +310,9 @@ COUNTED_AGAIN = {
 # Arguments of `age_records`.
 Age = dict[str, Any]
 AGES: list[Age] = [
-    {"lost_columns": None},
-    {"lost_columns": ["crc32c", "sha256"]},
     {"other_hashes": True},
+    {},
+    {"lost_columns": ["crc32c", "sha256"]},
     {"without_versions": True, "lost_columns": (), "other_hashes": True},
 ]
 
