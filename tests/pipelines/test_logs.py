@@ -273,7 +273,7 @@ def test_workers_name_their_step(shapes: Path, tmp_path: Path) -> None:
     assert said
     for line in said:
         assert line["severity"] == "WARNING"
-        assert line["step"].startswith("JoinAnnotations/")
+        assert line["step"].startswith("ListImages/")
 
 
 # The flag

@@ -111,6 +111,9 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         4. Measure: an area that the source does not give, or that no 32-bit float can hold, is that
            of the clipped box. A resize scales areas.
         """
+        if not self.annotations.objects:
+            # A row of a table without images has no size to divide by.
+            return []
         frame = self.frame
         width, height = frame.written_size
         is_placed = frame.in_pixels and frame.orientation == 1
