@@ -31,6 +31,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 _PACKAGE = "tf-models-official==2.20.0"
 _SCRIPT = "official.vision.data.create_coco_tf_record"
 MODEL_GARDEN = f"Model Garden: `{_SCRIPT.rpartition('.')[2]}.py --include_masks`"
+_FOLDER, _READY = "model-garden", "ready"
 _TARGET = 2.0
 # Images whose masks are compared, pixel by pixel.
 _COMPARED = 100
@@ -50,7 +51,7 @@ def run_masks(*, data: Path, images: int, rounds: int) -> str:
     Raises:
         RuntimeError: The masks are not the same, or the script cannot be installed.
     """
-    python = _install(data / "model-garden")
+    python = _install(data)
     dataset = take_first(make_shapes(data, images=images), images=images // 4)
     results, masks = _measure_all(dataset, python=python, rounds=rounds)
     introduction = (
@@ -62,11 +63,38 @@ def run_masks(*, data: Path, images: int, rounds: int) -> str:
     return "\n".join(["## Masks\n", introduction, _results_table(results), _targets_table(results)])
 
 
-def _install(folder: Path) -> Path:
+def find_model_garden(data: Path) -> Path | None:
+    """Returns the Python of the Model Garden's environment; None if it is not installed."""
+    folder = data / _FOLDER
+    return folder / "bin" / "python" if (folder / _READY).exists() else None
+
+
+def model_garden_command(
+    dataset: Dataset, *, python: Path, prefix: Path, shards: int, masks: bool
+) -> tuple[str, ...]:
+    """Returns the command of the script.
+
+    Args:
+        dataset: What it works on.
+        python: The Python of its environment.
+        prefix: How the paths of its shards begin.
+        shards: How many.
+        masks: Whether it writes masks.
+    """
+    return (
+        *(str(python), "-m", _SCRIPT, *(["--include_masks"] if masks else [])),
+        *("--image_dir", str(dataset.images)),
+        *("--object_annotations_file", str(dataset.annotations)),
+        *("--output_file_prefix", str(prefix), "--num_shards", str(shards)),
+    )
+
+
+def _install(data: Path) -> Path:
     """Installs the Model Garden, unless it is there from the last time."""
-    python = folder / "bin" / "python"
-    ready = folder / "ready"
-    if not ready.exists():
+    folder = data / _FOLDER
+    python = find_model_garden(data)
+    if python is None:
+        python = folder / "bin" / "python"
         shutil.rmtree(folder, ignore_errors=True)
         for command in (
             [sys.executable, "-m", "venv", str(folder)],
@@ -76,7 +104,7 @@ def _install(folder: Path) -> Path:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(f"{_PACKAGE} cannot be installed: {done.stderr[-1000:]}")
-        ready.touch()
+        (folder / _READY).touch()
     return python
 
 
@@ -96,12 +124,8 @@ def _contenders(dataset: Dataset, *, python: Path, output: Path) -> Iterator[Con
     yield Contender(
         name=MODEL_GARDEN,
         dataset=dataset,
-        command=(
-            *(str(python), "-m", _SCRIPT, "--include_masks"),
-            *("--image_dir", str(dataset.images)),
-            *("--object_annotations_file", str(dataset.annotations)),
-            *("--output_file_prefix", str(output / "coco" / "train")),
-            *("--num_shards", str(shards)),
+        command=model_garden_command(
+            dataset, python=python, prefix=output / "coco" / "train", shards=shards, masks=True
         ),
     )
 

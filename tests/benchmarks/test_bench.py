@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import run, scale, storage
+from benchmarks import records, run, scale, storage
 from benchmarks.contenders import (
     BOTH_LOOP,
     COPY,
@@ -19,7 +22,11 @@ from benchmarks.contenders import (
     TFDS,
     with_processes,
 )
+from benchmarks.datasets import make_coco_like
 from benchmarks.duplicates import run_duplicates
+from benchmarks.measure import SHARDBEAM
+from shardbeam.transforms.containers.tfrecord import read_records
+from shardbeam.transforms.examples.example_pb2 import Example
 from tests.support.bench_report import tables
 from tests.support.gcs_server import NAME, find_server
 from tests.support.image_makers import photograph, save
@@ -67,16 +74,59 @@ def test_storage_part_measures_each_read_ahead(
 
 
 @pytest.mark.slow
-def test_records_part_measures_every_stage(tmp_path: Path) -> None:
-    processes, stages, targets = tables(_run_quick("records", tmp_path))
+def test_records_part_measures_every_contender(tmp_path: Path) -> None:
+    processes, quarter, stages, targets = tables(_run_quick("records", tmp_path))
+    both = [*records.BUILDS.values(), records.SCRIPT]
+    # The Model Garden takes part only where the masks' part has installed it.
+    others = [records.TFDS] if importlib.util.find_spec("tensorflow_datasets") else []
     assert [row[0] for row in processes[1:]] == [
-        *("imports of a build", "parsing alone", "`shardbeam plan`", "`shardbeam build`"),
+        *(records.IMPORTS, records.SCRIPT_IMPORTS, records.PARSE_IMPORTS, records.PARSE),
+        *(records.PLAN, *both, *others),
     ]
+    assert [row[0] for row in quarter[1:]] == [records.IMPORTS, records.SCRIPT_IMPORTS, *both]
     seconds = [float(row[1]) for row in stages[1:]]
     assert len(seconds) == 3
     assert min(seconds[1:]) >= 0
-    assert len(targets) == 1 + 3
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["coco-like-200"]
+    assert len(targets) == 1 + 10
+    kept = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert kept == ["coco-like-200", "coco-like-50"]
+
+
+@pytest.mark.slow
+def test_the_plain_script_writes_the_same_examples(tmp_path: Path) -> None:
+    dataset = make_coco_like(tmp_path, images=40)
+    (tmp_path / "plain").mkdir()
+    paths = (str(dataset.images), str(dataset.annotations))
+    for command in (
+        (sys.executable, "-m", "benchmarks.plain_script", *paths, str(tmp_path / "plain"), "2"),
+        (
+            *(SHARDBEAM, "build", "coco", "--images", paths[0], "--annotations", paths[1]),
+            *("--output", str(tmp_path / "ours"), "--json"),
+        ),
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    plain, ours = (_read_examples(tmp_path / name) for name in ("plain", "ours"))
+    assert len(ours) == 40
+    assert plain == ours
+
+
+def _read_examples(folder: Path) -> dict[str, dict[str, list[object]]]:
+    """Returns `{file name: {key: values}}`."""
+    examples = {}
+    for path in folder.glob("*.tfrecord*"):
+        with path.open("rb") as file:
+            for data in read_records(file):
+                features = Example.FromString(data).features.feature
+                values = {
+                    key: [
+                        *feature.bytes_list.value,
+                        *feature.int64_list.value,
+                        *feature.float_list.value,
+                    ]
+                    for key, feature in features.items()
+                }
+                examples[str(values["image/filename"])] = values
+    return examples
 
 
 @pytest.mark.slow
