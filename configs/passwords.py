@@ -14,7 +14,8 @@ _PASSWORD = re.compile(
     :
     # A port in the middle of a sentence is not a password.
     (?!\d+[\s,;)"'])
-    # Up to the last @ before the host ends. JSON escapes quotes and backslashes, HTML quotes.
+    # Up to the last @ before the host ends. JSON escapes quotes and backslashes; HTML
+    # escapes quotes.
     (?: [^/?\#"\\\n&] | \\(?:[\\"]|(?![\\"])) | &(?:\#x?[0-9a-fA-F]+;)? )*
     @
     """,

@@ -169,7 +169,8 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
             id is 0, each id is raised by 1, because readers take 0 for the background; a category 0
             that is the background itself is not a class. `contiguous` numbers the classes instead.
         first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
-            source`, 0 keeps ids that start at 0, also that of a background.
+            source`, 0 leaves the ids as they are, even if they start at 0, and makes a background a
+            class.
     """
 
     include: list[str] | None = None
@@ -308,8 +309,8 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         find: Whether `all` duplicates are looked for, or `none`.
-        near: Pictures count as nearly equal if their hashes of 64 bits differ in at most this many.
-            0 finds only equal files, and so does any `image.verify` other than `decode`.
+        near: Pictures count as nearly equal if their 64-bit hashes differ in at most this many
+            bits. 0 finds only equal files, and so does any `image.verify` other than `decode`.
         leaks: Whether a picture in several splits leads to a warning, or the commit is refused.
         contradictions: The same for equal files with different labels.
         near_contradictions: The same for nearly equal pictures with different image-level classes.
@@ -388,11 +389,11 @@ class Config(_Strict, frozen=True, kw_only=True):
         name: The dataset's name, with which the names of its shards begin.
         version: The dataset's version.
         description: A text for people, kept in `dataset_info.json`.
-        seed: Seed of the hash that decides which split and shard an image goes to, and in which
-            order.
+        seed: Seed of the hash that decides the split and the shard of each image, and the order
+            inside a shard.
         splits: `{split: source}`. A split may also have a list of sources: `train: [{format: coco,
-            ...}, {format: voc, ...}]`. A program that gives the records
-            itself lists only the names.
+            ...}, {format: voc, ...}]`. A program that gives the records itself lists only the
+            names.
         source: Instead of `splits`: one source, or a list of them, for all splits.
         fractions: Shares of the images of `source`, such as `{train: 0.8, validation: 0.2}`, which
             add up to 1. The shares come out approximately; `exact` makes them exact. Without

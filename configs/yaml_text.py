@@ -15,7 +15,7 @@ import yaml
 
 T = TypeVar("T")
 
-# Greatest number of values in a document. What an alias or merge key repeats counts each time.
+# Greatest number of values in a document. A value that an alias or merge key repeats counts again.
 _MAX_VALUES = 100_000
 
 
