@@ -1,1 +1,1 @@
-"""What every other room uses: records, keys, splits, labels, counts."""
+"""Records, keys, splits, labels and counts, which all other packages use."""

@@ -65,7 +65,7 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
         whole: Whether the bytes are all of `uri`, and not a range of it.
         coding: How the bytes hold the image.
         decoded_bytes: Length of the decompressed file, if `coding` compresses.
-        crc32: CRC-32 of the (decompressed) file that its container gives; -1 if it gives none.
+        crc32: CRC-32 of the (decompressed) file, as its container gives it; -1 if it gives none.
         header_bytes: For a member of a zip archive, a guess at the length of the header that begins
             at `offset`, before the member's bytes; it is mostly long enough. 0 for other files.
         problem: Why the file cannot be read, if its container shows that already.
@@ -211,7 +211,7 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
         position: Order within that file. Of duplicates the smallest `(file_index, position)`
             wins.
         image_id: The source's id of the image, as a string. Entries of one key are merged if
-            they have the same id, or none; an entry with another id claims another's image.
+            they have the same id, or none; an entry with a different id becomes a reject.
         defect: Why this entry cannot be used; None if it can.
         detail: The defect in words, with the place in the source.
         split: The split that the source puts the image into; empty if it names none.

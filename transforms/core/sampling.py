@@ -44,7 +44,7 @@ class SplitSample:
             self.first_of[name] = min(place, self.first_of.get(name, place))
 
     def chosen(self) -> frozenset[bytes]:
-        """Returns the places of the sample: the first image of each class, then the first of all.
+        """Returns the places of the sample: the first image of each class, then the split's first.
 
         Where there are more classes than `limit`, images that come first in the most classes are
         preferred.

@@ -53,7 +53,7 @@ def library_versions() -> dict[str, str]:
     return {
         **codec_versions(),
         "pyarrow": pyarrow.__version__,
-        # Pillow has a zlib of its own.
+        # Pillow has its own zlib.
         "python-zlib": zlib.ZLIB_RUNTIME_VERSION,
         "pycocotools": importlib.metadata.version("pycocotools"),
     }

@@ -38,8 +38,8 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
 
     pycocotools draws the pixels in the annotated frame. If the image is turned or resized, so are
     the pixels, to the nearest neighbour. An object without a usable segmentation gets an empty
-    mask: readers expect as many masks as boxes, and a filled box could not be told from a mask
-    that an annotator drew.
+    mask: readers expect as many masks as boxes, and a filled box would look like a mask that an
+    annotator drew.
 
     Returns:
         The masks, and the number of pixels in each that are 1.

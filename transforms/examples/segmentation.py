@@ -3,10 +3,10 @@
 pycocotools is compiled C. With unexpected input it crashes, writes beyond its memory or draws
 something else, so it only gets polygons that were checked, and no runs at all.
 
-Runs are lengths of 0 and 1 in turn, beginning with 0, column by column from the top left corner.
-They are given as numbers, or as pycocotools' text: there, each run but the first three is the
-difference from the run two places before, in groups of 5 bits, the least significant first, with
-one character a group (`rleToString` in `maskApi.c`).
+Runs are the numbers of pixels that are 0 and 1 in turn, beginning with 0, column by column from the
+top left corner. They are given as numbers, or as pycocotools' text: there, each run but the first
+three is the difference from the run two places before, in groups of 5 bits, the least significant
+first, with one character per group (`rleToString` in `maskApi.c`).
 """
 
 from __future__ import annotations

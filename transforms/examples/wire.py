@@ -79,7 +79,7 @@ class ExampleLayout:
 class _Form(threading.local):
     """A message that is filled in again for each Example, since making one takes much longer.
 
-    Each thread has a message of its own.
+    Each thread has its own message.
     """
 
     def __init__(self, features: Iterable[_Feature]) -> None:

@@ -299,7 +299,7 @@ def _verify(
 
 def _holds_interpreter(opened: OpenedImage) -> bool:
     """Returns whether decoding an image would stop all other threads, and signals, for long."""
-    # In a worker process it may: its parent can still end it.
+    # A worker process may be stopped like that, because its parent can still end it.
     return (
         multiprocessing.parent_process() is None
         and opened.image.width * opened.image.height

@@ -64,7 +64,7 @@ _SIZE_TAGS = frozenset(
 
 
 def gray_jpeg_bytes(header: ImageHeader, *, settings: ImageConfig) -> int:
-    """Returns the bytes that TurboJPEG takes to check a JPEG file, in gray and at its hash's scale.
+    """Returns the bytes that TurboJPEG takes to check a JPEG file: in gray, at its hash's scale.
 
     Raises:
         RejectedError: In full size, it would take more than `max_decoded_mb`.

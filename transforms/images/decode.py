@@ -44,7 +44,7 @@ from shardbeam.transforms.images.header import (
 from shardbeam.transforms.images.sniff import FileFormat
 
 # Pillow's classes are called directly: `Image.open` would try other formats, replace the cause of
-# an error by "cannot identify", and warn of large images by limits of its own.
+# an error by "cannot identify", and warn of large images by its own limits.
 _DECODERS: dict[FileFormat, type[ImageFile.ImageFile]] = {
     FileFormat.JPEG: JpegImagePlugin.JpegImageFile,
     FileFormat.PNG: PngImagePlugin.PngImageFile,
@@ -76,7 +76,7 @@ _PILLOW_ERRORS = (
     struct.error,
     zlib.error,
 )
-# Those whose message is about Pillow's code, not about the file.
+# Exceptions whose message is about Pillow's code, not about the file.
 _MISHAPS = (
     ArithmeticError,
     AssertionError,
@@ -256,7 +256,7 @@ def _describe(error: Exception) -> str:
 
 
 def _reason(error: Exception) -> Reason:
-    # The pixels were counted before, so this file hides its demand for memory elsewhere.
+    # The number of pixels was checked before, so something else in the file needs this much memory.
     if isinstance(error, (Image.DecompressionBombError, MemoryError)):
         return Reason.DECOMPRESSION_BOMB
     words = str(error).lower()

@@ -164,7 +164,7 @@ def _decode_strictly(
         found = _decode(data, strict=True, header=header)
         if isinstance(found, CheckedFile):
             return found
-        # libjpeg warns only once, perhaps of the header's form, so decode without what is harmless.
+        # libjpeg warns only once, and perhaps of something harmless, so decode without that.
         essential = essential_jpeg(data)
         complaint = _decode(essential, strict=True, header=header)
         if isinstance(complaint, CheckedFile):

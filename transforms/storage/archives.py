@@ -66,7 +66,7 @@ def expand_root(root: str) -> Iterator[str]:
         if not _WILDCARD.search(pattern):
             if _locate(pattern) is None:
                 raise InputError(
-                    uri=pattern, problem=f"there is no such archive; the pattern {root} asks for it"
+                    uri=pattern, problem=f"there is no such archive; the pattern {root} names it"
                 )
             yield pattern
             continue

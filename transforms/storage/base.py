@@ -174,7 +174,7 @@ class Storage(abc.ABC):
             in_archive = any(
                 part.lower().endswith((".zip", ".tar")) for part in uri.split("/")[:-1]
             )
-            problem = "is not read out of an archive; unpack it" if in_archive else "no such file"
+            problem = "cannot be read in an archive; unpack it" if in_archive else "no such file"
             raise InputError(uri=uri, problem=problem)
         return stored
 
