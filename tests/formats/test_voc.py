@@ -474,7 +474,7 @@ def test_other_maps_hold_numbers_without_names(tmp_path: Path, data: bytes) -> N
     assert annotations.corrections == {}
     (warning,) = plain.warnings()
     assert warning.startswith("SegmentationClass/a.png: the palette is not VOC's, so the maps'")
-    assert "labelmap.txt in the root names them" in warning
+    assert "name them in a labelmap.txt in the root" in warning
 
 
 def test_label_map_names_the_classes(tmp_path: Path) -> None:

@@ -1506,7 +1506,7 @@ BAD_INPUTS = (
                 "config: splits.train.split_folders: {data} holds images in folders named like "
                 "splits (train, test) and in others (cat, dog): --split-folders (split_folders: "
                 "true) makes each of them a split, --no-split-folders (split_folders: false) makes "
-                "none of them one",
+                "none of them a split",
             ),
             (
                 "labelme --root {data}",

@@ -161,7 +161,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
             raise InputError(
                 uri=file.uri,
                 place=path,
-                problem=file.problem or "batches cannot be read out of a zip archive; unpack it",
+                problem=file.problem or "batches inside a zip archive cannot be read; unpack it",
             )
         if not file.size_bytes or file.size_bytes % record_bytes:
             raise InputError(

@@ -42,8 +42,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
 
     `file_name` is the image's key. If images share an id, the first keeps the annotations, and the
     later ones are duplicates by id. If images share a `file_name`, the first keeps the file. An
-    annotation that repeats the id (or the lack of one), category and box of an earlier one is left
-    out.
+    annotation with the same id (or, like it, none), category and box as an earlier one is left out.
 
     Images and annotations are joined by the key. With maps, which have another extension, they are
     joined by the key without its extension. Panoptic PNGs may differ from their images in the

@@ -86,12 +86,12 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needs_join(source_format: Format, *, settings: JoinSettings) -> bool:
-    """Whether all images of a source are joined, even those with plain names (`is_plain`).
+    """Whether all images of a source go through the join, even those with plain names (`is_plain`).
 
-    Otherwise nothing but an image's name annotates it, and each plain name is listed once: the
-    source has no annotation files, and it is one folder on disk, whose files are its images.
-    Archives and object storage may hold a name twice, such as `a.jpg` and `./a.jpg`. Exact splits
-    and samples need all keys before they choose.
+    Images with plain names skip it if nothing but the name annotates them and no name is listed
+    twice: the source has no annotation files, and is one folder on disk, whose files are its
+    images. Archives and object storage may hold a name twice, such as `a.jpg` and `./a.jpg`. Exact
+    splits and samples need all keys before they choose.
     """
     roots = source_format.roots()
     return (
@@ -485,8 +485,8 @@ def _merge_entries(
 ) -> _Merged:
     """Merges the entries of one image.
 
-    Several annotation files may annotate an image, under one id. An entry with another id is
-    another image that claims the same file.
+    Several annotation files may annotate an image, under one id. An entry with another id is of
+    another image with the same file name, and becomes a defect.
     """
     if not entries:
         return _NOTHING_SAID

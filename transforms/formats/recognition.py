@@ -113,7 +113,7 @@ class Folder:
         return [path for path in self.files if path.lower().endswith(extensions)]
 
     def few(self, *extensions: str) -> list[str]:
-        """Returns the same, except files of folders that may hold one for each image."""
+        """Returns the files that `named` finds, except in folders with one for each image."""
         groups = itertools.groupby(self.named(*extensions), posixpath.dirname)
         lists = (list(group) for _, group in groups)
         return [path for paths in lists if len(paths) <= _FEW for path in paths]

@@ -77,7 +77,7 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
                 ("split_folders",),
                 f"{self.images} holds images {found.describe()}: --split-folders (split_folders: "
                 "true) makes each of them a split, --no-split-folders (split_folders: false) makes "
-                "none of them one",
+                "none of them a split",
             )
         if not found.are_splits:
             return self

@@ -372,7 +372,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             boxes = ()
         if boxes and not label:
             raise self._error(
-                "the rows have boxes, and no column is named like one of labels; set label_column "
+                "the rows have boxes, and no column has a usual name for labels; set label_column "
                 f"to one of {join_names(names)}"
             )
         size = find_all(_SIZE_NAMES) if boxes else ()
@@ -419,12 +419,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
             image = self._find("image", self.image_column, _IMAGE_NAMES, names)
             if not image:
                 raise self._error(
-                    "no column is named like one of images; set image_column to one of "
+                    "no column has a usual name for images; set image_column to one of "
                     f"{join_names(names)}"
                 )
             return image
         if self.image_column:
-            raise self._error("image_column: image_root is missing: the folder of these images")
+            raise self._error("image_column: image_root is missing, the folder of these images")
         free = [name for name in names if name not in self.columns and not self.no_images]
         uris = first_of(_URI_NAMES, free)
         column = uris or first_of(_IMAGE_NAMES, free)

@@ -217,7 +217,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         """Warns about the names of the maps' classes if no file gives these names."""
         if not self._first_mask:
             return
-        fix = f"{_LABEL_MAP} in the root names them, a class a line (name:r,g,b::), from 0"
+        fix = f"name them in a {_LABEL_MAP} in the root, one per line (name:r,g,b::), from 0"
         if self._class_ids:
             yield (
                 f"{self._first_mask}: its colours are taken for VOC's, so the maps' classes have "
@@ -414,7 +414,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
             line.split(":")[0].strip() for _, line in text_lines(read_file(label_map), uri=uri)
         ]
         if "" in names or len(set(names)) < len(names):
-            raise InputError(uri=uri, problem="expected a class a line, `name:r,g,b::`, each once")
+            raise InputError(
+                uri=uri, problem="expected a class per line, `name:r,g,b::`, each once"
+            )
         ids = {name: class_id for class_id, name in enumerate(names) if name not in _NO_CLASSES}
         return uri, "", ids
 

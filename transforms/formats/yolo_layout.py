@@ -256,7 +256,7 @@ class LayoutFinder:
         raise InputError(
             uri=self._root,
             problem=f"no file names the classes: looked for {', '.join(_DATA_FILES)} and "
-            f"{', '.join(_NAMES_FILES)}; write classes.txt with a name a line, or name the file "
+            f"{', '.join(_NAMES_FILES)}; write classes.txt, one name per line, or name the file "
             "with `data`",
         )
 
