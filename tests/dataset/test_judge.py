@@ -64,7 +64,7 @@ BY_NAME = "by their name alone, without case and extension: --match name"
     ("listed", "referenced", "fix"),
     [
         ("train2017/1.jpg", "1.jpg", "move the root down: add /train2017 to `images`"),
-        ("1.jpg", "images/1.jpg", "move the root up: take /images from `images`"),
+        ("1.jpg", "images/1.jpg", "move the root up: remove /images from `images`"),
         ("1.jpg", "train2017/1.jpg", BY_NAME),
         ("1.jpg", "/data/train/1.jpg", BY_NAME),
         ("a/1.jpg", "gs://bucket/a/1.jpg", BY_SUFFIX),
@@ -277,7 +277,7 @@ def test_images_that_nothing_names_are_no_inputs(
     assert (split.inputs, split.reject_ratio) == (inputs, ratio)
 
 
-FILES = ": not annotated yet, or without objects, which some tools do not save"
+FILES = "; they may have no annotations yet, or no objects (some tools then save no file)"
 KEEP = "; --unannotated keep writes them as negatives"
 
 
@@ -437,7 +437,11 @@ TWO_SOURCES = ("train/0", "train/1")
         ({"classes": {"cat": 1, "val": 2}}, []),
         (
             {"splits": BROKEN},
-            ["a build would be refused: split 'train': 3 of 4 inputs rejected (75.00%)"],
+            [
+                "a build would be refused: split 'train': 3 of 4 inputs rejected (75.00%); "
+                "rejects.max_ratio allows 50.00%; fix them, or let them pass: --set "
+                "rejects.max_ratio=0.75"
+            ],
         ),
         ({"splits": BROKEN, "max_reject_ratio": 0.75}, []),
         # Then the gate has said it.
@@ -456,7 +460,7 @@ TWO_SOURCES = ("train/0", "train/1")
         ({"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 2}, []),
         (
             {"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 3},
-            ["of the 3 images that the file of exclude names, 2 were found"],
+            ["of the 3 images that the file in `exclude` names, 2 were found"],
         ),
         ({"splits": SCALED}, ["2 images are annotated in another size"]),
         ({"splits": SCALED, "config": {"image": {"annotated_size": "ignore"}}}, []),

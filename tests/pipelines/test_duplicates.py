@@ -317,7 +317,7 @@ def test_single_keys_are_left_out_and_those_that_are_not_there_are_told(
     done, summary = build(pictures, tmp_path / "out", "--exclude", str(keys))
     assert done.exit_code == 0
     assert counts_of(summary, "excluded") == 2
-    assert "of the 4 images that the file of exclude names, 2 were found" in summary["warnings"]
+    assert "of the 4 images that the file in `exclude` names, 2 were found" in summary["warnings"]
     manifest = (tmp_path / "out" / "manifest.json").read_text()
     assert str(tmp_path) not in manifest
     # Another content is another plan.

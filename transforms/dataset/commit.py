@@ -98,7 +98,7 @@ class Move(msgspec.Struct, frozen=True):
     """Files that are moved together: those of a shard, or one other file of the run.
 
     Attributes:
-        staged: The folder, below the plan's staging folder, that holds them at their paths.
+        staged: The folder, below the plan's staging folder, with the files under their final paths.
         files: The files.
         shard_key: The shard whose record is kept after the move; empty for other files.
     """
@@ -185,7 +185,7 @@ def gate(
     moves = _plan_moves(shards, rejects, duplicates)
     with explain_write_errors(staging.output):
         if corrections and outcome.status in (Status.REFUSED, Status.FAILED):
-            # They may explain the refusal. After a commit, `finish` writes them.
+            # Corrections may explain the refusal. After a commit, `finish` writes them.
             for path, data in corrections.items():
                 uri = staging.uri(staging.run_folder, path)
                 storage_for(uri).replace(uri, data)

@@ -77,7 +77,7 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
         leaks: The first pairs of images in different splits, each as a text.
         contradictions: The first pairs of the same file with different labels.
         near_contradictions: The first pairs of nearly equal files with different classes.
-        staged: The folder, below the plan's staging folder, that holds `file` at its path.
+        staged: The folder, below the plan's staging folder, with `file` under its final path.
         file: `duplicates.parquet`; None where nothing was found.
         edges: The elements that were sent and received on the way.
     """

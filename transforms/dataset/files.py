@@ -84,9 +84,9 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         num_shards: How many shards the split has.
         data: The file with its Examples.
         index: The Parquet file with one row for each Example.
-        records: Its records: those that became Examples, rejects or exclusions.
-        images: Images whose Examples are in `data`; in a table without images, its rows.
-        objects: Objects in `data`.
+        records: How many records it accounts for, as Examples, rejects or exclusions.
+        images: How many images have Examples in `data`; in a table without images, how many rows.
+        objects: How many objects are in `data`.
         fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
         inputs: How many images were read.
         corrections: `{correction: count}`.

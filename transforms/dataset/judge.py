@@ -172,7 +172,7 @@ def find_lost(
 
 
 def check_join(census: Census, *, sources: Iterable[Source]) -> None:
-    """Refuses a join in which no annotation of a source names a listed image: a root is wrong.
+    """Refuses a join in which no annotation of a source names a listed image: its root is wrong.
 
     Raises:
         InputError: No annotation matches; the message names a listed key, an annotated key, and
@@ -212,7 +212,7 @@ def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
             and folders != name
             and any(root.rstrip("/").endswith(f"/{folders}") for root in roots)
         ):
-            fixes[f"move the root up: take /{folders} from `{root_key}`"] += 1
+            fixes[f"move the root up: remove /{folders} from `{root_key}`"] += 1
     if not fixes:
         for match in ("suffix", "name"):
             listed_ends = {loosened(key, match) for key in seen.listed_sample}
@@ -376,9 +376,7 @@ def judge(
     elif status is not Status.APPROVED and not lost:
         lines += _describe_worst(splits, max_ratio=max_ratio, rejects=rejects)
     if over and not (lost_elements or lost or empty):
-        ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
-        ratio = math.ceil(1000 * max(ratios)) / 1000
-        lines.append(f"fix them, or let them pass: --set rejects.max_ratio={ratio:g}")
+        lines.append(_describe_tolerance(splits))
     return Outcome(
         status=status,
         splits=splits,
@@ -395,6 +393,13 @@ def _describe_rejects(splits: Mapping[str, SplitOutcome], *, max_ratio: float) -
         for name, split in splits.items()
         if name != NO_SPLIT and split.reject_ratio > max_ratio
     ]
+
+
+def _describe_tolerance(splits: Mapping[str, SplitOutcome]) -> str:
+    """Describes what to do about the rejects, with the smallest ratio that allows them."""
+    ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
+    ratio = math.ceil(1000 * max(ratios)) / 1000
+    return f"fix them, or let them pass: --set rejects.max_ratio={ratio:g}"
 
 
 def _ending(status: Status) -> str:
@@ -486,11 +491,15 @@ def find_warnings(
         duplicates: The duplicates, if they were looked for.
         corrected: The first corrections of each kind.
     """
-    over = _describe_rejects(splits, max_ratio=dataset.max_reject_ratio)
+    # Once shards are written, the gate says this.
+    over = (
+        _describe_rejects(splits, max_ratio=dataset.max_reject_ratio) if statistics is None else []
+    )
+    if over:
+        over[-1] += f"; {_describe_tolerance(splits)}"
     return (
         *dataset.warnings,
-        # Once shards are written, the gate says this.
-        *(f"a build would be refused: {split}" for split in over if statistics is None),
+        *(f"a build would be refused: {split}" for split in over),
         *_warn_of_classes(label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
@@ -574,7 +583,9 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
             f"row or annotation file and left out, such as {examples}"
         )
         if dataset.file_per_image:
-            line += ": not annotated yet, or without objects, which some tools do not save"
+            line += (
+                "; they may have no annotations yet, or no objects (some tools then save no file)"
+            )
         if dataset.config.get("unannotated") == "auto":
             splitting = "" if name else ", with --split or --fractions,"
             line += f"; --unannotated keep{splitting} writes them as negatives"
@@ -583,11 +594,11 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
-    """Warns if the file of `exclude` names images that were not found."""
+    """Warns if the file in `exclude` names images that were not found."""
     code = Exclusion.EXCLUDED_BY_FILE.value
     found = sum(split.excluded.get(code, 0) for split in splits.values())
     if found < named:
-        yield f"of the {named:,} images that the file of exclude names, {found:,} were found"
+        yield f"of the {named:,} images that the file in `exclude` names, {found:,} were found"
 
 
 def name_classes(label_map: LabelMap) -> dict[str, Any]:

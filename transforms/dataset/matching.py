@@ -1,6 +1,6 @@
-"""Finds pictures of a dataset that are the same, or nearly: arrays, compared by partition.
+"""Finds pictures of a dataset that are the same, or nearly the same.
 
-Each partition is compared by one worker:
+Rows are arrays, divided into partitions; one worker compares the rows of a partition:
 
 rows of each shard's index
 ▼ pack_rows     (space, partition), rows        space 0: digests of files; 1 to 4: bands of hashes

@@ -311,7 +311,7 @@ def label_map_pbtxt(label_map: LabelMap) -> bytes:
 
 
 def labels_txt(label_map: LabelMap) -> bytes:
-    """Renders `labels.txt`: one name a line, in id order, with control characters escaped."""
+    """Renders `labels.txt`: one name per line, in id order, with control characters escaped."""
     return "".join(f"{_label_line(name)}\n" for name, _ in _labels_by_id(label_map)).encode()
 
 

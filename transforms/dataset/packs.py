@@ -10,7 +10,7 @@ from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
 
-# A pack ends when it is this long; a longer record is a pack of its own.
+# A pack ends when it is this long; a longer record is alone in its pack.
 _PACK_BYTES = 4_000_000
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 # The shard, or the exception and its traceback; and the storage requests that were made.
 _Answer = tuple[ShardResult | Exception, str, StorageUsage]
 
-# The next shard begins while the last images of one are still encoded, written and synced.
+# A shard begins while the last images of the one before are still encoded, written and synced.
 _SHARDS_HERE = 2
 # Each process takes about 100 MB of memory.
 _MAX_PROCESSES = 8

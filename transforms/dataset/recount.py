@@ -43,7 +43,7 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# With these, a stored picture is not its file.
+# With one of these corrections, the stored picture differs from the file.
 _CONVERSIONS = frozenset(
     {
         Correction.IMAGE_CONVERTED.value,

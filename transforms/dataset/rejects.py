@@ -31,7 +31,7 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         split: The split.
-        staged: The folder, below the plan's staging folder, that holds the file at its path.
+        staged: The folder, below the plan's staging folder, with the file under its final path.
         file: The file.
         counts: `{reason: count}`.
         unlisted: How many of them are not listed images.

@@ -88,7 +88,7 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
     if record.key != key:
         raise InputError(uri=uri, problem="the record of another shard")
     became = record.images + sum(record.excluded.values()) + len(record.rejects)
-    # Otherwise the gate would notice it and end the run.
+    # Refuse other counts here: the gate would notice them and end the run.
     if not record.records == became == records or not all(
         reject.split == split and reject.listed for reject in record.rejects
     ):

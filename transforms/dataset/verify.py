@@ -200,7 +200,7 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
         try:
             features = read_features(listed[FEATURES])
         except InputError:
-            # Its wrong checksum was reported before.
+            # The file's wrong checksum was reported before.
             features = ()
     image_key = next((spec.key for spec in manifest.features if spec.role is FeatureRole.IMAGE), "")
     container = _container(manifest)

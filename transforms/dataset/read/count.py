@@ -103,7 +103,7 @@ def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> di
 def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
     """Reads a shard to its end, and counts what is in it.
 
-    A read error is returned, not raised: Beam wraps what workers raise in pages of its own text.
+    A read error is returned, not raised: Beam wraps what workers raise in pages of text.
 
     Args:
         shard: The shard.

@@ -58,7 +58,7 @@ def read_legend(dataset: StoredDataset) -> Legend:
 
     For a dataset of Shardbeam the manifest says so, even if `dataset` is just one of its shards.
     Other Examples are assumed to have the keys of the TF Object Detection API; names of classes
-    come from a `label_map.pbtxt` beside them, or from a `labels.txt` with one name a line, from 0.
+    come from a `label_map.pbtxt` beside them, or from a `labels.txt` (one name per line, from 0).
 
     Raises:
         InputError: The manifest of a dataset, or a file of names, cannot be read.

@@ -87,7 +87,7 @@ def find_lines(path: str, *, what: Literal["rejects", "corrections"]) -> FoundLi
             if _IN_FOLDER.fullmatch(found.path):
                 committed.append(found)
         elif match["folder"].startswith(f"{STAGING_FOLDER}/"):
-            # Also a run that has files of the other kind only: it may be the last run.
+            # Count runs that only have files of the other kind, too: one may be the last run.
             of_run = in_staging.setdefault(match["folder"], [])
             of_run += [found] if match["what"] == what else []
         elif not match["folder"] and match["what"] == what:
