@@ -8,6 +8,7 @@
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
 - `WriteToTFRecord`: writes a program's records to TFRecord files, with the arguments of Beam's
   transform of that name
+- `FindDuplicates`: finds pictures that are in the dataset several times
 - `CommitDataset`: moves the written files into place, or refuses the dataset
 - `CountStatistics`: reads shards completely and counts their content
 - `VerifyShards`: reads shards completely and compares them with their manifest and indexes
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardbeam.transforms.commit_dataset import CommitDataset as CommitDataset
     from shardbeam.transforms.count_statistics import CountStatistics as CountStatistics
+    from shardbeam.transforms.find_duplicates import FindDuplicates as FindDuplicates
     from shardbeam.transforms.join_annotations import JoinAnnotations as JoinAnnotations
     from shardbeam.transforms.list_images import ListImages as ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 __all__ = [
-    *("CommitDataset", "CountStatistics", "JoinAnnotations", "ListImages", "ReadAnnotations"),
-    *("TakeCensus", "TakeRecords", "VerifyShards", "WriteShards", "WriteToTFRecord"),
+    *("CommitDataset", "CountStatistics", "FindDuplicates", "JoinAnnotations", "ListImages"),
+    *("ReadAnnotations", "TakeCensus", "TakeRecords", "VerifyShards", "WriteShards"),
+    "WriteToTFRecord",
 ]
 
 

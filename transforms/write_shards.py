@@ -214,8 +214,8 @@ class _WriteShardFn(beam.DoFn):
     def _outputs(self, shard: Future[ShardResult], edges: Edges) -> Iterator[_Output]:
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
-        # The census gets the number of records that the shard accounts for, not of those that
-        # arrived here, so that it notices if the shard has lost one.
+        # The census gets the number of records that the shard accounts for, not the number that
+        # arrived here, so that a record that the shard has lost is noticed.
         edges.received.setdefault(RECORDS, Tally()).number = result.records
         for reject in result.rejects:
             edges.send(REJECTS, encode_element(reject))
