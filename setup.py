@@ -1,8 +1,8 @@
 """Packaging: what is installed is one package, `shardbeam`; metadata lives in pyproject.toml.
 
-The three folders at the root are its subpackages. `shardbeam/` has links to them, by which a
-checkout and an editable install work as they are. The mapping below is for all else: a zip of the
-source holds the links as small text files, of which setuptools would make a package that is empty.
+The three folders at the root are its subpackages. A checkout and an editable install find them by
+the links in `shardbeam/`. All other installs use the mapping below, because a zip of the source
+holds the links as small text files, and setuptools would make an empty package of them.
 
 Beam ships a checkout to remote workers with `--setup_file ./setup.py`, and accepts no other name.
 """

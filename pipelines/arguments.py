@@ -50,7 +50,7 @@ _DEFAULT_SPLIT = "train"
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments:
-    """Parses a command line; flags may stand before, between and after the words.
+    """Parses a command line; flags may come before, between and after the words.
 
     Args:
         words: All words after the program's name, without `--help`.

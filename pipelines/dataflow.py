@@ -272,7 +272,7 @@ def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) ->
     """
     value: dict[str, Any] = {"status": "submitted" if job else "template"}
     value |= {"exit_code": 0, "output": output}
-    lines = [f"template written, for: {escape(output)}"]
+    lines = [f"template written; it builds {escape(output)}"]
     if job is not None:
         value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}
         lines = [

@@ -59,8 +59,8 @@ HISTOGRAMS = (
     Histogram("example_bytes", "bytes of an Example", decimal),
     Histogram("objects_per_image", "objects of an image"),
     Histogram("object_areas", "object's size (COCO)"),
-    Histogram("relative_areas", "box in the image's area", _percent),
-    Histogram("mask_areas", "mask in the image's area", _percent),
+    Histogram("relative_areas", "box area / image area", _percent),
+    Histogram("mask_areas", "mask area / image area", _percent),
     Histogram("caption_words", "words of a caption"),
     Histogram("caption_characters", "characters of a caption"),
 )

@@ -27,7 +27,7 @@ from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
 from shardbeam.transforms.storage.find import storage_for
 
-# What an error shows at most: kinds of files, folders, characters of a line.
+# The most that an error shows: kinds of files, folders, characters of a line.
 _SHOWN = 8
 _FOLDERS = 3
 _COLUMNS = 200

@@ -63,7 +63,7 @@ def end_on_signals() -> Iterator[None]:
 
 
 def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) -> None:
-    """Sets what the line says from now on.
+    """Sets what the line about an interrupt says from now on.
 
     Args:
         words: What it says if `ask` is None, fails, or takes longer than 1.5 s.

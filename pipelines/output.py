@@ -1,6 +1,6 @@
 """The output before a run: its folder, its content, and the lease to write there.
 
-Also which dataset `--reuse` names.
+It also finds the dataset that `--reuse` names.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
         (FINGERPRINT in placeholders(plan.output_template), "{fingerprint} in output.path"),
     ):
         if asked:
-            raise UsageError(f"{name}: not together with records, which are known only when built")
+            raise UsageError(f"{name}: not together with records, which only the build knows")
 
 
 def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:

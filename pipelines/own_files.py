@@ -19,7 +19,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 # The first bytes of a file, which hold its mark.
 _MARK_BYTES = 2000
-# A larger file is truncated, so it is not valid JSON and names no dataset.
+# Only this much of a file is read; what is left of a larger one is not valid JSON.
 _INFO_BYTES = 200_000_000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardbeam.configs.problem import ShardbeamError
-from shardbeam.transforms.dataset.outcome import Outcome
+from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
     @property
     def images_per_s(self) -> float:
         """Images that this run wrote (and did not copy) per second; 0 if it wrote none."""
-        if self.current or self.wall_time_s <= 0:
+        if self.current or self.status is Status.APPROVED or self.wall_time_s <= 0:
             return 0.0
         images = sum(split.images for split in self.splits.values())
         images -= self.resumed.images + (self.reuse.copied_images if self.reuse else 0)

@@ -118,7 +118,8 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         rejects: The folder of the rejects files; empty if there are none.
         corrections: The folder of the files of corrections; empty if there are none.
         wall_time_s: Seconds.
-        images_per_s: Images a second, without those of shards that were copied or resumed.
+        images_per_s: Images written per second, without those of shards that were copied or
+            resumed.
         sources: `{source: images to read}`, if a split has several sources.
         message: What went wrong and how to fix it; empty if nothing did.
         warnings: Results that may not be intended.
@@ -263,7 +264,9 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
         requests = ", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items())
         received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
         yield f"object storage: {requests}; {received} received, {sent} sent"
-    yield f"wall time: {result.wall_time_s:.1f} s, {result.images_per_s:,.0f} images/s"
+    # A plan writes no image.
+    speed = "" if result.status is Status.APPROVED else f", {result.images_per_s:,.0f} images/s"
+    yield f"wall time: {result.wall_time_s:.1f} s{speed}"
 
 
 def _describe_negatives(outcome: Outcome) -> Iterator[str]:

@@ -213,7 +213,7 @@ def _read_map(picture: Picture, *, classes: Classes) -> Collection[str]:
 
 
 def _read_keys(path: str) -> frozenset[str]:
-    """Reads a file of keys, one a line.
+    """Reads a file of keys, one per line.
 
     Raises:
         UsageError: The file cannot be read, or has no keys.

@@ -86,7 +86,7 @@ def sample_pictures(
     return Sample(
         pictures=pictures,
         examples=dict(looks.examples),
-        # Not all maps were decoded. A class in none of these is counted in the gallery alone.
+        # Not all maps were decoded. A class that only other maps show is counted in the gallery.
         classes={**shown, **looks.classes},
         absent=tuple(sorted(looks.classes.keys() - shown)),
     )

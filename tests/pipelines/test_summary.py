@@ -115,6 +115,7 @@ def test_a_plan_as_a_table() -> None:
         "train     1,000  600.0 MB       4        1            7               3\n"
     )
     assert "\nplan only, nothing written: out/d\n" in text
+    assert text.endswith("\nwall time: 2.0 s\n")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_template(cloud: Cloud) -> None:
     result = run(
         *cloud.words(f"--sdk_container_image={IMAGE}", f"--template_location={template}", "--wait")
     )
-    assert result == Run(0, f"template written, for: {cloud.output}\n", "")
+    assert result == Run(0, f"template written; it builds {cloud.output}\n", "")
     assert cloud.service.job is None
     job = json.loads(cloud.gcs.read(template))
     staged = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
