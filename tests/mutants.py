@@ -45,7 +45,7 @@ MODULES = {
     "transforms.storage.archive_tar": ("storage/test_archives.py",),
 }
 MUTANTS = 30
-# Of so many mutants, some do what the original does.
+# Some of 30 mutants do what the original does.
 MAX_SURVIVORS = 3
 _TESTS = Path(__file__).parent
 # A mutant may loop forever.

@@ -79,6 +79,17 @@ def test_paths_are_absolute_and_patterns_expanded(data: Path) -> None:
     assert source.format.annotations == [str(data / "1.json"), str(data / "2.json")]  # type: ignore[attr-defined]
 
 
+def test_workers_find_the_file_of_a_custom_format(data: Path) -> None:
+    (data / "mine.py").write_text(
+        "from shardbeam.transforms.formats.image_folder import ImageFolderFormat\n"
+        "class Mine(ImageFolderFormat, frozen=True, kw_only=True):\n"
+        "    pass\n"
+    )
+    (source,) = plan({"format": "mine.py:Mine", "images": "images"}).sources
+    assert source.format.format == f"{data}/mine.py:Mine"
+    assert plan(CLASSES).sources[0].format.format == "image-folder"
+
+
 def test_the_home_folder_and_uris(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(data))
     assert absolute_path("~/x") == f"{data}/x"
@@ -222,6 +233,12 @@ class TestKinds:
         assert (labels.map_ids, labels.map_ids_hint) == (ids, hint)
         assert plan().labels.map_ids is None
 
+    def test_the_join_knows_whether_annotated_sizes_count(self) -> None:
+        ignored, scaled = (
+            plan(image={"annotated_size": size}).join.ignores_sizes for size in ("ignore", "scale")
+        )
+        assert (ignored, scaled) == (True, False)
+
     def test_columns_of_tables_are_features(self) -> None:
         found = plan({"train": [TABLE, TABLE]})
         assert [spec.key for spec in found.dataset.features if spec.key == "age"] == ["age"]
@@ -327,6 +344,17 @@ class TestDigest:
         ),
         (COCO, {"output": {"path": "out", "container": "zip"}}, "output.container: "),
         (COCO, {"output": {"path": "out", "file_name": "all.tfrecord"}, **FRACTIONS}, "file_name"),
+        # Only the plan knows the splits of these folders.
+        (
+            SPLIT_FOLDERS,
+            {"output": {"path": "out", "file_name": "all.tfrecord"}},
+            "output.file_name: the splits train, val would be written to one file",
+        ),
+        (
+            SPLIT_FOLDERS,
+            {"output": {"path": "out", "num_shards": {"train": 1, "test": 1}}},
+            "output.num_shards.test: ",
+        ),
     ],
 )
 def test_refusals(source: object, keys: Json, message: str, data: Path) -> None:
