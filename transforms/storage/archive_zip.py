@@ -221,7 +221,7 @@ def _name(member: zipfile.ZipInfo) -> str:
     """
     raw = _raw_name(member)
     if member.flag_bits & _NOT_UTF8:
-        # It becomes a reject, like a file on disk with such a name.
+        # A name that is not UTF-8 becomes a reject, as for a file on disk.
         return raw.decode("utf-8", "surrogateescape")
     name = member.orig_filename
     unicode_path = _extra_field(member.extra, _UNICODE_PATH_FIELD)
