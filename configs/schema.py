@@ -166,8 +166,9 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
         merge: Classes that are written under one new name: `{new name: [old names]}`. Merging
             happens before `include` and `exclude`.
         ids: `source` keeps the ids of the source. If objects are labelled and the smallest declared
-            id is 0, each id is raised by 1, because readers take 0 for the background; a category 0
-            that is the background itself is not a class. `contiguous` numbers the classes instead.
+            id is 0, each id is raised by 1, because readers reserve 0 for the background; a
+            category 0 that is the background itself is not a class. `contiguous` numbers the
+            classes instead.
         first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
             source`, 0 leaves the ids as they are, even if they start at 0, and makes a background a
             class.

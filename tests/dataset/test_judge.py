@@ -1,4 +1,4 @@
-"""What became of everything, and whether it may be committed."""
+"""Tests of the gate: what became of each input, and whether the dataset may be committed."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_several_files_of_rejects_add_up() -> None:
     assert splits["a"].rejected == {"corrupt": 1, "truncated": 3}
     assert splits["a"].unlisted == 1
     assert splits["b"].rejected == {"truncated": 7}
-    # As many as were joined: the listing knows no splits.
+    # As many are listed as were joined: the listing knows no splits.
     assert (splits["a"].listed, splits[""].listed) == (3, 9)
 
 
@@ -205,7 +205,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             Status.FAILED,
             "no examples are left, nothing was committed: split 'train'",
         ),
-        # All that belongs to no split is rejected, which no ratio forbids.
+        # All inputs without a split are rejected, which no ratio forbids.
         (
             {**count(listed=6), "": EMPTY},
             0.28,
@@ -237,7 +237,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             "no examples are left, nothing was committed: split 'test'\n"
             "split 'test': 1 truncated; the first: e (corrupt: why)",
         ),
-        # What belongs to no split may well be nothing but rejects.
+        # Inputs that belong to no split may all be rejects.
         ({"train": GOOD, "": EMPTY}, 0, Status.APPROVED, ""),
         ({"train": GOOD}, 0, Status.APPROVED, ""),
     ],
@@ -419,7 +419,7 @@ TWO_SOURCES = ("train/0", "train/1")
         ({"splits": HALF, "objects": True}, []),
         ({"splits": MORE, "objects": True}, ["more than half of the images of split 'train'"]),
         ({"splits": MORE}, []),
-        # Of the classes of whole images.
+        # Classes of whole images.
         ({"classes": {"cat": 1}, "classifies": True}, ["all images have the same class, 'cat'"]),
         ({"classes": {"cat": 1}}, []),
         ({"classifies": True}, []),
@@ -444,9 +444,9 @@ TWO_SOURCES = ("train/0", "train/1")
             ],
         ),
         ({"splits": BROKEN, "max_reject_ratio": 0.75}, []),
-        # Then the gate has said it.
+        # The gate has already refused these.
         ({"splits": BROKEN, "statistics": COUNTED, "absent": ("dog",)}, []),
-        # What occurs is known once all is written.
+        # Which classes occur is known only once all images are written.
         ({"statistics": COUNTED}, ["1 of 2 declared classes never occur: dog"]),
         ({"statistics": COUNTED, "config": {"limit": 5}}, []),
         ({"statistics": COUNTED, "absent": ("dog",)}, []),
@@ -669,7 +669,7 @@ def test_files_of_rejects_are_named_by_the_number_of_all() -> None:
 def test_a_class_with_the_id_0_is_named() -> None:
     labels = LabelMap(ids={"cat": 1}, names={"cat": "cat"})
     for change, begin in (
-        ({"background": ("bg",)}, "the category with the id 0, bg, is taken for the background"),
+        ({"background": ("bg",)}, "the category with the id 0, bg, counts as the background"),
         ({"shifted_by": "cat"}, "class 'cat' has the id 0"),
     ):
         (line,) = find_warnings(

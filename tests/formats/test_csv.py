@@ -140,8 +140,8 @@ def test_an_open_quote_rejects_each_line_that_it_takes_along(tmp_path: Path) -> 
     [
         ("", "line 1: the first line is empty; expected a header"),
         (",,\n1,2,3\n", "the first line is empty; expected a header"),
-        ("a,a\n", "the column 'a' is there twice; is the header missing?"),
-        ("5,1,1\n", "the column '1' is there twice"),
+        ("a,a\n", "the column 'a' occurs twice; is the header missing?"),
+        ("5,1,1\n", "the column '1' occurs twice"),
         ("a;b\n1;2\n", "separated by commas, not ';'; set delimiter to ';'"),
         ("a\tb\n", r"separated by commas, not tabs; set delimiter to '\\t'"),
         ("a.jpg,cat\n", "the first line names an image; .* set header to their names"),

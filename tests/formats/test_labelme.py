@@ -96,7 +96,7 @@ def test_what_becomes_of_shapes(
         ([_DOG, _shape("dog", "blob")], "a.json: $.shapes[1]: unknown shape_type 'blob'"),
         (
             [_DOG, *[_shape("nose", "point", group_id=1)] * 2],
-            "a.json: $.shapes[2]: 'nose' is there twice in group 1",
+            "a.json: $.shapes[2]: 'nose' occurs twice in group 1",
         ),
         (
             [_DOG, _shape("cat", group_id=1), _shape("nose", "point", group_id=1)],

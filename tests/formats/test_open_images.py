@@ -230,7 +230,7 @@ def test_each_row_without_an_id_is_a_reject_by_its_place(row: bytes) -> None:
             "ImageID,LabelName\n",
             "XMin, YMin, XMax, YMax are missing; those that are there: ImageID",
         ),
-        (f"{BOX_HEADER},xmin\n", "the column XMin is there twice"),
+        (f"{BOX_HEADER},xmin\n", "the column XMin occurs twice"),
         (f"{BOX}\n", "are missing"),
         (BOX_HEADER.encode("utf-16-le"), "UTF-16"),
     ],
@@ -294,7 +294,7 @@ def test_classes_of_one_name_stay_apart(tmp_path: Path) -> None:
     [
         ("", "names no classes"),
         ("LabelName,DisplayName\n", "names no classes"),
-        ("/m/0,Cat\n/m/0,Dog\n", "line 2: '/m/0' is there twice"),
+        ("/m/0,Cat\n/m/0,Dog\n", "line 2: '/m/0' occurs twice"),
         ("/m/0\n", "line 1: expected a label and a name"),
         (",Cat\n", "line 1: expected a label and a name"),
         ('/m/0,"Cat\n/m/1,Dog\n', f"line 1: {OPEN_QUOTE}"),

@@ -617,5 +617,5 @@ def test_a_table_without_a_column_of_classes_says_so(
 
     assert len(warnings) == (columns is not None)
     if columns is not None:
-        begin = "t: no column is taken for classes or boxes, and these are written as features"
+        begin = "t: no column was recognized as classes or boxes; these are written as features"
         assert warnings[0].startswith(f"{begin} of images: {columns}; if there are classes, name")

@@ -430,7 +430,7 @@ VOC_MAP, OTHER_MAP = class_map(voc_colour_map()), class_map(voc_colour_map()[::-
         ({}, None),
         (
             {"SegmentationClass/a.png": VOC_MAP},
-            "SegmentationClass/a.png: its colours are taken for VOC's, ",
+            "SegmentationClass/a.png: its colours look like VOC's, ",
         ),
         # The first one by name that is a map decides.
         (
@@ -442,7 +442,7 @@ VOC_MAP, OTHER_MAP = class_map(voc_colour_map()), class_map(voc_colour_map()[::-
                 "VOC2012/SegmentationObject/a.png": OTHER_MAP,
                 "VOC2012/JPEGImages/a.png": OTHER_MAP,
             },
-            "VOC2012/SegmentationClassPNG/b.png: its colours are taken for VOC's",
+            "VOC2012/SegmentationClassPNG/b.png: its colours look like VOC's",
         ),
     ],
 )

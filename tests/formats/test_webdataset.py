@@ -157,7 +157,7 @@ def test_what_a_sample_says(
         (sample(json={"label": 10**30}), ".json: label: expected text"),
         (sample(json={"caption": 3}), ".json: caption: expected text, got 3"),
         (sample(json=b'{"a":' * 5000), ".json: "),
-        (sample(cls="1", CLS="2"), ".cls is there twice"),
+        (sample(cls="1", CLS="2"), ".cls occurs twice"),
         (sample(json={"size": "big"}), ".json: size: expected int, got 'big'"),
         (sample(json={"size": 1.5}), ".json: size: expected int, got 1.5"),
         (sample(json={"size": True}), ".json: size: expected int, got True"),
@@ -336,7 +336,7 @@ def test_a_class_unlike_the_first_ones_costs_its_sample(
     [
         # With labels.ids: contiguous, all classes are names.
         (ODD_NAME | NUMBERS, False),
-        # Nothing tells.
+        # Nothing decides between the two.
         ({"1": sample(jpg=b"1")}, True),
         (NUMBERS | {f"{key} too": files for key, files in NAMES.items()}, True),
     ],

@@ -74,7 +74,7 @@ def test_a_pattern_of_archives(shapes: Path, tmp_path: Path) -> None:
 
     assert built.exit_code == 0
     assert sorted(built.by_key()) == names
-    # It is wrong again for a name that is there twice.
+    # It is wrong again for a name that occurs twice.
     write_tar(tmp_path / "2.tar", {names[0]: files[names[0]]})
     twice = build(
         "coco",

@@ -344,7 +344,7 @@ def voc_maps_of_voc(folder: Path, data: Path) -> Expected:
         mask = Image.open(file)
         mask.putpalette(voc_colour_map().ravel().tolist())
         mask.save(file)
-    return expected._replace(says=["its colours are taken for VOC's"])
+    return expected._replace(says=["its colours look like VOC's"])
 
 
 def folders_with_one_of_annotations(folder: Path, data: Path) -> Expected:

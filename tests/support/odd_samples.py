@@ -1203,7 +1203,7 @@ LABELME = (
         {
             "a.jpg": plain_jpeg(),
             "a.json": _labelme(_shape("rectangle", (8, 0), (16, 12)), path="..\\test-2\\a.jpg"),
-            # Another picture of the name is not meant.
+            # Another picture with the same name does not count.
             "b/b.jpg": plain_jpeg(),
             "b/b.json": _labelme(_shape("rectangle", (16, 0), (20, 12)), path="../old/b.jpg"),
             "old/b.jpg": plain_jpeg(),
@@ -1263,7 +1263,7 @@ LABELME = (
                 _shape("rectangle", (16, 0), (32, 12), label="cat", group_id=2),
                 _shape("point", (24, 3), label="nose", group_id=2),
                 _shape("rectangle", (0, 12), (16, 24)),
-                # Of no object, of no group, of another name.
+                # No object, no group, another name.
                 _shape("point", (24, 3), label="nose", group_id=3),
                 _shape("point", (24, 3), label="nose"),
                 _shape("point", (24, 3), label="ear", group_id=2),
@@ -1304,7 +1304,7 @@ LABELME = (
         rejects=dict.fromkeys(("c.jpg", "d.jpg"), "annotation_malformed"),
         details={
             "c.jpg": "c.json: $.shapes: group 1 has keypoints and 2 objects, expected one",
-            "d.jpg": "d.json: $.shapes[1]: 'nose' is there twice in group 1",
+            "d.jpg": "d.json: $.shapes[1]: 'nose' occurs twice in group 1",
         },
         corrections={"object_without_box_dropped": 3},
     ),

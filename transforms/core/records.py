@@ -208,7 +208,7 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
         annotations: The annotations, encoded by `encode_annotations`: opaque until the shard
             is written. Empty if the entry has a defect, or only gives a split or an exclusion.
         file_index: Number of the annotation file among those of the source.
-        position: Order within that file. Of duplicates the smallest `(file_index, position)`
+        position: Order within that file. Among duplicates, the smallest `(file_index, position)`
             wins.
         image_id: The source's id of the image, as a string. Entries of one key are merged if
             they have the same id, or none; an entry with a different id becomes a reject.
@@ -284,8 +284,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         """Makes the record of an image and its annotations, for `WriteToTFRecord` and `build`.
 
         Args:
-            key: The name of the image in the dataset, such as its path below a folder. Of several
-                records with the same key one is written and the others are rejected.
+            key: The name of the image in the dataset, such as its path below a folder. If
+                several records have the same key, one is written and the others are rejected.
             image: Path or URI of the image's file.
             split: The split that it belongs to; may be empty if there is only one, or if the config
                 has `fractions`.

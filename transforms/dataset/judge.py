@@ -635,14 +635,14 @@ def _warn_of_classes(
         )
     if label_map.background:
         yield (
-            f"the category with the id 0, {list_classes(label_map.background)}, is taken for the "
-            "background, not for a class: its objects are left out; labels.first_id: 0 keeps it, "
+            f"the category with the id 0, {list_classes(label_map.background)}, counts as the "
+            "background, not as a class: its objects are left out; labels.first_id: 0 keeps it, "
             "and so does labels.include with its name"
         )
     if label_map.shifted_by:
         yield (
-            f"class {label_map.shifted_by!r} has the id 0, which readers of objects take for the "
-            "background: 1 is added to all ids; labels.first_id: 0 keeps them"
+            f"class {label_map.shifted_by!r} has the id 0, which readers of objects reserve for "
+            "the background: 1 is added to all ids; labels.first_id: 0 keeps them"
         )
     # A sample does not show what the whole dataset has.
     if statistics is not None and dataset.config.get("limit") is None:

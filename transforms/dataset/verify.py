@@ -133,7 +133,7 @@ def list_files(folder: str) -> dict[str, StoredFile]:
 
 
 def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
-    """Finds extra files that a reader could take for a part of the dataset; others do no harm."""
+    """Finds extra files that a reader could mistake for parts of the dataset; others do no harm."""
     known = set(manifest.paths())
     suffixes = tuple(_suffixes(manifest))
     return [

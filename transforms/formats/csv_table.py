@@ -128,7 +128,7 @@ def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
             names = f"[{', '.join(_RETINANET)}] (--header {','.join(_RETINANET)})"
         return f"the first line names an image; if the file has no header, set header to {names}"
     if twice := [name for index, name in enumerate(header) if name in header[:index]]:
-        return f"the column {twice[0]!r} is there twice; is the header missing?"
+        return f"the column {twice[0]!r} occurs twice; is the header missing?"
     return None
 
 

@@ -385,7 +385,7 @@ class _Shapes:
     def _add_keypoint(self, shape: _Shape, *, label: str) -> None:
         known = self._points.setdefault(shape.group_id, {})
         if label in known or len(shape.points) > 1:
-            raise ValueError(f"{label!r} is there twice in group {shape.group_id!r}")
+            raise ValueError(f"{label!r} occurs twice in group {shape.group_id!r}")
         known[label] = shape.points[0]
 
     def objects(self) -> list[ObjectAnnotation]:

@@ -432,7 +432,7 @@ def _read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
             if not label or not cells[1:]:
                 raise CellError("expected a label and a name: /m/0abc,Name")
             if label in names:
-                raise CellError(f"{label!r} is there twice")
+                raise CellError(f"{label!r} occurs twice")
             if len(name.splitlines()) > 1:
                 raise CellError("expected a name of one line")
         except (CellError, UnicodeDecodeError) as error:
@@ -468,7 +468,7 @@ def _find_columns(
     for position, cell in enumerate(cells):
         column = known.get(cell.casefold())
         if column in found:
-            problem = f"the column {column} is there twice"
+            problem = f"the column {column} occurs twice"
         if column is not None:
             found[column] = position
     missing = [column for column in required if column not in found]

@@ -43,7 +43,7 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     split_folders: Annotated[
         bool | None,
-        named("take the top folders for splits, or not (default: if they are named like splits)"),
+        named("treat the top folders as splits, or not (default: if they are named like splits)"),
     ] = None
     _splits: tuple[str, ...] = ()
 

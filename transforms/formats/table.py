@@ -174,7 +174,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         | None
     ) = None
     one_hot: (
-        Annotated[bool, named("take each remaining column for a class, with 0 or 1 in each row")]
+        Annotated[bool, named("treat each remaining column as a class, with 0 or 1 in each row")]
         | None
     ) = None
     split_column: Annotated[str, named("column with the split")] | None = None
@@ -298,10 +298,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
         unused = [name for name in layout.columns if name not in self.columns]
         if layout.image and not self.kinds and unused:
             yield (
-                f"{self._names[0]}: no column is taken for classes or boxes, and these are written "
-                f"as features of images: {join_names(unused)}; if there are classes, name their "
-                "column in label_column (boxes take columns xmin, ymin, xmax and ymax); if there "
-                "are none, give these columns types in columns"
+                f"{self._names[0]}: no column was recognized as classes or boxes; these are "
+                f"written as features of images: {join_names(unused)}; if there are classes, name "
+                "their column in label_column (boxes need columns xmin, ymin, xmax and ymax); if "
+                "there are none, give these columns types in `columns`"
             )
 
     def predefined_splits(self) -> Sequence[str]:

@@ -220,7 +220,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         fix = f"name them in a {_LABEL_MAP} in the root, one per line (name:r,g,b::), from 0"
         if self._class_ids:
             yield (
-                f"{self._first_mask}: its colours are taken for VOC's, so the maps' classes have "
+                f"{self._first_mask}: its colours look like VOC's, so the maps' classes have "
                 f"VOC's twenty names; other tools use these colours, too: if the classes are "
                 f"others, {fix}"
             )

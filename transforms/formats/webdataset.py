@@ -337,7 +337,7 @@ def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) ->
     extensions = [each.extension for each in sample]
     for extension in (_CLASS, _CAPTION, _JSON):
         if extensions.count(extension) > 1:
-            raise _malformed(f".{extension} is there twice")
+            raise _malformed(f".{extension} occurs twice")
 
 
 def _decode_text(file: _File) -> str:
