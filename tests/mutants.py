@@ -218,7 +218,7 @@ def _run_tests(module: str, code: CodeType | None, tests: Sequence[str], ended: 
 def run_tests(
     module: str, tree: ast.Module | None, tests: Sequence[str], *, timeout_s: float | None = None
 ) -> bool:
-    """Says whether the tests pass with a mutant, or with the module as it is where `tree` is None.
+    """Returns whether the tests pass with a mutant, or with the unchanged module if `tree` is None.
 
     Args:
         module: Its name.
@@ -238,7 +238,7 @@ def run_tests(
         # It has ended without a word.
         return False
     finally:
-        # With all that its tests have started.
+        # Also ends the processes that its tests have started.
         with contextlib.suppress(ProcessLookupError):
             assert process.pid is not None
             os.killpg(process.pid, signal.SIGKILL)

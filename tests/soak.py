@@ -1,7 +1,7 @@
 """Chains of builds under seeded chaos; each has to end in the bytes of an undisturbed build.
 
 `python -m tests.soak` plays 500 chains (`make soak`), `python -m tests.soak --seed 17` one of them,
-and tells each of its steps.
+and prints each of its steps.
 """
 
 from __future__ import annotations

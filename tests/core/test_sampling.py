@@ -46,7 +46,7 @@ def test_against_brute_force(images: Images, limit: int) -> None:
         for name in set().union(*images.values())
     }
     if len(set(first.values())) <= limit:
-        # Every class is there, and what is not for a class is the first there is.
+        # Every class is covered; images beyond that are the first in order.
         assert set(first.values()) <= chosen
         rest = chosen - set(first.values())
         others = sorted(set(images) - set(first.values()))
@@ -58,11 +58,11 @@ def test_against_brute_force(images: Images, limit: int) -> None:
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        # The one that is the first of most classes.
+        # This one is the first image of most classes.
         (1, {b"2"}),
         (2, {b"2", b"1"}),
         (3, {b"2", b"1", b"3"}),
-        # There is nothing left for classes: the first of all.
+        # All classes are covered: the first of the remaining images.
         (4, {b"2", b"1", b"3", b"0"}),
         (9, {b"2", b"1", b"3", b"0", b"4"}),
     ],

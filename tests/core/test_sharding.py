@@ -171,7 +171,7 @@ def test_a_pattern_without_a_group_groups_by_its_whole_match() -> None:
 
 
 def test_split_and_shard_are_independent() -> None:
-    """Were both to follow from one hash, a small split would fill some shards only."""
+    """If both followed from one hash, a small split would fill only some shards."""
     splits = SplitAssignment(by_source={}, fractions={"train": 0.9, "test": 0.1})
     shards = set()
     for number in range(2_000):
@@ -198,7 +198,7 @@ def test_another_seed_splits_otherwise() -> None:
 
 
 def test_the_split_of_a_key_stays_for_ever() -> None:
-    """Another version that splits otherwise would move test images into the training split."""
+    """A later version that splits differently would move test images into the training split."""
     fractions = {"train": 0.6, "val": 0.2, "test": 0.2}
     splits = SplitAssignment(by_source={}, fractions=fractions, seed=3)
     exact = msgspec.structs.replace(splits, exact=True)

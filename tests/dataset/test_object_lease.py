@@ -30,7 +30,7 @@ OUTPUT = "gs://bucket/out"
 URI = f"{OUTPUT}/runs/.lease.json"
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
 WAIT_S = 60.0
-# So often that tests need not wait, and never.
+# Between renewals: so short that tests need not wait, and so long that none happens.
 SOON_S, NEVER_S = 0.01, 1e6
 
 

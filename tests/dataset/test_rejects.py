@@ -47,7 +47,7 @@ def test_they_are_written_sorted_whatever_their_order(tmp_path: Path) -> None:
 
 def test_no_file_grows_with_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejects, "_REJECTS_PER_FILE", 100)
-    # All of one image: what tells them apart is what is wrong with them.
+    # All belong to one image and differ only in their details.
     many = [reject("a", detail=f"row {row}") for row in range(1000)]
     for number, files in ((1, 1), (100, 1), (101, 2), (1000, 10)):
         counts = {"train": number, "test": 5}

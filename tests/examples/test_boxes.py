@@ -144,18 +144,18 @@ FRAMES: list[
     # Nothing to turn.
     ((40, 30), (40, 30), 1, True, "auto", (40, 30), 1, None),
     ((0, 0), (40, 30), 1, True, "auto", (40, 30), 1, None),
-    # The annotated size tells.
+    # The annotated size decides.
     ((30, 40), (40, 30), 6, True, "auto", (30, 40), 1, None),
     ((40, 30), (40, 30), 6, True, "auto", (40, 30), 6, None),
     ((40, 30), (40, 30), 5, True, "auto", (40, 30), 5, None),
     ((41, 40), (41, 40), 6, True, "auto", (41, 40), 6, None),
     ((40, 41), (41, 40), 6, True, "auto", (40, 41), 1, None),
-    # It cannot: unknown, half known, the same either way, square.
+    # It cannot decide: unknown, half known, the same either way, square.
     ((0, 0), (40, 30), 8, True, "auto", (30, 40), 1, None),
     ((40, 0), (40, 30), 8, True, "auto", (30, 40), 1, None),
     ((40, 30), (40, 30), 3, True, "auto", (40, 30), 1, None),
     ((30, 30), (30, 30), 6, True, "auto", (30, 30), 1, None),
-    # The config tells.
+    # The config decides.
     ((40, 30), (40, 30), 3, True, "stored", (40, 30), 3, None),
     ((30, 30), (30, 30), 6, True, "stored", (30, 30), 6, None),
     ((0, 0), (40, 30), 6, True, "stored", (40, 30), 6, None),
@@ -168,14 +168,14 @@ FRAMES: list[
     ((40, 30), (40, 30), 3, False, "auto", (40, 30), 3, None),
     ((40, 30), (40, 30), 6, False, "auto", (40, 30), 1, None),
     ((40, 30), (40, 30), 3, False, "stored", (40, 30), 1, None),
-    # Another size, of the aspect ratio that tells the frame.
+    # Another size, whose aspect ratio decides the frame.
     ((41, 30), (40, 30), 1, True, "auto", (40, 30), 1, SCALED),
     ((20, 15), (40, 30), 1, True, "auto", (40, 30), 1, SCALED),
     ((20, 15), (40, 30), 6, True, "auto", (40, 30), 6, SCALED),
     ((60, 80), (40, 30), 6, True, "auto", (30, 40), 1, SCALED),
     ((80, 60), (40, 30), 6, False, "auto", (40, 30), 1, SCALED),
     ((15, 20), (40, 30), 6, False, "auto", (30, 40), 8, SCALED),
-    # It does not tell: the same either way, square, or nearly.
+    # It does not decide: the same either way, square, or nearly.
     ((20, 15), (40, 30), 3, True, "auto", (40, 30), 1, SCALED),
     ((20, 15), (40, 30), 3, True, "stored", (40, 30), 3, SCALED),
     ((60, 60), (30, 30), 6, True, "auto", (30, 30), 1, SCALED),

@@ -36,7 +36,7 @@ from tests.support.example_builders import (
 from tests.support.image_makers import plain_jpeg
 from tests.support.shards import ENCODER, make_record
 
-# Those whose values are in the annotations themselves.
+# The kinds whose values are in the annotations themselves.
 KINDS = [Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE, Kind.DETECTION, Kind.KEYPOINTS, Kind.CAPTIONS]
 LABELS = {"cat": 3, "dog": 1, "Füchse": 7}
 LABEL_MAP = make_label_map(LABELS)

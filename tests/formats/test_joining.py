@@ -224,7 +224,7 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
             join(entry(position=1, defect=Reason.DUPLICATE_KEY), entry()),
             Outcome(written=True, reasons=((Reason.DUPLICATE_KEY, False),)),
         ),
-        # Nor where a part of them cannot be read.
+        # Nor if some of them cannot be read.
         *(
             (
                 join(
@@ -240,7 +240,7 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
             join(entry(), entry(position=2, defect=Reason.ANNOTATION_MALFORMED), images=()),
             Outcome(reasons=((Reason.MISSING_IMAGE, False), (Reason.ANNOTATION_MALFORMED, False))),
         ),
-        # A name tells.
+        # The name decides.
         (join(key="cat/1.jpg", source_format=FolderFormat()), Outcome(written=True)),
         (
             join(key="other/1.jpg", source_format=FolderFormat()),

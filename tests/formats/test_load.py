@@ -71,7 +71,7 @@ def test_a_source_is_sent_by_name_and_keys() -> None:
     first, again = (pickle.loads(pickle.dumps(source)) for _ in range(2))
 
     assert first == source
-    # What a format has read or worked out is there once in a process.
+    # A process keeps what a format has read or worked out only once.
     assert first.format is again.format
 
 

@@ -106,7 +106,7 @@ def test_an_image_without_any_name_is_a_defect() -> None:
 
 
 def test_two_names_of_one_image_are_duplicates_by_join() -> None:
-    """Which of them is listed the join finds out; both ids cannot have it."""
+    """The join finds out which of the two is listed; both ids cannot have the same image."""
     parsed = _read(
         _image(file_name="COCO_val2014_000000397133.jpg"),
         _image(id=8, file_name="val2017/000000397133.jpg"),

@@ -14,7 +14,7 @@ from tests.support.dataset import Tree, coco_words, read_dataset, run
 from tests.support.gcs_server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
 
 SHARDS = 5
-# Of the dataset `expected`.
+# Settings of the dataset `expected`.
 SETTINGS = ("--set", f"output.num_shards={SHARDS}", "--set", "rejects.max_ratio=1")
 
 _bucket_numbers = itertools.count()

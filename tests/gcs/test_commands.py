@@ -137,7 +137,7 @@ def test_images_that_the_storage_withholds_are_no_rejects(
     line = result.stderr.splitlines()[-1]
     assert line.startswith(f"shardbeam: error: {bucket}/in/images/0000000000")
     assert problem in line
-    # And once it is well, all is as if nothing had been.
+    # Once the service works again, the command does, too.
     gcs.proxy.reset()
     result = run(*words(bucket, "--json"))
     assert json.loads(result.stdout)["splits"]["train"]["examples"] == 40
@@ -146,7 +146,7 @@ def test_images_that_the_storage_withholds_are_no_rejects(
 def test_anonymous_is_said_to_the_storage(
     gcs: ProxiedGcs, built: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So that it is taken back in the end.
+    # Set first, so that monkeypatch restores it at the end.
     monkeypatch.setenv(ANONYMOUS_VARIABLE, "")
     assert run("show", built, "--anonymous").exit_code == 0
     assert os.environ[ANONYMOUS_VARIABLE] == "1"

@@ -323,14 +323,14 @@ def test_no_credentials_is_an_error_with_the_fix(monkeypatch: pytest.MonkeyPatch
     gcs_client._make_client.cache_clear()
     with pytest.raises(InputError, match=r"gcloud auth application-default login.*--anonymous"):
         STORAGE.read("gs://bucket/x")
-    # And none are looked for where none are wanted.
+    # With anonymous access, no credentials are looked for.
     monkeypatch.setenv(ANONYMOUS_VARIABLE, "1")
     assert isinstance(gcs_client.gcs_client()._credentials, google_credentials.AnonymousCredentials)
     gcs_client._make_client.cache_clear()
 
 
 def test_objects_compressed_by_the_storage(gcs: ProxiedGcs, bucket: str) -> None:
-    """The server does not store such objects by upload; so the answer is made so here."""
+    """The test server cannot store compressed objects, so the test compresses its answer."""
     import gzip
 
     assert gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=False) == DATA

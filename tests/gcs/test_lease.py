@@ -154,7 +154,7 @@ def test_a_lease_that_is_lost_is_noticed_at_the_gate(
 
 
 class FlinkRunner(LocalRunner):
-    """One that is taken for a cluster."""
+    """A local runner that Shardbeam treats as a cluster."""
 
 
 @pytest.mark.parametrize(

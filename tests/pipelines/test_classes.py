@@ -236,7 +236,7 @@ def test_a_class_that_only_a_map_shows_occurs(tmp_path: Path) -> None:
 
 
 def test_maps_without_vocs_palette_stay_numbers(tmp_path: Path) -> None:
-    """Lions are not called aeroplanes, in the statistics neither."""
+    """Lions are not called aeroplanes, not even in the statistics."""
     write_files(
         tmp_path,
         {

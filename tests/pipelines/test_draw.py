@@ -15,7 +15,7 @@ from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
 SIDE = 60
-# A picture of so few pixels is drawn so many times as large.
+# Pictures as small as SIDE are drawn this many times as large.
 SCALE = 16
 GRAY = (128, 128, 128)
 

@@ -25,7 +25,7 @@ from tests.support.voc_files import small_voc, voc_object, voc_xml
 JPEG = plain_jpeg()
 VOC = {**small_voc(), "Annotations/a.xml": voc_xml(voc_object(ymin=2), size=(32, 24))}
 
-# Samples that no look at a folder can tell as the table of samples reads them:
+# Samples whose folder alone does not show what the table of samples says about them:
 # {sample: what is recognized, and the examples}.
 OTHERWISE = {
     # No name says where the labels are in the names.

@@ -284,7 +284,7 @@ def test_nothing_else_has_the_last_word(how: str) -> None:
     assert ended.stderr == "shardbeam: error: interrupted; all is kept\n"
 
 
-# What it still waits for when its result is printed sends the signal, and goes on for a while.
+# Once the result is printed, what the process still waits for sends the signal and goes on.
 LEAVING = """
 import atexit, os, signal, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor

@@ -117,7 +117,7 @@ def test_if_changed_does_nothing_where_nothing_has(
         return read(storage, uri, **options)
 
     monkeypatch.setattr(LocalStorage, "read", read_and_count)
-    # Nor has anything where it only runs otherwise.
+    # Settings that change only how a build runs change no input either.
     flags = ("--threads=1", "--set", "rejects.max_ratio=0.5", "--direct_num_workers", "2")
     for more in ((), flags):
         result = run(*coco_words(shapes, output, *SHARDS, "--if-changed", "--json", *more))
@@ -316,7 +316,7 @@ def file_content(rejects: list[dict[str, object]]) -> bytes:
 
 
 class FullDisk:
-    """Lets so many files be written, and then says that there is no space left."""
+    """Lets a number of files be written, then reports that no space is left."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files_left = 0
@@ -379,7 +379,7 @@ def test_trouble_of_workers_is_one_clear_line(shapes: Path, tmp_path: Path) -> N
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
     result = finish(process)
     assert result.exit_code == 1
-    # A slow machine tells of its progress before.
+    # A slow machine prints progress lines before it.
     message = result.stderr.splitlines()[-1]
     assert message.startswith(
         f"shardbeam: error: {output}: cannot be written: File too large; fix that"

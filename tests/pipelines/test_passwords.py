@@ -107,7 +107,7 @@ def test_what_a_run_could_not_read_is_tried_again(
         patch.setattr(system_type, "cat_file", fail)
         refused = run(*words(remote, "--set", "rejects.max_ratio=0"))
         check_hidden(refused, exit_code=3)
-        # What is kept for the next run does not show it either.
+        # The files kept for the next run do not show the password either.
         staged = {path: data for path, data in stored(remote).items() if "/.staging/" in path}
         assert [path for path in staged if path.endswith("/done")]
         assert not [path for path, data in staged.items() if SECRET.encode() in data]

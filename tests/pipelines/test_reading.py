@@ -151,7 +151,7 @@ def test_batches(coco: Build, renamed: Build) -> None:
 
 @pytest.fixture
 def numbered(tmp_path: Path) -> Path:
-    """Ten files, with the tens in `n` telling which."""
+    """Ten files; the tens of `n` are the number of the file."""
     for index in range(10):
         records = [make_example({"n": 10 * index + i}) for i in range(3)]
         write_tfrecord(tmp_path / f"train-{index:05}-of-00010.tfrecord", *records)

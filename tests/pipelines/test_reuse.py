@@ -695,7 +695,7 @@ def test_the_first_run_of_a_schedule(
     assert reuse_of(run(*words, "--json"))["copied_shards"] == SHARDS
     assert read_images == []
     assert read_dataset(output) == dataset_files(read_tree(first))
-    # With nothing to do there is nothing to tell.
+    # With nothing to do, there is nothing to say about reuse.
     result = run(*words, "--if-changed", "--json")
     assert json.loads(result.stdout)["current"]
     assert reuse_of(result) is None

@@ -170,7 +170,7 @@ def test_all_kinds_of_files_are_merged_on_the_image(everything: Build, shapes: P
     assert len(examples) == len(truth["images"]) == 40
     for features in (each.features for each in examples):
         objects = of_image(truth, features)
-        # Those of the keypoints' file are those of the instances', and not doubled.
+        # Objects that are in both files, instances and keypoints, are written once.
         assert features["image/object/class/label"] == [each["category_id"] for each in objects]
         triples = np.array([each["keypoints"] for each in objects]).reshape(-1, 3)
         assert features["image/object/keypoint/visibility"] == triples[:, 2].tolist()

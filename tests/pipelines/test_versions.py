@@ -75,7 +75,7 @@ def build(inputs: Path, path: str, *more: str) -> dict[str, Any]:
 
 
 def change(inputs: Path) -> None:
-    """Makes the inputs others, by a touch."""
+    """Changes the inputs, by touching one image."""
     image = next((inputs / "images").iterdir())
     os.utime(image, ns=(0, image.stat().st_mtime_ns + 1_000_000))
 

@@ -191,7 +191,7 @@ def test_a_template(cloud: Cloud) -> None:
 
 
 def test_a_template_with_nothing_to_do(cloud: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
-    """A launcher that writes no job down has failed to Dataflow, and so would have the schedule."""
+    """Dataflow counts a launcher that records no job as failed; so would the schedule."""
     cloud.service.run_jobs(gcs=cloud.gcs)
     assert run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")).exit_code == 0
     before = cloud.gcs.read_tree(cloud.output)

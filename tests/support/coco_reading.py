@@ -38,7 +38,7 @@ class StoredBytes(LocalStorage):
 
 
 class ParsedCoco(NamedTuple):
-    """What `CocoFormat` yields, or `LvisFormat`."""
+    """What `CocoFormat` or `LvisFormat` yields."""
 
     categories: list[Category]
     entries: list[AnnotationEntry]

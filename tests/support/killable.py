@@ -167,7 +167,7 @@ def _ask(connection: Connection, *, root: str) -> None:
     sys.addaudithook(see)
 
 
-# What shows that chaos finds what these mechanisms prevent
+# Switches that turn mechanisms off, to show that chaos finds what they prevent
 
 
 def _publish_first() -> None:
