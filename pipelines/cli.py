@@ -130,9 +130,9 @@ def _check_room() -> None:
         RunError: The limit is too low.
     """
     from shardbeam.transforms.core.memory import address_space_limit, has_room
-    from shardbeam.transforms.core.process import usable_cpus
+    from shardbeam.transforms.core.process import reachable_cpus
 
-    room_bytes = _ROOM_BYTES + usable_cpus() * _ROOM_BYTES_PER_CPU
+    room_bytes = _ROOM_BYTES + reachable_cpus() * _ROOM_BYTES_PER_CPU
     if address_space_limit() is not None and not has_room(room_bytes):
         raise shortage_error(f"this command needs at least {room_bytes // 1_000_000:,} MB")
 

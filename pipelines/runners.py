@@ -33,7 +33,7 @@ from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
 # Jobs of these runners may go on without the command.
-CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner")
 # Seconds to wait for a runner's answer, and for each read of a download.
 _ANSWER_S = 5
 _HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
@@ -41,7 +41,6 @@ _HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
 _LOCAL_FILES = {
     "PrismRunner": "--prism_location",
     "FlinkRunner": "--flink_job_server_jar",
-    "SparkRunner": "--spark_job_server_jar",
 }
 
 _log = logging.getLogger(__name__)
@@ -70,6 +69,8 @@ REFUSED_FLAGS = {
     "--output_executable_path": "would make a jar and build nothing",
     "--save_main_session": "is not needed, as all code lies in installed modules",
 }
+# Runners of Beam on which no build was ever tried.
+_REFUSED_RUNNERS = ("KafkaStreamsRunner", "SparkRunner")
 # {running mode of Beam's local runner: why it is not used}
 _REFUSED_MODES = {
     "multi_processing": "a build hangs when one of Beam's worker processes is killed",
@@ -127,6 +128,8 @@ def make_runner(options: PipelineOptions) -> PipelineRunner:
 def check_runner(options: PipelineOptions) -> None:
     """Checks that the job server and the Flink master of the options answer.
 
+    It warns if Flink would use one process of Python alone.
+
     Raises:
         NotStartedError: One of them does not answer.
     """
@@ -149,6 +152,18 @@ def check_runner(options: PipelineOptions) -> None:
             raise NotStartedError(
                 f"--flink_master: no Flink answers at {master[0]} ({error}); start it there first"
             ) from error
+    if runner in CLUSTER_RUNNERS:
+        _warn_of_one_worker(options)
+
+
+def _warn_of_one_worker(options: PipelineOptions) -> None:
+    """Warns if Flink would start one Python worker, however many tasks it runs at a time."""
+    given = options.get_all_options(drop_default=True)
+    if "sdk_worker_parallelism" not in given:
+        _log.warning(
+            "Flink starts one Python worker on each TaskManager, whatever --parallelism is; "
+            "--sdk_worker_parallelism=N starts N of them (docs/runners.md)"
+        )
 
 
 def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  # noqa: ANN401  # Each runner has its own class of results.
@@ -218,7 +233,7 @@ def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Checks keyword arguments of `PipelineOptions`, and spells the runner as its class.
 
     Raises:
-        UsageError: There is no such runner, or the mode of the local runner is refused.
+        UsageError: There is no such runner, it is refused, or a mode of the local runner is.
     """
     checked = dict(options)
     if "runner" in checked:
@@ -237,12 +252,20 @@ def _runner_name(name: str) -> str:
     known: dict[str, str] = {
         runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES
     }
-    for spelling in (name.lower(), f"{name.lower()}runner"):
-        if spelling in known:
-            return known[spelling]
+    # A full name, `package.module.Class`, may be that of any runner.
+    own_name = name.rpartition(".")[2].lower()
+    found = known.get(own_name) or known.get(f"{own_name}runner")
+    if found in _REFUSED_RUNNERS:
+        raise UsageError(
+            f"--runner={found} is refused: no build was ever tried on it; --runner=FlinkRunner "
+            "builds on a cluster of your own, or on this machine (docs/runners.md)"
+        )
     if "." in name:
         return name
-    hint = did_you_mean(name, known.values(), show=str) or f"; known: {', '.join(known.values())}"
+    if found is not None:
+        return found
+    usable = [runner for runner in known.values() if runner not in _REFUSED_RUNNERS]
+    hint = did_you_mean(name, usable, show=str) or f"; known: {', '.join(usable)}"
     raise UsageError(f"--runner: unknown runner {name!r}{hint}")
 
 

@@ -49,7 +49,7 @@ def run_shard_job(
 
     Raises:
         InputError: Beam cannot hold the name of a shard.
-        RunError: A worker could not read the dataset.
+        RunError: A worker could not read the dataset, or the runner does not answer.
         UsageError: A cluster's workers need a `--report`.
     """
     from apache_beam import Pipeline
@@ -58,6 +58,7 @@ def run_shard_job(
         CLUSTER_RUNNERS,
         DATAFLOW_RUNNER,
         LocalRunner,
+        check_runner,
         make_options,
         make_runner,
     )
@@ -72,6 +73,7 @@ def run_shard_job(
     on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
     if on_dataflow:
         _prepare_job(options, name=name, path=path, report=report or "")
+    check_runner(options)
     say_when_interrupted(_INTERRUPTED)
     own_temporary_files(outlived=type(runner).__name__ in CLUSTER_RUNNERS)
     with temporary_folder() as folder:

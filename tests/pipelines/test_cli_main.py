@@ -22,7 +22,7 @@ from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.process import reachable_cpus
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
 from tests.support.dataset import COMMAND
@@ -269,7 +269,7 @@ def test_what_follows_from_a_damaged_file_is_no_lack_of_memory(
 def test_a_limit_of_addresses(
     limit_mb: int, flags: tuple[str, ...], cause: str, large: Path, tmp_path: Path
 ) -> None:
-    limit = limit_mb * 1_000_000 + (usable_cpus() - 2) * 16_000_000
+    limit = limit_mb * 1_000_000 + (reachable_cpus() - 2) * 16_000_000
     words = ["build", "image-folder", "--images", str(large), "--output", str(tmp_path / "out")]
     result = subprocess.run(
         [COMMAND, *words, "--set", "output.num_shards=4", *flags],

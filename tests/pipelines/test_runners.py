@@ -1,8 +1,12 @@
-"""Beam's options: each view of them is made once, and behaves as Beam's own."""
+"""Beam's options and runners.
+
+Each view of the options is made once, and behaves as Beam's own.
+"""
 
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 from pathlib import Path
 
@@ -14,7 +18,8 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from shardbeam.pipelines.runners import make_options
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.runners import check_beam_options, check_runner, make_options
 from tests.support.dataset import coco_words
 from tests.support.graph import build_graph
 
@@ -61,3 +66,55 @@ def test_workers_do_not_get_the_account_that_only_submits() -> None:
     assert options.view_as(GoogleCloudOptions).impersonate_service_account == "somebody"
     sent = pickle.loads(pickle.dumps(options))
     assert sent.view_as(GoogleCloudOptions).impersonate_service_account is None
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        ({"runner": "FlinkRunner", "flink_master": "[local]"}, True),
+        ({"runner": "FlinkRunner", "flink_master": "[local]", "parallelism": 16}, True),
+        ({"runner": "PortableRunner"}, True),
+        # As the command line gives it, and as a program does.
+        ({"runner": "FlinkRunner", "sdk_worker_parallelism": "1"}, False),
+        ({"runner": "FlinkRunner", "sdk_worker_parallelism": 4}, False),
+        ({"runner": "PrismRunner"}, False),
+        ({}, False),
+    ],
+)
+def test_flink_with_one_worker_is_warned_of(
+    options: dict[str, object], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_runner(make_options(options))
+    assert [record.message for record in caplog.records] == (
+        [
+            "Flink starts one Python worker on each TaskManager, whatever --parallelism is; "
+            "--sdk_worker_parallelism=N starts N of them (docs/runners.md)"
+        ]
+        if warns
+        else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "runner"),
+    [
+        ("SparkRunner", "SparkRunner"),
+        ("spark", "SparkRunner"),
+        ("apache_beam.runners.portability.spark_runner.SparkRunner", "SparkRunner"),
+        ("kafkastreams", "KafkaStreamsRunner"),
+    ],
+)
+def test_runners_that_were_never_tried_are_refused(name: str, runner: str) -> None:
+    with pytest.raises(UsageError, match=f"^--runner={runner} is refused: .*FlinkRunner"):
+        check_beam_options({"runner": name})
+
+
+def test_a_refused_runner_is_not_offered() -> None:
+    with pytest.raises(UsageError) as raised:
+        check_beam_options({"runner": "Nothing"})
+    assert "FlinkRunner" in str(raised.value)
+    assert "Spark" not in str(raised.value)
+    assert check_beam_options({"runner": "my.package.OwnRunner"}) == {
+        "runner": "my.package.OwnRunner"
+    }

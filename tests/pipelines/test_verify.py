@@ -322,3 +322,12 @@ def test_workers_elsewhere_need_a_file_for_the_result(whole: Path) -> None:
     result = run("verify", str(whole), "--runner=PrismRunner")
     assert result.exit_code == 2
     assert "--report URI" in result.stderr
+
+
+def test_a_cluster_that_does_not_answer(whole: Path, tmp_path: Path) -> None:
+    flags = ("--runner=FlinkRunner", "--flink_master=localhost:9")
+    result = run("verify", str(whole), *flags, "--report", str(tmp_path / "report.json"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        "shardbeam: error: --flink_master: no Flink answers at localhost:9 ("
+    )

@@ -175,6 +175,25 @@ class TestKubernetes:
         (name,) = objects["ConfigMap"]["data"]
         assert f"{mounts['config']}/{name}" == CONFIG
 
+    def test_there_is_a_process_for_each_cpu(self) -> None:
+        """The program cannot see a request, and would count the CPUs of the node."""
+        requests = pod_spec()["containers"][0]["resources"]["requests"]
+        words = commands()["cronjob.yaml"]
+        arguments = parse_arguments(["build", str(FOLDER / "coco.yaml"), *words[2:]])
+        assert isinstance(arguments, BuildArguments)
+        assert arguments.processes == int(requests["cpu"])
+
+    def test_temporary_files_have_the_room_that_the_pod_asks_for(self) -> None:
+        resources = pod_spec()["containers"][0]["resources"]
+        (temporary,) = [
+            volume["emptyDir"] for volume in pod_spec()["volumes"] if volume["name"] == "tmp"
+        ]
+        assert (
+            temporary["sizeLimit"]
+            == resources["requests"]["ephemeral-storage"]
+            == resources["limits"]["ephemeral-storage"]
+        )
+
 
 def workflow_steps() -> dict[str, Json]:
     """The workflow's steps by name."""
