@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from shardbeam.pipelines.logs import end_before_results, render_line
+from shardbeam.pipelines.log_lines import Line, LogLines, duration
+from shardbeam.pipelines.logs import end_before_results
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 POLL_S = 2.0
 # In object storage each look is a request, which is billed.
 REMOTE_POLL_S = 5.0
-_LOG_LINE_EVERY_S = 10.0
 _RATE_WINDOW_S = 30.0
 # The first images may take longer than the others, so they predict nothing.
 _ETA_AFTER_S, _ETA_AFTER_SHARE = 10.0, 0.01
@@ -51,24 +50,6 @@ class Written(NamedTuple):
     images_total: int | None = None
     shards_resumed: int = 0
     images_resumed: int = 0
-
-
-class Line(NamedTuple):
-    """What is shown at one moment.
-
-    Attributes:
-        step: Name of the step, for programs.
-        text: The text for people.
-        numbers: The numbers in it, for programs; empty if there are none yet.
-        done: How much of the step is done, for a bar.
-        total: How much there is; None if that is not known.
-    """
-
-    step: str
-    text: str
-    numbers: Mapping[str, Any]
-    done: int = 0
-    total: int | None = None
 
 
 class _Step(NamedTuple):
@@ -255,52 +236,13 @@ def watch_job(ask_state: Callable[[], str]) -> None:
 
 def _make_display(
     stream: TextIO, *, clock: Callable[[], float], as_json: bool
-) -> TerminalLine | _LogLines:
+) -> TerminalLine | LogLines:
     if as_json or not stream.isatty():
-        return _LogLines(stream, clock=clock, as_json=as_json)
+        return LogLines(stream, clock=clock, as_json=as_json)
     # Imported here: only terminals need Rich.
     from shardbeam.pipelines.terminal_line import TerminalLine
 
     return TerminalLine(stream)
-
-
-class _LogLines:
-    """Writes a line about every ten seconds, and the last one of a build at the end."""
-
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float], as_json: bool) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._as_json = as_json
-        self._next_s = clock() + _LOG_LINE_EVERY_S
-        self._last = ""
-
-    def show(self, line: Line, *, elapsed_s: float) -> None:
-        text = _render(line, elapsed_s, as_json=self._as_json)
-        if self._clock() >= self._next_s:
-            self._next_s = self._clock() + _LOG_LINE_EVERY_S
-            self._write(text)
-        elif line.step == "write" and line.done > 0:
-            self._last = text
-
-    def close(self) -> None:
-        if self._last:
-            self._write(self._last)
-
-    def _write(self, text: str) -> None:
-        self._last = ""
-        self._stream.write(text)
-        self._stream.flush()
-
-
-def _render(line: Line, elapsed_s: float, *, as_json: bool) -> str:
-    if as_json:
-        return render_line(line.text, step=line.step, elapsed_s=round(elapsed_s, 1), **line.numbers)
-    elapsed = "" if line.numbers else f", {_duration(elapsed_s)}"
-    return f"shardbeam: {line.text}{elapsed}\n"
-
-
-def _duration(seconds: float) -> datetime.timedelta:
-    return datetime.timedelta(seconds=round(seconds))
 
 
 def describe(written: Written, images_per_s: float | None, eta_s: int | None) -> Line:
@@ -317,7 +259,7 @@ def describe(written: Written, images_per_s: float | None, eta_s: int | None) ->
     if images_per_s is not None and not is_written:
         parts.append(f"{images_per_s:,.0f} {noun}/s")
     if eta_s is not None:
-        parts.append(f"ETA {_duration(eta_s)}")
+        parts.append(f"ETA {duration(eta_s)}")
     resumed = f" ({written.shards_resumed:,} resumed)" if written.shards_resumed else ""
     parts.append(f"{written.shards_done:,}/{written.shards_total:,} shards{resumed}")
     return Line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
@@ -10,8 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from shardbeam.pipelines.progress import Line
+from shardbeam.pipelines.log_lines import Line
 
 # Rich's ten take twice the CPU, and no eye needs them.
 _REFRESHES_PER_S = 5.0
