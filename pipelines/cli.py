@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.arguments import named_format, parse_arguments
@@ -26,6 +26,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.load import FormatError
 from shardbeam.transforms.storage.local import check_encoding
 
+# Commands that answer at once.
+_QUICK = {"formats", "show"}
 _RUNS_BEAM = {name for name, kind in COMMANDS.items() if "beam_options" in kind.__struct_fields__}
 # Address space that Beam, its libraries and threads need before the first image is decoded.
 # Each CPU has a thread, with a stack and an arena of glibc.
@@ -96,11 +98,12 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         _check_encoding()
         if _RUNS_BEAM & set(words[:1]):
             _check_room()
-        with without_collector():
-            arguments = parse_arguments(words)
-        with without_collector():
-            run = _load_command(arguments)
-        return run(arguments) or 0
+        with _show_progress(words, json_log=json_log):
+            with without_collector():
+                arguments = parse_arguments(words)
+            with without_collector():
+                run = _load_command(arguments)
+            return run(arguments) or 0
     except Exception as raised:
         error = explain(raised)
         code = _exit_code(error)
@@ -112,6 +115,16 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         else:
             write_error(str(error))
         return _FAILED if code is None else code
+
+
+def _show_progress(words: Sequence[str], *, json_log: bool) -> AbstractContextManager[None]:
+    """Shows the progress of a command line, even while Beam is imported and flags are parsed."""
+    command = next((word for word in words if word in COMMANDS), None)
+    if command is None or command in _QUICK:
+        return nullcontext()
+    from shardbeam.pipelines.progress import show_progress
+
+    return show_progress(as_json=json_log)
 
 
 def _load_command(arguments: Arguments) -> Callable[[Arguments], int | None]:

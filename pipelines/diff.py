@@ -23,6 +23,7 @@ from shardbeam.pipelines.tables import (
     render_table,
     stdout_layout,
 )
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import (
     Change,
@@ -72,6 +73,8 @@ def run_diff(arguments: DiffArguments) -> None:
         InputError: One of them is not a dataset of Shardbeam, or cannot be read.
     """
     old, new = open_dataset(arguments.old), open_dataset(arguments.new)
+    for dataset in (old, new):
+        counters.indexes.expect(sum(len(split.shards) for split in dataset.splits))
     difference = compare_datasets(old, new, limit=arguments.limit or _NAMED)
     statistics = compare_statistics(old, new)
     if arguments.json:

@@ -15,7 +15,7 @@ from shardbeam.configs.load import ConfigError, make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import InitArguments
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.logs import escape, write_stderr, write_stdout
+from shardbeam.pipelines.logs import end_progress, escape, write_stderr, write_stdout
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
@@ -71,6 +71,7 @@ def run_init(arguments: InitArguments) -> int:
             "*** stands for the URI's password: write it there, or where fsspec looks for it"
         )
     text = hide_passwords(_write_yaml(found, plan=found.plan, heading=lines))
+    end_progress()
     write_stderr("".join(f"{escape(line)}\n" for line in lines))
     if arguments.output is None:
         write_stdout(text)

@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +64,8 @@ from shardbeam.pipelines.runners import (
     submit,
 )
 from shardbeam.pipelines.temporary import temporary_folder
+from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings
@@ -198,6 +199,7 @@ def plan(
         read_latest(plan)
         started, started_s = _now(), time.monotonic()
         annotation_files = _stat_annotation_files(plan)
+        _begin_counting(plan, annotation_files=annotation_files)
         census = _take_census(functools.partial(_gather_census, plan=plan))
         outcome = _preview(census, plan=plan)
         inputs = Inputs(
@@ -228,9 +230,15 @@ class Watcher:
     def submitted(self, job: Job) -> None:
         """Called when a job was submitted and the build waits for its end."""
 
-    def show_progress(self, staging: Staging) -> AbstractContextManager[object]:
-        """Returns a context in which the build writes its shards."""
-        return contextlib.nullcontext()
+    def ended(self) -> None:
+        """Called when the run has ended, before its outcome is read."""
+
+    def started(self, ask_state: Callable[[], str]) -> None:
+        """Called when a runner outside of this process has the pipeline.
+
+        Args:
+            ask_state: Returns the state that Beam's `PipelineState` names.
+        """
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -368,6 +376,7 @@ class Build:
         if on_cluster:
             self.watcher.change_words(f"interrupted; {_CLUSTER_WORDS}")
         result = submit(pipeline, runner=self._runner)
+        self.watcher.started(lambda: str(result.state))
 
         def cancel() -> str:
             # Beam's job server accepts this, but Flink may still finish the job.
@@ -412,21 +421,24 @@ class Build:
         return job
 
     def _follow_job(self, job: Job) -> None:
+        self.watcher.started(lambda: str(job.result.state))
         job.follow()
         self._meter.add_result(job.result)
 
     def _follow(self, follow: Callable[[], None], *, staging: Staging, lease: Lease) -> BuildResult:
         """Waits for the end of a run, and reads its outcome."""
         error: Exception | None = None
-        with self.watcher.show_progress(staging):
-            try:
-                follow()
-            except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
-                error = raised
-            except BaseException:
-                if not isinstance(self._runner, LocalRunner):
-                    lease.leave()
-                raise
+        _begin_counting(self._plan, annotation_files=self._inputs.annotation_files)
+        try:
+            follow()
+        except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
+            error = raised
+        except BaseException:
+            if not isinstance(self._runner, LocalRunner):
+                lease.leave()
+            raise
+        # Requests of whoever watches count, too.
+        self.watcher.ended()
         if error is not None and not _has_ended(error, runner=self._runner):
             lease.leave()
         recorded = read_outcome(staging)
@@ -559,7 +571,16 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
     return tuple(files)
 
 
+def _begin_counting(plan: Plan, *, annotation_files: Sequence[tuple[str, int, str]] = ()) -> None:
+    """Begins to count what a graph does, in case that somebody watches."""
+    counters.begin(
+        noun=ROWS if Kind.ROWS in plan.encoder.kinds else IMAGES,
+        annotation_bytes=sum(size_bytes for _, size_bytes, _ in annotation_files),
+    )
+
+
 def _list_images(plan: Plan) -> ListingSummary:
+    _begin_counting(plan)
     return _take_census(functools.partial(list_inputs, plan=plan)).listing
 
 

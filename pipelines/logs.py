@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -36,6 +36,8 @@ _IMPORT_NOISE = "apitools not found"
 _OUR_ERRORS = (*WORKER_ERRORS, "GateError")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
+# What ends the progress line, if there is one.
+_endings: list[Callable[[], None]] = []
 _log = logging.getLogger(OWN_LOGGER)
 
 
@@ -53,12 +55,15 @@ def escape(text: str) -> str:
 def write_stdout(text: str) -> bool:
     """Writes to stdout, whatever its encoding; passwords in URIs are hidden.
 
+    It ends the progress line: a result is complete when it is written.
+
     Returns:
         Whether a reader is left; it is no error if the reader has gone.
 
     Raises:
         RunError: Writing failed, for example because the disk is full.
     """
+    end_progress()
     encoding = sys.stdout.encoding or "utf-8"
     shown = hide_passwords(text).encode(encoding, "backslashreplace").decode(encoding)
     try:
@@ -68,6 +73,22 @@ def write_stdout(text: str) -> bool:
     except OSError as error:
         raise RunError(f"stdout: {error.strerror or error}") from error
     return True
+
+
+@contextlib.contextmanager
+def end_before_results(end: Callable[[], None]) -> Iterator[None]:
+    """Calls `end`, once or several times, before results are written inside the context."""
+    _endings.append(end)
+    try:
+        yield
+    finally:
+        _endings.remove(end)
+
+
+def end_progress() -> None:
+    """Ends the progress line, if there is one, because a result follows."""
+    for end in _endings:
+        end()
 
 
 def write_stderr(text: str) -> None:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
-from shardbeam.pipelines.logs import OWN_LOGGER, escape, log_everything
-from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
+from shardbeam.pipelines.logs import OWN_LOGGER, end_progress, escape, log_everything
+from shardbeam.pipelines.progress import (
+    POLL_S,
+    REMOTE_POLL_S,
+    Written,
+    watch_job,
+    watch_staging,
+)
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners import CLUSTER_RUNNERS, make_options
 from shardbeam.pipelines.summary import print_summary
 from shardbeam.pipelines.temporary import own_temporary_files
 from shardbeam.transforms.dataset.lease import Lease
-from shardbeam.transforms.dataset.outcome import Status
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.outcome import Status, Totals, WriteProgress
+from shardbeam.transforms.dataset.staging import TOTALS, Staging
+from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
     from shardbeam.pipelines.dataflow import Job
@@ -71,9 +78,10 @@ def run_build(arguments: BuildArguments) -> int:
         threads=arguments.threads,
         memory_mb=arguments.memory,
         read_ahead=arguments.read_ahead,
-        wait=sys.stderr.isatty() if arguments.wait is None else arguments.wait,
+        wait=_is_terminal(sys.stderr) if arguments.wait is None else arguments.wait,
         damage=arguments.damage,
     ).run()
+    end_progress()
     if result.status is Status.SUBMITTED:
         from shardbeam.pipelines.dataflow import print_job
 
@@ -85,6 +93,14 @@ def run_build(arguments: BuildArguments) -> int:
         )
         return 0
     return _finish(result, arguments=arguments)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    # Until version 15, the stream that Rich puts in place of stderr says that it is none.
+    try:
+        return os.isatty(stream.fileno())
+    except OSError:
+        return False
 
 
 def _finish(result: PlanResult, *, arguments: BuildArguments) -> int:
@@ -101,6 +117,8 @@ class _StderrWatcher(Watcher):
         self._json_log = json_log
 
     def begin(self, staging: Staging, *, lease: Lease) -> None:
+        is_remote = storage_for(staging.root).is_remote
+        watch_staging(StagedProgress(staging).read, every_s=REMOTE_POLL_S if is_remote else POLL_S)
         say_when_interrupted(
             "interrupted; the same command goes on with the shards that are finished",
             ask=functools.partial(_end_early, staging, lease=lease),
@@ -114,13 +132,34 @@ class _StderrWatcher(Watcher):
 
         announce_job(job, json_log=self._json_log)
 
-    def show_progress(self, staging: Staging) -> AbstractContextManager[object]:
-        progress = StagedProgress(staging)
-        return ProgressMonitor(
-            read=progress.read,
-            stream=sys.stderr,
-            poll_s=progress.poll_s,
-            as_json=self._json_log,
+    def started(self, ask_state: Callable[[], str]) -> None:
+        watch_job(ask_state)
+
+    def ended(self) -> None:
+        end_progress()
+
+
+class StagedProgress:
+    """Reads the progress that workers write to staging; reads only files that have changed."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._totals: Totals | None = None
+        self._seen: dict[str, tuple[str, WriteProgress]] = {}
+
+    def read(self) -> Written:
+        """Returns how far the run is."""
+        self._totals = self._totals or self._staging.read_state(TOTALS, Totals)
+        if self._totals is None:
+            return Written()
+        shards = self._staging.read_progress(self._seen)
+        return Written(
+            shards_done=sum(shard.finished for shard in shards),
+            shards_total=self._totals.shards,
+            images_done=sum(shard.examples for shard in shards),
+            images_total=self._totals.examples,
+            shards_resumed=sum(shard.resumed for shard in shards),
+            images_resumed=sum(shard.examples for shard in shards if shard.resumed),
         )
 
 
@@ -134,6 +173,8 @@ def _end_early(staging: Staging, *, lease: Lease) -> str:
     done = StagedProgress(staging).read()
     if not done.shards_done:
         return "interrupted; no shard was finished: the same command starts again"
+    if done.shards_done == done.shards_total:
+        return "interrupted; all shards are finished, and the same command commits them"
     return (
         f"interrupted; {done.shards_done:,} of {done.shards_total:,} shards are finished, and the "
         "same command goes on with the others"

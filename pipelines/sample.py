@@ -32,7 +32,6 @@ import functools
 import math
 import multiprocessing
 import shutil
-import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +46,7 @@ from shardbeam.pipelines.commands import SampleArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.worker import without_interrupts
 
@@ -144,13 +143,12 @@ def _categories() -> dict[str, list[Json] | None]:
 
 
 def run_sample(arguments: SampleArguments) -> None:
-    """Draws the sample dataset, with progress on stderr.
+    """Draws the sample dataset.
 
     Raises:
         UsageError: The folder is not empty.
     """
     output = Path(arguments.output)
-    done = [0]
 
     def describe_interrupt() -> str:
         if not (output / "images").exists():
@@ -160,19 +158,16 @@ def run_sample(arguments: SampleArguments) -> None:
 
     say_when_interrupted("interrupted", ask=describe_interrupt)
     try:
-        with ProgressMonitor(
-            read=lambda: ProgressSnapshot(images_done=done[-1], images_total=arguments.images),
-            stream=sys.stderr,
-        ):
-            shapes = write_shapes(
-                output=output,
-                images=arguments.images,
-                seed=arguments.seed,
-                workers=arguments.workers,
-                width=arguments.width,
-                height=arguments.height,
-                report=done.append,
-            )
+        counters.pictures.expect(arguments.images)
+        shapes = write_shapes(
+            output=output,
+            images=arguments.images,
+            seed=arguments.seed,
+            workers=arguments.workers,
+            width=arguments.width,
+            height=arguments.height,
+            report=lambda _: counters.pictures.add(),
+        )
     except FileExistsError as error:
         raise UsageError(str(error)) from error
     write_stdout(

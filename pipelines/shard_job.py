@@ -11,6 +11,7 @@ from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.own_files import Mark, check_replaceable
+from shardbeam.pipelines.progress import watch_job
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import limits
@@ -90,7 +91,9 @@ def run_shard_job(
             if on_dataflow:
                 _follow_job(pipeline, options=options)
             else:
-                pipeline.run().wait_until_finish()
+                result = pipeline.run()
+                watch_job(lambda: str(result.state))
+                result.wait_until_finish()
         except Exception as error:
             raise explain_failure(error) from error
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
@@ -122,6 +125,7 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
     job = submit_job(pipeline, runner=pipeline.runner, options=options)
     assert job is not None
     announce_job(job)
+    watch_job(lambda: str(job.result.state))
     job.follow(kept="")
 
 

@@ -25,6 +25,7 @@ from shardbeam.pipelines.tables import (
     render_table,
     stdout_layout,
 )
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.read.count import CountResult, merge_counts, plan_counts
@@ -110,6 +111,7 @@ def _count(
 
     legend = read_legend(dataset)
     shards = plan_counts(dataset)
+    counters.shard_bytes.expect(sum(shard.data.size_bytes for shard in shards))
     splits = [split.name for split in dataset.splits]
 
     def add_steps(pipeline: beam.Pipeline, uri: str) -> None:

@@ -14,7 +14,9 @@ from shardbeam.pipelines.commands import BuildArguments, VerifyArguments
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.logs import escape, write_error, write_stdout
 from shardbeam.pipelines.own_files import Mark, dataset_name
+from shardbeam.pipelines.progress import show_progress
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import CheckReport, merge_reports
 
@@ -62,7 +64,9 @@ def run_verify(arguments: VerifyArguments) -> int:
         return DAMAGED
     from shardbeam.pipelines.run import run_build
 
-    return run_build(msgspec.structs.replace(repair, damage=damage))
+    # The result of verify has ended the progress of this command.
+    with show_progress():
+        return run_build(msgspec.structs.replace(repair, damage=damage))
 
 
 def _find_repairable(found: CheckReport, *, checks: Checks) -> list[str]:
@@ -96,6 +100,8 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> 
     from apache_beam.transforms.combiners import ToList
 
     from shardbeam.transforms.verify_shards import VerifyShards
+
+    counters.shard_bytes.expect(sum(check.data.size_bytes for check in checks.shards))
 
     def add_steps(pipeline: beam.Pipeline, uri: str) -> None:
         (

@@ -14,6 +14,7 @@ from apache_beam.transforms.combiners import Count, ToDict
 
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
 from shardbeam.transforms.beam.stages import CENSUS, CensusFn, flatten, typed_outputs
+from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.edges import (
     CLASSES,
     PLACES,
@@ -222,13 +223,18 @@ class _CutFn(CensusFn):
 
 
 class _Found(NamedTuple):
-    """The result for one key, with its images and annotation entries."""
+    """The result for one key, with its images and annotation entries.
+
+    Attributes:
+        listed: The number of its inputs.
+    """
 
     joined: JoinedKey
     source: str
     key: str
     images: list[ListedImage]
     entries: Sequence[AnnotationEntry]
+    listed: int
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -239,6 +245,18 @@ class _KeyFn(GiveRecordsFn):
 
     def setup(self) -> None:
         self._formats = {source.name: source.format for source in self.sources}
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._seen = self.begin_count()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        self._seen.flush()
+        yield from super().finish_bundle()
+
+    def begin_count(self) -> BlockCount:
+        """Returns what counts the images of this pass."""
+        return BlockCount(counters.joined)
 
     def join(
         self,
@@ -260,6 +278,9 @@ class _KeyFn(GiveRecordsFn):
             else:
                 found.append(item)
         entries = without_loose_masks(found)
+        # In a table without images, the rows are the inputs.
+        listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
+        self._seen.add(listed)
         # A missing image has the name that the annotations give it.
         key = min((entry.key for entry in entries), default=key)
         joined = join_key(
@@ -270,12 +291,15 @@ class _KeyFn(GiveRecordsFn):
             source_format=self._formats[source],
             settings=settings,
         )
-        return _Found(joined, source, key, images, entries)
+        return _Found(joined, source, key, images, entries, listed)
 
 
 @beam.typehints.with_output_types(tuple[tuple[str, ...], bytes])
 class _PointFn(_KeyFn):
     """Finds each record's classes and its point, before the ends of splits are known."""
+
+    def begin_count(self) -> BlockCount:
+        return BlockCount(counters.cut)
 
     def process(
         self, element: tuple[bytes, Iterable[bytes]]
@@ -300,6 +324,9 @@ class _PointFn(_KeyFn):
 class _PlaceFn(_KeyFn):
     """Finds each record's split, its place there and its classes, before a sample is chosen."""
 
+    def begin_count(self) -> BlockCount:
+        return BlockCount(counters.sampled)
+
     def process(
         self, element: tuple[bytes, Iterable[bytes]], cuts: SplitCuts | None = None
     ) -> Iterator[tuple[str, tuple[bytes, tuple[str, ...]]]]:
@@ -321,7 +348,7 @@ class _JoinFn(_KeyFn):
         samples: Mapping[str, frozenset[bytes]] | None = None,
     ) -> Iterator[RecordOutput]:
         settings = _with_cuts(self.settings, cuts)
-        joined, source, key, images, entries = self.join(element, settings=settings)
+        joined, source, key, images, entries, listed = self.join(element, settings=settings)
         if samples is not None and joined.record is not None:
             if joined.split not in samples:
                 raise lost_error([PLACES])
@@ -329,8 +356,6 @@ class _JoinFn(_KeyFn):
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
-        # In a table without images, the rows are the inputs.
-        listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
         # The join text may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)
         yield from self.give(

@@ -17,6 +17,7 @@ from shardbeam.transforms.beam.stages import (
     in_global_window,
     typed_outputs,
 )
+from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.edges import (
     ANNOTATION_FILES,
     ENTRIES,
@@ -157,6 +158,14 @@ class _GiveItemsFn(CensusFn):
     splits: SplitAssignment
     edge: str
 
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._entries = BlockCount(counters.entries)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        self._entries.flush()
+        yield from super().finish_bundle()
+
     def _outputs(self, items: Iterable[_Item], *, source: Source) -> Iterator[_JoinValue]:
         for item in items:
             if isinstance(item, Category):
@@ -168,6 +177,8 @@ class _GiveItemsFn(CensusFn):
                 # The listing has only counted the container, so its images are counted here.
                 split = self.splits.split_of(source=source.name, key=item.key)
                 self.census.listing.add_images(1, split=split)
+            else:
+                self._entries.add()
             value = encode_join_value(item, text=item.key, edge=edge, source=source)
             self.edges.send(edge, *value)
             yield value
@@ -229,4 +240,5 @@ class _ReadListedFn(_GiveItemsFn):
             yield from self._outputs(items, source=self.sources[file.source])
 
     def _read(self, file: ListedFile) -> Iterator[_Item]:
-        return read_listed_file(file, source_format=self.sources[file.source].format)
+        yield from read_listed_file(file, source_format=self.sources[file.source].format)
+        counters.annotation_files.add()

@@ -14,6 +14,7 @@ from apache_beam import pvalue, typehints
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import count_images, in_global_window, report_usage
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.edges import (
     RECORDS,
     REJECTS,
@@ -147,6 +148,7 @@ def _seed_shards(plan: ShardPlan, *, staging: Staging) -> Iterator[tuple[tuple[s
     with explain_write_errors(staging.output):
         staging.write_state(TOTALS, plan.totals)
     report_usage()
+    counters.sharded.expect(plan.totals.examples)
     for split, num_shards in plan.num_shards.items():
         for index in range(num_shards):
             yield (split, index), b""

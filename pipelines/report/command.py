@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -16,7 +13,6 @@ from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
-from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
@@ -25,8 +21,9 @@ from shardbeam.pipelines.report.page import Report, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_pictures
 from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
-from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
-from shardbeam.transforms.dataset.read.legend import Legend, read_legend
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
 from shardbeam.transforms.storage.find import storage_for
 
@@ -62,16 +59,15 @@ def run_report(arguments: ReportArguments) -> None:
         if next(storage.list(folder), None) is None:
             problem = "the folder is empty" if storage.is_folder(folder) else "nothing is there"
             raise UsageError(f"--images: {folder}: {problem}")
-    seen: Counter[str] = Counter()
-    with _show_progress(dataset, seen=seen):
-        page = make_page(
-            dataset,
-            examples=arguments.examples,
-            keys=keys,
-            roots=arguments.images,
-            previous=arguments.previous,
-            seen=seen,
-        )
+    # The pictures of the gallery are read twice: the dataset, and the chosen ones.
+    counters.shard_bytes.expect(2 * sum(split.num_bytes for split in dataset.splits))
+    page = make_page(
+        dataset,
+        examples=arguments.examples,
+        keys=keys,
+        roots=arguments.images,
+        previous=arguments.previous,
+    )
     # The manifest of an older dataset may hold passwords.
     data = hide_passwords(page).encode()
     try:
@@ -81,24 +77,6 @@ def run_report(arguments: ReportArguments) -> None:
     write_stdout(f"wrote {escape(output)}, {len(data):,} bytes\n")
 
 
-def _show_progress(
-    dataset: StoredDataset, *, seen: Counter[str]
-) -> contextlib.AbstractContextManager[object]:
-    """Shows on a terminal how many Examples were read, if the dataset says how many it has."""
-    sizes = [split.examples for split in dataset.splits]
-    if None in sizes or not sys.stderr.isatty():
-        return contextlib.nullcontext()
-    total = sum(filter(None, sizes))
-    return ProgressMonitor(
-        read=lambda: ProgressSnapshot(
-            # Examples of the gallery are read twice.
-            images_done=min(seen.total(), total),
-            images_total=total,
-        ),
-        stream=sys.stderr,
-    )
-
-
 def make_page(
     dataset: StoredDataset,
     *,
@@ -106,7 +84,6 @@ def make_page(
     keys: Collection[str] | None = None,
     roots: Sequence[str] = (),
     previous: str | None = None,
-    seen: Counter[str],
 ) -> str:
     """Makes the page of a dataset, of at most 10 MB; the same dataset gives the same page.
 
@@ -119,7 +96,6 @@ def make_page(
         keys: If given, the gallery shows the pictures with these keys, and no others.
         roots: Folders to search for rejected images.
         previous: An earlier dataset, to show what has changed since.
-        seen: Is updated with the number of Examples read of each split.
 
     Raises:
         InputError: The dataset cannot be read.
@@ -130,7 +106,7 @@ def make_page(
     classes = Classes(legend.class_names, numbered_maps=legend.numbered_maps)
     sample = sample_pictures(
         [dataset.find_split(split.name) for split in dataset.splits],
-        read=functools.partial(_read_pictures, legend=legend, seen=seen),
+        read=functools.partial(read_pictures, legend=legend),
         read_map=functools.partial(_read_map, classes=classes),
         limit=examples,
         keys=keys,
@@ -157,12 +133,6 @@ def make_page(
     return _fit_page(report)
 
 
-def _read_pictures(split: StoredSplit, *, legend: Legend, seen: Counter[str]) -> Iterator[Picture]:
-    for picture in read_pictures(split, legend=legend):
-        seen[split.name] += 1
-        yield picture
-
-
 def _fit_page(report: Report) -> str:
     pictures, classes = report.sample.pictures, report.classes
     report = report._replace(
@@ -182,6 +152,7 @@ def _fit_page(report: Report) -> str:
         num_bytes = 0
         for picture in pictures:
             thumbnails.append(draw_thumbnail(picture, max_side=side, classes=classes))
+            counters.pictures.add()
             num_bytes += thumbnails[-1].num_bytes
             if num_bytes > MAX_BYTES:
                 break

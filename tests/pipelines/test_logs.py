@@ -30,7 +30,7 @@ from shardbeam.pipelines.logs import (
     render_line,
     wants_json_log,
 )
-from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+from shardbeam.pipelines.progress import Written
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.builds import wait_for_a_shard
@@ -42,7 +42,7 @@ from tests.support.dataset import (
     start,
     write_mixed,
 )
-from tests.support.watching import WORKING, Steps, Terminal, bare_root
+from tests.support.watching import WORKING, Steps, Terminal, bare_root, watch
 
 SHARDS = ("--set", "output.num_shards=100")
 JSON_LOG = ("--log-format", "json")
@@ -187,16 +187,14 @@ def test_hostile_names(name: str, shapes: Path, tmp_path: Path) -> None:
 
 
 def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    stream = Terminal()
-    steps = Steps(ProgressSnapshot(), WORKING, seconds=11)
-    with ProgressMonitor(
-        read=steps.read, stream=stream, clock=steps.clock, poll_s=0.001, as_json=True
-    ):
-        assert steps.exhausted.wait(30)
-    listing, working, *_ = parse(stream.getvalue())
-    assert (listing["step"], listing["message"]) == ("list", "listing and joining...")
+    begun = WORKING._replace(images_done=0)
+    steps = Steps(Written(), begun, WORKING, seconds=11)
+    starting, first, working, *_ = parse(watch(steps, Terminal(), as_json=True))
+    assert (starting["step"], starting["message"]) == ("start", "starting")
+    assert (first["images_per_s"], first["eta_s"]) == (None, None)
     assert working["step"] == "write"
-    assert working["message"] == "1/4 shards, 1,000/4,000 images, 91 images/s, ETA 0:00:33"
+    message = "writing: 1,000/4,000 images, 91 images/s, ETA 0:00:33, 1/4 shards"
+    assert working["message"] == message
     assert {key: working[key] for key in WORKING._fields} == WORKING._asdict()
     assert (working["images_per_s"], working["eta_s"]) == (90.9, 33)
     assert capsys.readouterr() == ("", "")

@@ -1,65 +1,106 @@
-"""Progress, with a simulated clock."""
+"""Progress: the lines with a simulated clock, and what commands show on a terminal and without."""
 
 from __future__ import annotations
 
 import io
+import itertools
+import json
+import os
+import pty
+import re
+import select
+import subprocess
 import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot, describe
+from shardbeam.pipelines.logs import write_stdout
+from shardbeam.pipelines.progress import (
+    ProgressMonitor,
+    Written,
+    describe,
+    show_progress,
+    watch_job,
+)
+from shardbeam.transforms.core.counters import ROWS, counters
+from tests.support.dataset import COMMAND, coco_words, run
 from tests.support.watching import WORKING, Steps, Terminal, watch
+
+ALL = Written(shards_done=4, shards_total=4, images_done=9, images_total=9)
+
+
+@pytest.fixture(autouse=True)
+def nothing_counted() -> Iterator[None]:
+    """Other tests have counted in this process, and this one should not be seen by them."""
+    counters.begin()
+    yield
+    counters.begin()
+
+
+# What is written
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "images_per_s", "line"),
+    ("written", "images_per_s", "eta_s", "line"),
     [
-        (ProgressSnapshot(), 0, "listing and joining..."),
-        (WORKING, 0, "1/4 shards, 1,000/4,000 images, 0 images/s"),
-        (WORKING, 30, "1/4 shards, 1,000/4,000 images, 30 images/s, ETA 0:01:40"),
-        (
-            ProgressSnapshot(shards_done=4, shards_total=4, images_done=9, images_total=9),
-            2000,
-            "4/4 shards, 9/9 images, 2,000 images/s",
-        ),
+        (WORKING, None, None, "writing: 1,000/4,000 images, 1/4 shards"),
+        (WORKING, 0, None, "writing: 1,000/4,000 images, 0 images/s, 1/4 shards"),
+        (WORKING, 30, 100, "writing: 1,000/4,000 images, 30 images/s, ETA 0:01:40, 1/4 shards"),
+        # Nobody needs to know how fast it was.
+        (ALL, 2000, None, "committing: 9/9 images, 4/4 shards"),
         (
             WORKING._replace(shards_done=3, shards_resumed=2, images_done=3000),
             100,
-            "3/4 shards (2 resumed), 3,000/4,000 images, 100 images/s, ETA 0:00:10",
-        ),
-        (
-            ProgressSnapshot(images_done=1, images_total=2),
-            1,
-            "1/2 images, 1 images/s, ETA 0:00:01",
+            10,
+            "writing: 3,000/4,000 images, 100 images/s, ETA 0:00:10, 3/4 shards (2 resumed)",
         ),
     ],
 )
-def test_a_line(snapshot: ProgressSnapshot, images_per_s: float, line: str) -> None:
-    assert describe(snapshot, images_per_s) == line
+def test_a_line(written: Written, images_per_s: float | None, eta_s: int | None, line: str) -> None:
+    assert describe(written, images_per_s, eta_s).text == line
+
+
+def test_rows_are_called_rows() -> None:
+    counters.begin(noun=ROWS)
+    assert describe(WORKING, 30, None).text == "writing: 1,000/4,000 rows, 30 rows/s, 1/4 shards"
 
 
 def test_plain_lines_are_few_and_the_last_state_is_told() -> None:
     states = [
-        ProgressSnapshot(shards_done=n // 10, shards_total=4, images_done=n, images_total=40)
+        Written(shards_done=n // 10, shards_total=4, images_done=n, images_total=40)
         for n in range(36)
     ]
     lines = watch(Steps(*states), io.StringIO()).splitlines()
     assert all(line.startswith("shardbeam: ") for line in lines)
-    assert lines[0] == "shardbeam: 0/4 shards, 9/40 images, 1 images/s, ETA 0:00:31"
+    assert lines[0] == "shardbeam: writing: 9/40 images, 1 images/s, 0/4 shards"
     # 36 seconds at a line every ten, and one at the end.
     assert len(lines) == 4
-    assert lines[-1].startswith("shardbeam: 3/4 shards, 35/40 images, ")
+    assert lines[-1].startswith("shardbeam: writing: 35/40 images, ")
 
 
 def test_the_speed_is_that_of_the_last_half_minute() -> None:
-    slow = [ProgressSnapshot(shards_total=1, images_done=n, images_total=9000) for n in range(100)]
-    fast = [
-        ProgressSnapshot(shards_total=1, images_done=100 * n, images_total=9000)
-        for n in range(1, 41)
-    ]
+    slow = [Written(shards_total=1, images_done=n, images_total=9000) for n in range(100)]
+    fast = [Written(shards_total=1, images_done=100 * n, images_total=9000) for n in range(1, 41)]
     lines = watch(Steps(*slow, *fast), io.StringIO()).splitlines()
     assert ", 1 images/s, " in lines[8]
     assert ", 100 images/s, " in lines[13]
+
+
+def test_the_time_before_the_first_image_does_not_count() -> None:
+    """Workers start, and records are sorted into shards: that says nothing about images."""
+    waiting = [Written(shards_total=1, images_total=9000)] * 1000
+    working = [
+        Written(shards_total=1, images_done=100 * n, images_total=9000) for n in range(1, 31)
+    ]
+    lines = watch(Steps(*waiting, *working), io.StringIO()).splitlines()
+    assert [line for line in lines if "images/s" in line][:3] == [
+        f"shardbeam: writing: {done:,}/9,000 images, 100 images/s, ETA {eta}, 0/1 shards"
+        for done, eta in ((1000, "0:01:20"), (2000, "0:01:10"), (3000, "0:01:00"))
+    ]
 
 
 def test_what_was_resumed_has_no_speed() -> None:
@@ -70,20 +111,230 @@ def test_what_was_resumed_has_no_speed() -> None:
     assert ", 1 images/s, " in watch(Steps(*steps), io.StringIO()).splitlines()[0]
 
 
-def test_a_run_that_cleared_up_is_not_listing_again() -> None:
-    text = watch(Steps(WORKING, ProgressSnapshot()), io.StringIO())
-    assert text == "shardbeam: 1/4 shards, 1,000/4,000 images, 0 images/s\n"
+@pytest.mark.parametrize(
+    ("per_s", "first_s"),
+    [
+        # 1 % of 100,000 images comes later than ten seconds ...
+        (50, 20),
+        (1000, 10),
+        # ... and after a minute anything is better than nothing.
+        (1, 60),
+    ],
+)
+def test_no_eta_from_the_first_images(per_s: int, first_s: int) -> None:
+    states = [
+        Written(shards_total=9, images_done=per_s * n, images_total=100_000) for n in range(70)
+    ]
+    etas = {
+        line["images_done"] // per_s: line["eta_s"]
+        for line in logged(watch(Steps(*states), io.StringIO(), as_json=True))
+        if line["images_done"]
+    }
+    assert {second for second, eta_s in etas.items() if eta_s is not None} == {
+        second for second in etas if second >= first_s
+    }
+    last = max(etas)
+    assert last >= 60
+    assert etas[last] == (100_000 - last * per_s) // per_s
 
 
-def test_a_run_too_short_to_tell_of_says_nothing() -> None:
-    assert watch(Steps(ProgressSnapshot()), io.StringIO()) == ""
+def test_a_short_build_has_no_speed() -> None:
+    """It was seen only after it had written everything."""
+    nothing = Written()
+    text = watch(Steps(nothing, ALL, ALL, ALL, seconds=0.3), io.StringIO())
+    assert text == "shardbeam: committing: 9/9 images, 4/4 shards\n"
+    half = ALL._replace(images_done=5, shards_done=1)
+    text = watch(Steps(nothing, half), io.StringIO())
+    assert text == "shardbeam: writing: 5/9 images, 1/4 shards\n"
+
+
+def test_a_build_that_cleared_up_is_not_listing_again() -> None:
+    counters.files.add(3)
+    text = watch(Steps(WORKING, Written()), io.StringIO())
+    assert text == "shardbeam: writing: 1,000/4,000 images, 1/4 shards\n"
+
+
+# What is counted
+
+
+def logged(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def add(**numbers: int) -> Callable[[], None]:
+    """Adds to counters; `x_total` adds to the total of `x`."""
+
+    def step() -> None:
+        for name, number in numbers.items():
+            counter = getattr(counters, name.removesuffix("_total"))
+            (counter.expect if name.endswith("_total") else counter.add)(number)
+
+    return step
+
+
+def texts(*steps: Callable[[], None]) -> list[str]:
+    """The text after each of the steps."""
+    log = logged(watch(Steps(lambda: None, *steps, seconds=11), io.StringIO(), as_json=True))
+    return [line["message"] for line in log][1 : len(steps) + 1]
+
+
+def test_each_step_shows_its_number() -> None:
+    counters.begin(annotation_bytes=470_100_000)
+    assert texts(
+        add(files=340_000),
+        add(files=1),
+        lambda: None,
+        add(annotation_bytes=45_123_456, joined_total=118_287),
+        add(entries=30_000, annotation_bytes=1_430_000_000),
+        add(cut=1),
+        add(sampled=2),
+        add(joined=40_000),
+        add(sharded_total=9, sharded=8),
+    ) == [
+        "listing: 340,000 files",
+        "listing: 340,001 files",
+        "listing: 340,001 files",
+        "reading annotations: 45.1 MB/470.1 MB",
+        "reading annotations: 470.1 MB/470.1 MB, 30,000 entries",
+        "choosing splits: 1/118,287 images",
+        "choosing the sample: 2/118,287 images",
+        "joining: 40,000/118,287 images",
+        "sorting into shards: 8/9 images",
+    ]
+
+
+def test_files_beside_images_are_counted_as_files() -> None:
+    assert texts(add(annotation_files_total=7, annotation_files=3, entries=4)) == [
+        "reading annotations: 3/7 files, 4 entries"
+    ]
+
+
+def test_a_table_without_images_has_rows() -> None:
+    counters.begin(noun=ROWS, annotation_bytes=2_500_000_000)
+    assert texts(add(annotation_bytes=1_250_000_000, entries=9), add(joined=5), add(sharded=5)) == [
+        "reading tables: 1.25 GB/2.50 GB, 9 rows",
+        "checking: 5/9 rows",
+        "sorting into shards: 5 rows",
+    ]
+
+
+def test_commands_that_read_datasets() -> None:
+    assert texts(
+        add(shard_bytes_total=3_000_000, shard_bytes=1_000_000),
+        add(indexes_total=4, indexes=1),
+        add(pictures=20),
+    ) == ["reading shards: 1.0 MB/3.0 MB", "reading indexes: 1/4 indexes", "drawing: 20 pictures"]
+
+
+def test_numbers_for_programs() -> None:
+    counters.begin(annotation_bytes=100)
+    steps = Steps(lambda: None, add(annotation_bytes=10, entries=3), WORKING, WORKING, seconds=11)
+    start, read, write, *_ = logged(watch(steps, io.StringIO(), as_json=True))
+    assert (start["step"], start["message"], start["elapsed_s"]) == ("start", "starting", 11.0)
+    assert read["step"] == "read"
+    numbers = {"bytes_done": 10, "bytes_total": 100, "entries_done": 3}
+    assert {key: read[key] for key in numbers} == numbers
+    assert write["step"] == "write"
+    assert {key: write[key] for key in WORKING._fields} == WORKING._asdict()
+
+
+def test_another_graph_begins_again() -> None:
+    """With {fingerprint} in the output, the images are listed twice."""
+
+    def begin() -> None:
+        counters.begin()
+
+    assert texts(add(files=9), begin, add(files=2)) == [
+        "listing: 9 files",
+        "starting",
+        "listing: 2 files",
+    ]
+
+
+def test_sorting_into_shards_is_shown_before_the_first_image() -> None:
+    totals = Written(shards_total=4, images_total=4000)
+    counters.sharded.add(7)
+    steps = Steps(totals, totals, WORKING, WORKING, seconds=11)
+    log = logged(watch(steps, io.StringIO(), as_json=True))
+    assert [line["step"] for line in log[:3]] == ["shard", "shard", "write"]
+
+
+def test_a_build_on_a_cluster_shows_totals_without_any_count() -> None:
+    totals = Written(shards_total=4, images_total=4000)
+    text = watch(Steps(totals, totals, seconds=11), io.StringIO())
+    assert text.splitlines()[0] == "shardbeam: writing: 0/4,000 images, 0/4 shards"
+
+
+def test_a_job_shows_its_state_until_there_is_more() -> None:
+    states = iter(["STARTING", "RUNNING", "RUNNING"])
+    clock = SimpleNamespace(now_s=0.0)
+    stream = io.StringIO()
+    asked = threading.Event()
+
+    def ask() -> str:
+        clock.now_s += 11
+        state = next(states, None)
+        if state is None:
+            asked.set()
+            raise OSError("the job server has gone")
+        return state
+
+    monitor = ProgressMonitor(stream=stream, clock=lambda: clock.now_s, poll_s=0.001)
+    monitor.watch_staging(Written, every_s=0)
+    monitor.watch_job(ask)
+    with monitor:
+        assert asked.wait(30)
+    assert stream.getvalue().splitlines()[:3] == [
+        "shardbeam: the job is starting, 0:00:11",
+        "shardbeam: the job is running, 0:00:22",
+        "shardbeam: the job is running, 0:00:33",
+    ]
+
+
+# The monitor
+
+
+def test_staging_is_asked_no_more_often_than_it_should() -> None:
+    """Each look into object storage is billed."""
+    halves_of_a_second = itertools.count()
+    asked_s: list[float] = []
+    done = threading.Event()
+
+    def clock() -> float:
+        return next(halves_of_a_second) / 2
+
+    def read() -> Written:
+        asked_s.append(clock())
+        if len(asked_s) == 4:
+            done.set()
+        return WORKING
+
+    monitor = ProgressMonitor(stream=io.StringIO(), clock=clock, poll_s=0.001)
+    monitor.watch_staging(read, every_s=5)
+    with monitor:
+        assert done.wait(30)
+    # The last one may be that of the end.
+    times_s = [0.0, *asked_s[:4]]
+    assert all(later - earlier >= 5 for earlier, later in itertools.pairwise(times_s))
+
+
+def test_a_command_too_short_to_tell_of_says_nothing() -> None:
+    assert watch(Steps(Written()), io.StringIO()) == ""
 
 
 def test_a_terminal_gets_a_live_line_that_goes_away() -> None:
-    text = watch(Steps(ProgressSnapshot(), WORKING, WORKING), Terminal())
+    text = watch(Steps(Written(), WORKING, WORKING), Terminal())
+    assert "starting" in text
     assert "1/4 shards" in text
     assert "\x1b[2K" in text
     assert "shardbeam:" not in text
+
+
+def test_a_terminal_shows_the_time_after_a_step_is_done() -> None:
+    """Rich stops the clock of a task that has reached its total, and the spinner, too."""
+    frames = watch(Steps(*[ALL] * 50), Terminal()).split("\r")
+    last = [frame for frame in frames if "committing" in frame][-1]
+    assert any(spinner in last for spinner in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["plain", "terminal"])
@@ -91,13 +342,15 @@ def test_reading_may_fail(stream: io.StringIO) -> None:
     errors = [OSError("gone"), ValueError("half a file")]
     done = threading.Event()
 
-    def read() -> ProgressSnapshot:
+    def read() -> Written:
         if errors:
             raise errors.pop()
         done.set()
         return WORKING
 
-    with ProgressMonitor(read=read, stream=stream, poll_s=0.001):
+    monitor = ProgressMonitor(stream=stream, poll_s=0.001)
+    monitor.watch_staging(read, every_s=0)
+    with monitor:
         assert done.wait(30)
     assert "1/4 shards" in stream.getvalue()
 
@@ -107,13 +360,279 @@ def test_a_write_may_fail() -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    steps = Steps(WORKING, seconds=20)
-    watch(steps, Broken())
-    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+    watch(Steps(WORKING, seconds=20), Broken())
+    assert not watchers()
 
 
-def test_the_runs_own_error_gets_through() -> None:
-    monitor = ProgressMonitor(read=lambda: WORKING, stream=io.StringIO())
-    with pytest.raises(ZeroDivisionError), monitor:
+def watchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+
+def test_the_commands_own_error_gets_through() -> None:
+    def fail() -> None:
+        assert watchers()
         raise ZeroDivisionError
-    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+    with pytest.raises(ZeroDivisionError), show_progress():
+        fail()
+    assert not watchers()
+
+
+def test_a_result_ends_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress():
+        assert watchers()
+        write_stdout("a result\n")
+        assert not watchers()
+        # As by `verify --repair`.
+        with show_progress():
+            assert watchers()
+    assert capsys.readouterr() == ("a result\n", "")
+
+
+def test_nobody_needs_to_watch() -> None:
+    """Programs call the library without the command."""
+    watch_job(lambda: pytest.fail("asked"))
+
+
+@pytest.fixture(scope="module")
+def built(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("built") / "out"
+    assert run(*coco_words(shapes, output)).exit_code == 0
+    return output
+
+
+# What commands count
+
+
+def counted(*names: str) -> dict[str, tuple[int, int]]:
+    """What the last command in this process has counted, and the totals."""
+    return {name: (getattr(counters, name).done, getattr(counters, name).total) for name in names}
+
+
+def plan(*words: str) -> None:
+    assert run("plan", *words).exit_code == 0
+
+
+def test_a_coco_file(shapes: Path, tmp_path: Path) -> None:
+    plan(*coco_words(shapes, tmp_path / "out")[1:])
+    size_bytes = (shapes / "annotations" / "instances.json").stat().st_size
+    # The separators of the file's blocks may be counted twice.
+    assert size_bytes <= counters.annotation_bytes.done <= size_bytes + 10
+    assert counters.annotation_bytes.total == size_bytes
+    assert counted("files", "entries", "cut", "sampled", "joined") == {
+        "files": (40, 0),
+        "entries": (40, 0),
+        "cut": (0, 0),
+        "sampled": (0, 0),
+        "joined": (40, 40),
+    }
+
+
+def test_passes_before_the_join_count_for_themselves(shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out")[1:]
+    plan(*words, "--fractions=train=0.5,validation=0.5", "--set=exact=true", "--limit=7")
+    assert counted("cut", "sampled", "joined") == {
+        "cut": (40, 0),
+        "sampled": (40, 0),
+        "joined": (40, 40),
+    }
+
+
+def test_class_folders_need_no_join(shapes: Path, tmp_path: Path) -> None:
+    folder = shapes / "class_folders"
+    plan("image-folder", f"--images={folder}", f"--output={tmp_path}/out")
+    files = sum(path.is_file() for path in folder.rglob("*"))
+    assert counted("files", "joined") == {"files": (files, 0), "joined": (0, 0)}
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_tables_without_images(name: str, tmp_path: Path) -> None:
+    rows = 600
+    texts = {
+        "csv": ["word,label", *(f"word {number},{number % 3}" for number in range(rows))],
+        "jsonl": [json.dumps({"word": f"word {n}", "label": n % 3}) for n in range(rows)],
+    }
+    path = tmp_path / f"rows.{name}"
+    path.write_text("\n".join(texts[name]) + "\n")
+    plan(name, f"--manifest={path}", f"--output={tmp_path}/out")
+    assert counters.noun == ROWS
+    size_bytes = path.stat().st_size
+    assert counted("annotation_bytes", "entries", "joined") == {
+        "annotation_bytes": (size_bytes, size_bytes),
+        "entries": (rows, 0),
+        "joined": (rows, 0),
+    }
+
+
+def test_an_annotation_file_beside_each_image(shapes: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "voc"
+    for part in ("JPEGImages", "Annotations"):
+        (folder / part).mkdir(parents=True)
+    images = sorted((shapes / "images").iterdir())[:5]
+    for image in images:
+        (folder / "JPEGImages" / image.name).write_bytes(image.read_bytes())
+        (folder / "Annotations" / f"{image.stem}.xml").write_text(
+            "<annotation><size><width>640</width><height>480</height></size></annotation>"
+        )
+    plan("voc", f"--root={folder}", f"--output={tmp_path}/out", "--set=unannotated=keep")
+    assert counted("files", "annotation_files", "entries", "joined") == {
+        "files": (10, 0),
+        "annotation_files": (5, 5),
+        "entries": (5, 0),
+        "joined": (5, 5),
+    }
+
+
+def test_a_build_finds_the_shard_of_each_image(shapes: Path, tmp_path: Path) -> None:
+    assert run(*coco_words(shapes, tmp_path / "out")).exit_code == 0
+    assert counted("sharded") == {"sharded": (40, 40)}
+
+
+def test_commands_count_what_they_read(built: Path, tmp_path: Path) -> None:
+    (shard,) = built.glob("*.tfrecord*")
+    size_bytes = shard.stat().st_size
+    for words in (["verify", str(built)], ["stats", str(built), "--recount"]):
+        assert run(*words).exit_code == 0
+        assert counted("shard_bytes") == {"shard_bytes": (size_bytes, size_bytes)}
+    assert run("diff", str(built), str(built)).exit_code == 0
+    assert counted("indexes") == {"indexes": (2, 2)}
+    assert run("report", str(built), f"--output={tmp_path}/page.html").exit_code == 0
+    assert size_bytes < counters.shard_bytes.done <= counters.shard_bytes.total == 2 * size_bytes
+    assert counters.pictures.done >= 40
+
+
+def test_init_counts_files(tmp_path: Path, shapes: Path) -> None:
+    folder = shapes / "class_folders"
+    assert run("init", str(folder)).exit_code == 0
+    assert counters.files.done >= sum(path.is_file() for path in folder.rglob("*"))
+
+
+def test_sample_counts_pictures(tmp_path: Path) -> None:
+    words = ["sample", "shapes", f"--output={tmp_path}/s", "--images=3", "--workers=1"]
+    assert run(*words).exit_code == 0
+    assert counted("pictures") == {"pictures": (3, 3)}
+
+
+# Commands, on a terminal and without
+
+
+class OnTerminal:
+    """A command whose stderr is a terminal of 100 columns; its stdout is a pipe."""
+
+    def __init__(self, *words: str, cwd: Path, **variables: str) -> None:
+        master, slave = pty.openpty()
+        environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color", **variables}
+        self.process = subprocess.Popen(
+            [COMMAND, *words],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.shown = ""
+        self._master = master
+
+    def wait_for(self, text: str) -> None:
+        while text not in self.shown:
+            assert self._read(), self.shown
+
+    def finish(self) -> bytes:
+        """Waits for the end; returns what is on stdout."""
+        while self._read():
+            pass
+        os.close(self._master)
+        stdout, _ = self.process.communicate(timeout=60)
+        return stdout
+
+    def _read(self) -> bool:
+        assert select.select([self._master], [], [], 60)[0], self.shown
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            # Linux: no process has the terminal open any more.
+            data = b""
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+    @property
+    def left(self) -> str:
+        """What is still to be seen at the end, as a terminal shows it."""
+        lines = [""]
+        row = column = 0
+        for part in re.findall(r"\x1b\[[0-9;?]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", self.shown):
+            if part == "\r":
+                column = 0
+            elif part == "\n":
+                row += 1
+                lines += [""] * (row == len(lines))
+            elif part.startswith("\x1b"):
+                if part.endswith("A"):
+                    row -= int(part[2:-1] or 1)
+                elif part == "\x1b[2K":
+                    lines[row] = ""
+            else:
+                lines[row] = (
+                    f"{lines[row][:column]:{column}}{part}{lines[row][column + len(part) :]}"
+                )
+                column += len(part)
+        return "\n".join(lines).strip()
+
+
+@pytest.mark.parametrize("command", ["plan", "build", "verify", "stats", "report", "diff", "init"])
+def test_a_terminal_shows_each_command_from_its_start(
+    command: str, shapes: Path, built: Path, tmp_path: Path
+) -> None:
+    words = {
+        "plan": ["plan", *coco_words(shapes, tmp_path / "out")[1:], "--json"],
+        "build": [*coco_words(shapes, tmp_path / "out"), "--json"],
+        "verify": ["verify", str(built), "--json"],
+        "stats": ["stats", str(built), "--recount", "--json"],
+        "report": ["report", str(built), "--output", str(tmp_path / "page.html")],
+        "diff": ["diff", str(built), str(built), "--json"],
+        "init": ["init", f"{shapes}/images", "--format", "image-folder"],
+    }[command]
+    started = OnTerminal(*words, cwd=tmp_path)
+    started.wait_for("starting")
+    stdout = started.finish()
+    assert b"\x1b" not in stdout
+    assert b"starting" not in stdout
+    if command == "init":
+        # There are no folders of classes in it.
+        assert started.process.returncode == 1
+        assert started.left.startswith("shardbeam: error: ")
+        return
+    assert started.process.returncode == 0, started.shown
+    assert started.left == ""
+    if "--json" in words:
+        json.loads(stdout)
+
+
+def test_the_line_is_there_before_beam_is_imported(shapes: Path, tmp_path: Path) -> None:
+    """Whatever Beam's import takes: here it never ends."""
+    package = tmp_path / "slow" / "apache_beam"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import threading; threading.Event().wait()")
+    words = ["plan", *coco_words(shapes, tmp_path / "out")[1:]]
+    started = OnTerminal(*words, cwd=tmp_path, PYTHONPATH=str(package.parent))
+    started.wait_for("starting")
+    started.process.terminate()
+    assert started.finish() == b""
+    assert started.process.returncode == 130
+    assert started.left == "shardbeam: error: interrupted; nothing was written"
+
+
+def test_without_a_terminal_nothing_is_shown_of_a_short_command(
+    shapes: Path, tmp_path: Path
+) -> None:
+    words = ["plan", *coco_words(shapes, tmp_path / "out")[1:], "--json"]
+    ended = subprocess.run(
+        [COMMAND, *words], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert ended.returncode == 0
+    json.loads(ended.stdout)
+    # A slow machine needs more than ten seconds.
+    assert all(line.startswith("shardbeam: ") for line in ended.stderr.splitlines())
+    assert "\x1b" not in ended.stderr

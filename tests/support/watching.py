@@ -6,9 +6,9 @@ import contextlib
 import io
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+from shardbeam.pipelines.progress import ProgressMonitor, Written
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def bare_root() -> Iterator[None]:
         root.setLevel(level)
 
 
-WORKING = ProgressSnapshot(shards_done=1, shards_total=4, images_done=1000, images_total=4000)
+WORKING = Written(shards_done=1, shards_total=4, images_done=1000, images_total=4000)
 
 
 class Terminal(io.StringIO):
@@ -34,27 +34,40 @@ class Terminal(io.StringIO):
 
 
 class Steps:
-    """Returns snapshots one by one, then the last one forever, and advances a clock with each."""
+    """Gives states one by one, then the last one forever, and advances a clock with each.
 
-    def __init__(self, *snapshots: ProgressSnapshot, seconds: float = 1.0) -> None:
+    Args:
+        states: What staging says, or a function that changes the counters.
+        seconds: What each of them takes.
+    """
+
+    def __init__(self, *states: Written | Callable[[], None], seconds: float = 1.0) -> None:
         self.now_s = 0.0
         self.exhausted = threading.Event()
-        self._snapshots = list(snapshots)
+        self._states = list(states)
         self._seconds = seconds
 
-    def read(self) -> ProgressSnapshot:
+    def read(self) -> Written:
         if not self.exhausted.is_set():
             self.now_s += self._seconds
-        if len(self._snapshots) == 1:
+        state = self._states[0]
+        if len(self._states) == 1:
             self.exhausted.set()
-            return self._snapshots[0]
-        return self._snapshots.pop(0)
+        else:
+            self._states.pop(0)
+        if isinstance(state, Written):
+            return state
+        state()
+        return Written()
 
     def clock(self) -> float:
         return self.now_s
 
 
-def watch(steps: Steps, stream: io.StringIO) -> str:
-    with ProgressMonitor(read=steps.read, stream=stream, clock=steps.clock, poll_s=0.001):
+def watch(steps: Steps, stream: io.StringIO, *, as_json: bool = False) -> str:
+    """Shows the states on a stream, and returns what was written."""
+    monitor = ProgressMonitor(stream=stream, clock=steps.clock, poll_s=0.001, as_json=as_json)
+    monitor.watch_staging(steps.read, every_s=0)
+    with monitor:
         assert steps.exhausted.wait(30)
     return stream.getvalue()

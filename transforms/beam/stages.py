@@ -14,6 +14,8 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.edges import IMAGES, LISTED_FILES, Tally
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.storage.usage import usage_counter
 
@@ -99,6 +101,8 @@ class CensusFn(beam.DoFn):
         yield in_global_window(pvalue.TaggedOutput(CENSUS, self.census))
         for split in self.census.splits.values():
             count_images(rejected=split.rejected, excluded=split.excluded)
+        for edge, count in ((IMAGES, counters.joined), (LISTED_FILES, counters.annotation_files)):
+            count.expect(self.edges.sent.get(edge, Tally()).number)
         report_usage()
 
 

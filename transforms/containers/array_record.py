@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.storage.base import StoredFile
@@ -85,6 +86,7 @@ class ArrayRecord(Container):
                     copy.write(part)
                     if see is not None:
                         see(part)
+                    counters.shard_bytes.add(len(part))
             if file.crc32c and file.crc32c != copy.crc32c:
                 problem = f"damaged: its checksum is {copy.crc32c}, not {file.crc32c}"
                 raise DamagedError(uri=file.uri, problem=problem)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import google_crc32c
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
@@ -151,4 +152,5 @@ class _StoredFileReader(io.RawIOBase):
         self._position += len(data)
         if self._see is not None:
             self._see(data)
+        counters.shard_bytes.add(len(data))
         return len(data)

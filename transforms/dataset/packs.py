@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
@@ -45,6 +46,7 @@ class RecordPacker:
 def assign_shards(pack: bytes, plan: ShardPlan) -> Iterator[tuple[tuple[str, int], bytes]]:
     """Divides a pack by the records' shards: yields `((split, shard), pack of its records)`."""
     for split, values in _by_split_decoder.decode(pack).items():
+        counters.sharded.add(len(values))
         shards: dict[int, list[bytes]] = {}
         for value in values:
             index = shard_index(value[:HASH_BYTES], num_shards=plan.num_shards[split])

@@ -13,6 +13,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -146,6 +147,7 @@ class CocoFile(Generic[ImageT]):
 
         sections = decode(_sections_decoder)
         self._check_keys(rest, place="$")
+        counters.annotation_bytes.add(len(rest))
         document: _Document[ImageT] = decode(
             msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
         )
@@ -337,6 +339,7 @@ class CocoFile(Generic[ImageT]):
                 if not is_checked:
                     self._check_keys(entries[index], place=f"$.annotations[{index}]")
                 yield image_id
+            counters.annotation_bytes.add(len(text))
 
     def _add_surrogates(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
         """Adds the lone surrogates in the image's own entry and in the names of its classes."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -268,6 +269,7 @@ def _parts(uri: str, *, storage: Storage) -> Iterator[bytes]:
         if not offset and not part.strip():
             raise InputError(uri=uri, problem="the file is empty")
         yield part
+        counters.annotation_bytes.add(len(part))
         if len(part) < _READ_BYTES:
             return
 

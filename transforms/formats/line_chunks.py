@@ -6,6 +6,7 @@ import codecs
 import sys
 from collections.abc import Iterator
 
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content, read_part
 from shardbeam.transforms.storage.base import Storage
@@ -82,6 +83,7 @@ def _split(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tupl
         for line in lines:
             yield position, line
             position += len(line) + 1
+        counters.annotation_bytes.add(len(block))
         if len(block) < wanted:
             if pending:
                 yield position, pending

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
@@ -100,7 +101,7 @@ def begin_root(
     located = _locate(uri)
     if located is None:
         empty = True
-        for listed in storage_for(uri).begin_listing(uri):
+        for listed in BlockCount(counters.files).each(storage_for(uri).begin_listing(uri)):
             empty = False
             yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
         if empty and any(map(_is_archive_name, uri.split("/"))):
@@ -109,7 +110,7 @@ def begin_root(
     archive, inner = located
     _refuse_compressed(archive.uri)
     if open_archives:
-        yield from _list_archive(archive, inner=inner)
+        yield from BlockCount(counters.files).each(_list_archive(archive, inner=inner))
     elif inner:
         raise InputError(uri=uri, problem="expected an archive, got a folder inside one")
     else:
@@ -153,7 +154,7 @@ def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
     Raises:
         InputError: The part cannot be listed.
     """
-    for file in storage_for(part.root).list_part(part):
+    for file in BlockCount(counters.files).each(storage_for(part.root).list_part(part)):
         yield file.path, _whole(file)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.dataset.index import first_bits, index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
@@ -225,6 +226,7 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
                 parts.append(_make_rows(table, split=splits.index(split)))
             except (TypeError, ValueError, OverflowError) as error:
                 raise DamagedError(uri=uri, problem=f"a value is invalid: {error}") from error
+            counters.indexes.add()
     return _Dataset(dataset.path, manifest, np.concatenate(parts), has_labels)
 
 
