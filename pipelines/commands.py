@@ -366,6 +366,33 @@ even if they differ; "same" in the JSON says whether they do.
     anonymous: _Anonymous = False
 
 
+class IndexArguments(Arguments, frozen=True, kw_only=True):
+    """`index`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+    """
+
+    RUN = "index:run_index"
+    WORDS = {"path": "PATH"}
+    USAGE = "shardbeam index PATH --output DIR [--idx]"
+    HELP = """\
+Reads TFRecord files, and writes an index of each, with which shardbeam.open reads any record.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
+Shardbeam has its index already; one of an older version may lack the classes of each Example.
+"""
+
+    path: str
+    output: Annotated[str, named("folder to write to, outside the dataset", metavar="DIR")]
+    idx: Annotated[
+        bool,
+        named("also write NAME.idx, which NVIDIA DALI and the package tfrecord read"),
+    ] = False
+    overwrite: Annotated[bool, named("replace indexes that are there already")] = False
+    anonymous: _Anonymous = False
+
+
 class SampleArguments(Arguments, frozen=True, kw_only=True):
     """`sample shapes`."""
 
@@ -437,6 +464,7 @@ commands:
   report    write a page of HTML about a dataset, with pictures
   diff      compare two datasets: examples added, removed, moved and changed
   verify    read every byte of a dataset, and print what is wrong with it
+  index     write an index of TFRecord files, for reading any record of them
   sample    draw a small dataset to try things with
 
 shardbeam COMMAND --help explains a command, shardbeam build FORMAT --help a format.
@@ -456,5 +484,6 @@ COMMANDS: dict[str, type[Arguments]] = {
     "report": ReportArguments,
     "diff": DiffArguments,
     "verify": VerifyArguments,
+    "index": IndexArguments,
     "sample": SampleArguments,
 }

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.dataset.read.dataset import open_dataset, open_file
@@ -131,18 +132,12 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
     if matches:
         return _open_files(matches, split=split)
     dataset = open_dataset(path)
-    if split is None and len(dataset.splits) > 1:
-        raise InputError(
-            uri=path,
-            problem=f"several splits ({', '.join(each.name for each in dataset.splits)}); "
-            "name one, or give a list or a pattern of files",
-        )
-    chosen = dataset.find_split(dataset.splits[0].name if split is None else split)
+    chosen = dataset.find_split(split, hint="name one, or give a list or a pattern of files")
     if chosen.container != "tfrecord":
         raise InputError(
             uri=path,
             problem=f"tf.data reads no {chosen.container} files; read them with "
-            "tfds.builder_from_directory(path).as_data_source(split), or with Grain",
+            f"{find_container(chosen.container).readers}",
         )
     if dataset.features is not None:
         features = read_features(dataset.features)

@@ -7,6 +7,8 @@ The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (
 - `BuildResult`: what `build` returns
 - `PlanResult`: what `plan` returns
 - `load_config`: reads a config file
+- `open`: opens a dataset as a sequence of Examples
+- `class_names`: the names of a dataset's classes
 - `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs TensorFlow)
 - `Record`: an image and its annotations
 - `WriteToTFRecord`: the Beam transform that writes records to shards
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from shardbeam.transforms.core.errors import InputError as InputError
     from shardbeam.transforms.core.records import Record as Record
     from shardbeam.transforms.dataset.lease import LeaseError as LeaseError
+    from shardbeam.transforms.dataset.read.sequence import class_names as class_names
+    from shardbeam.transforms.dataset.read.sequence import open as open
     from shardbeam.transforms.formats.base import Format as Format
     from shardbeam.transforms.formats.load import FormatError as FormatError
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
@@ -63,8 +67,10 @@ _MODULES = {
     "UsageError": "pipelines.failures",
     "WriteToTFRecord": "transforms.write_to_tfrecord",
     "build": "pipelines.library",
+    "class_names": "transforms.dataset.read.sequence",
     "load_config": "pipelines.arguments",
     "load_dataset": "pipelines.read",
+    "open": "transforms.dataset.read.sequence",
     "plan": "pipelines.library",
 }
 __all__ = list(_MODULES)

@@ -29,7 +29,9 @@ _COLUMNS = [
     *("leak", "contradiction"),
 ]
 # Columns that older datasets lack, and the values to assume for them.
-_NEW_COLUMNS = {"classes": "", "near_contradiction": False}
+_NEW_COLUMNS = {"classes_digest": "", "near_contradiction": False}
+# Columns that older datasets have under another name.
+_OLD_NAMES = {"classes": "classes_digest"}
 # Columns that say what is wrong with a group, the worst first.
 _FLAGS = ("contradiction", "leak", "near_contradiction")
 
@@ -105,8 +107,9 @@ def _read_rows(uri: str) -> list[Row]:
         ) from error
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    columns = [*_COLUMNS, *_NEW_COLUMNS]
+    columns = [*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES]
     table = read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS)
+    table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
     if set(_COLUMNS) - set(table.column_names):
         raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
     return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]

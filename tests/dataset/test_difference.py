@@ -61,10 +61,7 @@ def write_dataset(
             target = folder / index_path(path)
             target.write_bytes(data)
             if is_old:
-                table = parquet.read_table(target)
-                parquet.write_table(
-                    table.drop_columns(["crc32c", "labels", "dhash", "classes"]), target
-                )
+                parquet.write_table(parquet.read_table(target).select(range(11)), target)
             entry = {"path": path, "num_bytes": 0, "crc32c": "00000000", "examples": len(part)}
             by_split.setdefault(split, []).append(entry)
     manifest = {

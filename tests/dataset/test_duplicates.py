@@ -77,7 +77,7 @@ class Dataset:
             sha256=f"{file:064x}"[::-1],
             labels=labels * 16,
             dhash=dhash,
-            classes=classes * 16,
+            classes_digest=classes * 16,
         )
 
     def report(self, *, near: int = 3) -> Duplicates:
@@ -202,7 +202,7 @@ def test_nearly_equal_pictures_of_other_classes(
     )
     flags = set(dataset.rows(found, "contradiction", "near_contradiction"))
     assert flags == {(bool(contradictions), bool(near_contradictions))}
-    assert dataset.rows(found, "classes") == [(row[4] * 16,) for row in rows]
+    assert dataset.rows(found, "classes_digest") == [(row[4] * 16,) for row in rows]
     assert dataset.report(near=0).near_contradictions == ()
 
 

@@ -14,7 +14,9 @@ from shardbeam.transforms.dataset.index import (
     decode_index,
     index_parquet,
     read_index,
+    read_known_columns,
 )
+from shardbeam.transforms.storage.parquet import read_parquet
 
 
 def make_row(number: int) -> IndexRow:
@@ -33,7 +35,8 @@ def make_row(number: int) -> IndexRow:
         crc32c=2**32 - 1 - number,
         labels=f"{number:016x}",
         dhash=2**64 - 1 if number else None,
-        classes=f"{number:016x}" if number else "",
+        classes_digest=f"{number:016x}" if number else "",
+        classes=(None, [], [-1], [7], [1, 90, 2**31 - 1])[number],
     )
 
 
@@ -44,6 +47,8 @@ def old_index(columns: int) -> bytes:
     """An index of when there were fewer columns."""
     names = INDEX_SCHEMA.names[:columns]
     table = parquet.read_table(io.BytesIO(index_parquet(ROWS))).select(names)
+    # There was no list of classes, and the digest had this name.
+    table = table.rename_columns(["classes" if n == "classes_digest" else n for n in names])
     buffer = io.BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()
@@ -57,7 +62,7 @@ def test_rows_come_back() -> None:
     assert list(decode_index(data, uri="index")) == ROWS
 
 
-@pytest.mark.parametrize("columns", [11, 14])
+@pytest.mark.parametrize("columns", [11, 14, 15])
 def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
     rows = list(decode_index(old_index(columns), uri="index"))
     missing = dict.fromkeys(INDEX_SCHEMA.names[columns:])
@@ -65,12 +70,39 @@ def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "names"), [(index_parquet(ROWS), ["key", "dhash"]), (old_index(11), ["key"])]
+    ("data", "names"),
+    [
+        (index_parquet(ROWS), ["key", "dhash", "classes_digest", "classes"]),
+        (old_index(15), ["key", "dhash", "classes_digest"]),
+        (old_index(14), ["key", "dhash"]),
+        (old_index(11), ["key"]),
+    ],
 )
 def test_single_columns(data: bytes, names: list[str]) -> None:
-    table = read_index(data, uri="index", columns=["key", "dhash"])
+    table = read_index(data, uri="index", columns=["key", "dhash", "classes_digest", "classes"])
     assert table.column_names == names
-    assert table["key"].to_pylist() == [row.key for row in ROWS]
+    for name in names:
+        assert table[name].to_pylist() == [getattr(row, name) for row in ROWS]
+    assert read_index(data, uri="index", columns=["classes"]).column_names == names[3:]
+
+
+@pytest.mark.parametrize(
+    ("data", "columns"),
+    [(index_parquet(ROWS), 16), *((old_index(columns), columns) for columns in (11, 14, 15))],
+)
+def test_known_columns_have_their_present_names(data: bytes, columns: int) -> None:
+    rows = read_known_columns(data, uri="index", max_rows=len(ROWS))
+    names = INDEX_SCHEMA.names[:columns]
+    assert rows == [{name: getattr(row, name) for name in names} for row in ROWS]
+
+
+def test_a_list_of_too_many_items_is_refused() -> None:
+    buffer = io.BytesIO()
+    items = pa.array([[1] * 20_000_000], pa.list_(pa.int32()))
+    parquet.write_table(pa.table({"classes": items}), buffer)
+    assert len(buffer.getvalue()) < 100_000
+    with pytest.raises(DamagedError, match="too long"):
+        read_parquet(buffer.getvalue(), uri="index", columns=["classes"], max_rows=1)
 
 
 def other_columns() -> bytes:

@@ -45,7 +45,7 @@ def make_index(rows: Sequence[Row]) -> pa.Table:
             "source": ["source"] * len(rows),
             "sha256": [row.sha256 for row in rows],
             "labels": [row.labels for row in rows],
-            "classes": [row.classes for row in rows],
+            "classes_digest": [row.classes for row in rows],
             "dhash": pa.array([row.dhash for row in rows], pa.uint64()),
         }
     )

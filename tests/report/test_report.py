@@ -195,9 +195,14 @@ def test_of_a_large_group_those_that_contradict_are_shown(tmp_path: Path) -> Non
     assert '<p class="hint">and 4 more</p>' in group
     # A dataset of an older version has fewer columns.
     path = tmp_path / "out" / "duplicates.parquet"
-    parquet.write_table(parquet.read_table(path).drop(["classes", "near_contradiction"]), path)
-    older = report(built.output, tmp_path / "older.html")
-    assert older == page
+    table = parquet.read_table(path)
+    renamed = ["classes" if name == "classes_digest" else name for name in table.column_names]
+    for older in (
+        table.rename_columns(renamed),
+        table.drop(["classes_digest", "near_contradiction"]),
+    ):
+        parquet.write_table(older, path)
+        assert report(built.output, tmp_path / "older.html") == page
 
 
 def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class ArrayRecord(Container):
     suffix = ".array_record"
     tfds_name = "array_record"
     checks_records = False
+    readers = "tfds.builder_from_directory(path).as_data_source(split), or with Grain"
 
     def versions(self) -> Mapping[str, str]:
         """Returns the version of the array-record package."""

@@ -64,11 +64,13 @@ class Container(abc.ABC):
         tfds_name: Its name in TFDS, for `dataset_info.json`.
         checks_records: Whether its reader finds damage by itself; otherwise a file's size and
             CRC-32C are compared with the manifest's before it is read.
+        readers: What programs read its files with, in words; empty for TFRecord files.
     """
 
     suffix: str
     tfds_name: str
     checks_records: bool = True
+    readers: str = ""
 
     def versions(self) -> Mapping[str, str]:
         """Returns `{library: version}` of the libraries that decide the bytes of its files.

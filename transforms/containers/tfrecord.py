@@ -89,9 +89,12 @@ CONTAINER = TFRecord()
 
 def frame(size_bytes: int, *, crc32c: int) -> tuple[bytes, bytes]:
     """Returns the bytes before and after a record with a given length and CRC-32C."""
-    length = _LENGTH.pack(size_bytes)
-    length_crc32c = _masked(google_crc32c.value(length))
-    return length + _FOOTER.pack(length_crc32c), _FOOTER.pack(_masked(crc32c))
+    return frame_header(size_bytes), _FOOTER.pack(_masked(crc32c))
+
+
+def frame_header(size_bytes: int) -> bytes:
+    """Returns the bytes before a record with a given length."""
+    return _HEADER.pack(size_bytes, _masked(google_crc32c.value(_LENGTH.pack(size_bytes))))
 
 
 def _masked(crc: int) -> int:

@@ -20,6 +20,8 @@ MAX_CLASS_NAME = 1_000
 MAX_CLASSES = 1_000_000
 # Names listed in one error line.
 NAMED_CLASSES = 10
+# The greatest id in a label map of the TF Object Detection API (`StringIntLabelMapItem.id`).
+_MAX_ID = (1 << 31) - 1
 # Names that datasets give to a category 0 that stands for "no object", in lower case.
 _BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
 
@@ -240,6 +242,13 @@ def _ids_by_name(categories: Iterable[Category]) -> dict[str, tuple[int, ...]]:
 
 
 def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
+    for name, label_id in ids.items():
+        if not -_MAX_ID - 1 <= label_id <= _MAX_ID:
+            raise _config_error(
+                "ids",
+                f"class {name!r} has id {label_id}, and label_map.pbtxt and the index can hold "
+                f"ids up to {_MAX_ID:,}; set labels.ids: contiguous",
+            )
     if settings.map_ids is None:
         return
     smallest, greatest = settings.map_ids

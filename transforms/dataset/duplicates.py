@@ -61,7 +61,7 @@ SCHEMA = pa.schema(
         ("distance", pa.int32()),
         ("leak", pa.bool_()),
         ("contradiction", pa.bool_()),
-        ("classes", pa.string()),
+        ("classes_digest", pa.string()),
         ("near_contradiction", pa.bool_()),
     ]
 )
@@ -283,14 +283,14 @@ def find_pair(members: Sequence[Row], *, flag: str) -> tuple[Row, Row] | None:
 
 def _find_other_classes(members: Sequence[Row]) -> tuple[Row, Row] | None:
     first = members[0]
-    other = next((row for row in members if row["classes"] != first["classes"]), None)
+    other = next((row for row in members if row["classes_digest"] != first["classes_digest"]), None)
     if other is None or other["sha256"] != first["sha256"]:
         return None if other is None else (first, other)
     # One file with different classes: any other file differs from one of the two.
     third = next((row for row in members if row["sha256"] != first["sha256"]), None)
     if third is None:
         return None
-    return (first if third["classes"] != first["classes"] else other), third
+    return (first if third["classes_digest"] != first["classes_digest"] else other), third
 
 
 def _name(row: Row) -> str:

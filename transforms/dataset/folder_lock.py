@@ -72,7 +72,7 @@ class FolderLock(Lease):
                 continue
             try:
                 _flock(descriptor, folder=self.output)
-                is_there = _is_at(descriptor, self.output)
+                is_there = is_at(descriptor, self.output)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -106,7 +106,8 @@ def _flock(descriptor: int, *, folder: str) -> None:
         )
 
 
-def _is_at(descriptor: int, path: str) -> bool:
+def is_at(descriptor: int, path: str) -> bool:
+    """Returns whether an open file or folder still has this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

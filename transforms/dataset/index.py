@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import limits
@@ -43,7 +43,10 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             object has its own Example, the digest covers all objects of the image.
         dhash: Difference hash of the upright picture (`images.difference_hash`); None if images
             are not decoded (`image.verify`), or if the picture is flat.
-        classes: Digest of the image's classes alone, 16 hex digits; empty if it has none.
+        classes_digest: Digest of the names of the image's classes, 16 hex digits; empty if it has
+            none. Objects do not count.
+        classes: Ids of the classes of the Example's objects and of its image, each once, in order;
+            None if the dataset has no label map.
     """
 
     key: str
@@ -60,9 +63,12 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     crc32c: int | None = None
     labels: str | None = None
     dhash: int | None = None
-    classes: str | None = None
+    classes_digest: str | None = None
+    classes: Sequence[int] | None = None
 
 
+# To add a column, add it here and to `IndexRow` at the end, add the number of columns before it to
+# `_OLDER`, and fill it in `dataset.shard` and `dataset.recount`.
 INDEX_SCHEMA = pa.schema(
     [
         ("key", pa.string()),
@@ -79,19 +85,35 @@ INDEX_SCHEMA = pa.schema(
         ("crc32c", pa.uint32()),
         ("labels", pa.string()),
         ("dhash", pa.uint64()),
-        ("classes", pa.string()),
+        ("classes_digest", pa.string()),
+        ("classes", pa.list_(pa.int32())),
     ]
 )
+# The numbers of columns that older datasets have: the first of these columns.
+_OLDER = (15, 14, 11)
+# In older datasets `classes_digest` has this name, which is that of another column now.
+_OLD_DIGEST = "classes"
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
 _HEX_DIGITS = 16
-# Older datasets have only the first 11 of these columns, or the first 14.
-_SCHEMAS = (INDEX_SCHEMA, *(pa.schema(list(INDEX_SCHEMA)[:number]) for number in (14, 11)))
+_SCHEMAS = (
+    INDEX_SCHEMA,
+    *(
+        pa.schema(
+            [
+                field.with_name(_OLD_DIGEST) if field.name == "classes_digest" else field
+                for field in list(INDEX_SCHEMA)[:number]
+            ]
+        )
+        for number in _OLDER
+    ),
+)
 
 # These columns have few distinct values; for others, a dictionary would be as long as the column.
 _DICTIONARY_COLUMNS = [
-    *("source", "split", "shard", "width", "height", "format", "objects", "classes")
+    *("source", "split", "shard", "width", "height", "format", "objects", "classes_digest"),
+    "classes.list.element",
 ]
 
 
@@ -188,7 +210,10 @@ def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str
     Raises:
         DamagedError: It is damaged, or has more rows.
     """
-    table = read_parquet(data, uri=uri, columns=INDEX_SCHEMA.names, max_rows=max_rows)
+    columns = INDEX_SCHEMA.names
+    table = _with_present_names(
+        read_parquet(data, uri=uri, columns=columns, max_rows=max_rows), columns=columns
+    )
     known = [field.name for field in table.schema if field in list(INDEX_SCHEMA)]
     rows: list[dict[str, Any]] = table.select(known).to_pylist()
     return rows
@@ -213,13 +238,24 @@ def read_index(
     Raises:
         DamagedError: It is damaged, or has other columns or more rows.
     """
-    return read_parquet(
+    table = read_parquet(
         data,
         uri=uri,
-        columns=columns,
+        # In an older dataset this column is the digest.
+        columns=list(dict.fromkeys([*columns, _OLD_DIGEST])),
         max_rows=min(max_rows, limits.INDEX_ROWS),
         schemas=_SCHEMAS,
     )
+    return _with_present_names(table, columns=columns)
+
+
+def _with_present_names(table: pa.Table, *, columns: Sequence[str]) -> pa.Table:
+    """Returns columns of an index of any version under their present names."""
+    names = table.column_names
+    if _OLD_DIGEST in names and types.is_string(table.schema.field(_OLD_DIGEST).type):
+        names = ["classes_digest" if name == _OLD_DIGEST else name for name in names]
+        table = table.rename_columns(names)
+    return table.select([name for name in columns if name in names])
 
 
 def first_bits(digests: pa.ChunkedArray) -> npt.NDArray[np.uint64]:

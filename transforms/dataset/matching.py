@@ -27,7 +27,7 @@ from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.dataset.index import first_bits
 
 # The columns of an index that `pack_rows` reads.
-COLUMNS = ("key", "source", "sha256", "labels", "classes", "dhash")
+COLUMNS = ("key", "source", "sha256", "labels", "classes_digest", "dhash")
 
 # Records of a partition, which one worker holds in memory: about 1 MB.
 _RECORDS_PER_PARTITION = 50_000
@@ -117,7 +117,7 @@ def pack_rows(
     chosen[1:] &= (keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1])
     rows = np.zeros(len(chosen), _ROW)
     rows["labels"] = first_bits(index["labels"])
-    rows["classes"] = first_bits(index["classes"])
+    rows["classes"] = first_bits(index["classes_digest"])
     first = np.uint64((split << _SHARD_BITS | shard) << _ROW_BITS)
     rows["place"] = first + np.arange(len(chosen), dtype=np.uint64)
     rows["value"] = first_bits(index["sha256"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import google_crc32c
@@ -36,6 +36,7 @@ from shardbeam.transforms.dataset.statistics import (
     StatisticsCounter,
 )
 from shardbeam.transforms.examples.image_features import IMAGE
+from shardbeam.transforms.examples.label_digest import CLASS_IDS
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.images.check import hash_stored
 from shardbeam.transforms.images.difference_hash import HASH_VERSION
@@ -89,13 +90,17 @@ def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
             )
     if result.statistics_version == STATISTICS_VERSION:
         return
-    counted = {
-        spec.key for group in plan.groups for spec in group.specs if spec.key in COUNTED_KINDS
-    }
-    if dropped := sorted(counted - plan.defaults.keys()):
+    if dropped := _dropped(settings, keys=COUNTED_KINDS):
         raise NotCountableError(
             f"features.drop leaves out {', '.join(dropped)}, which the statistics count"
         )
+
+
+def _dropped(settings: EncoderSettings, *, keys: Collection[str]) -> list[str]:
+    """Lists those of some default keys that the Examples would have, but the config drops."""
+    plan = plan_features(settings)
+    planned = {spec.key for group in plan.groups for spec in group.specs if spec.key in keys}
+    return sorted(planned - plan.defaults.keys())
 
 
 def recount(
@@ -141,7 +146,15 @@ def recount(
         hash_picture = functools.partial(
             hash_stored, settings=settings.encoder.image, memory=memory
         )
-    rows = list(_rows(old_rows, examples, shard=shard, hash_picture=hash_picture))
+    rows = list(
+        _rows(
+            old_rows,
+            examples,
+            shard=shard,
+            hash_picture=hash_picture,
+            has_classes=not _dropped(settings.encoder, keys=CLASS_IDS),
+        )
+    )
     if len(rows) != len(old_rows) or len(rows) != result.examples:
         raise NotCountableError("its index does not fit its Examples")
     if result.statistics_version != STATISTICS_VERSION:
@@ -184,6 +197,7 @@ def _rows(
     *,
     shard: Shard,
     hash_picture: Callable[..., int | None] | None,
+    has_classes: bool,
 ) -> Iterator[IndexRow]:
     """Yields the rows of the new index, made of the old index and the Examples.
 
@@ -192,6 +206,7 @@ def _rows(
         examples: The Examples.
         shard: Their shard.
         hash_picture: Hashes a stored picture (`hash_stored`); None if its old hash is kept.
+        has_classes: Whether the Examples hold the ids of all classes.
 
     Raises:
         NotCountableError: A column is in neither of them, as the digests of labels cannot be
@@ -212,6 +227,8 @@ def _rows(
                 row["dhash"] = hash_picture(example.image, image_format=row.get("format"))
             except RejectedError as error:
                 raise NotCountableError(f"a stored picture cannot be hashed: {error}") from error
+        if has_classes or not shard.label_map.ids:
+            row["classes"] = example.classes if shard.label_map.ids else None
         missing = [name for name in INDEX_SCHEMA.names if name not in row]
         if missing:
             raise NotCountableError(f"its index lacks {', '.join(missing)}")

@@ -361,6 +361,7 @@ def _index_row(
         crc32c=example.crc32c,
         labels=example.labels,
         dhash=None if image is None else image.dhash,
+        classes_digest=example.classes_digest,
         classes=example.classes,
         width=0 if image is None else image.width,
         height=0 if image is None else image.height,

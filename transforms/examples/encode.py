@@ -31,7 +31,11 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.boxes import Box, annotated_frame
-from shardbeam.transforms.examples.label_digest import digest_classes, digest_labels
+from shardbeam.transforms.examples.label_digest import (
+    digest_classes,
+    digest_labels,
+    list_class_ids,
+)
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
@@ -134,7 +138,9 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         sha256: Digest of the stored image's bytes, hex; empty if there is no image.
         labels: Digest of the image's labels (`digest_labels`), including objects that are in other
             Examples.
-        classes: Digest of the image's classes (`digest_classes`).
+        classes_digest: Digest of the image's classes (`digest_classes`).
+        classes: Ids of the Example's classes (`list_class_ids`); None if the dataset has no label
+            map.
         objects: The number of its objects.
         values: `{default key: values}`, also of keys that the config drops, without the image.
     """
@@ -144,7 +150,8 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     crc32c: int
     sha256: str
     labels: str
-    classes: str
+    classes_digest: str
+    classes: Sequence[int] | None
     objects: int
     values: Values
 
@@ -359,7 +366,8 @@ class RecordEncoder:
                 crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
                 sha256=subject.sha256,
                 labels=labels,
-                classes=digest_classes(classes),
+                classes_digest=digest_classes(classes),
+                classes=list_class_ids(values) if self._label_map.ids else None,
                 objects=1 if per_annotation else len(objects),
                 values=values,
             )

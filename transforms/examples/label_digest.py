@@ -1,9 +1,12 @@
-"""Digests of an image's labels, which show when equal images have different labels."""
+"""An image's labels for its dataset's index: ids of its classes, and digests.
+
+Digests show when equal images have different labels.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +17,19 @@ _DIGEST_BYTES = 8
 # Sides of boxes are rounded to this many steps, so that rounding in the source does not matter.
 _BOX_STEPS = 10_000
 
+# The keys with the ids of an Example's classes.
+CLASS_IDS = ("image/class/label", "image/object/class/label", "annotation/class/label")
+
 _encoder = msgspec.msgpack.Encoder()
+
+
+def list_class_ids(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
+    """Lists the ids of the classes of an Example's objects and of its image, each once, in order.
+
+    Args:
+        values: `{default key: values}`.
+    """
+    return tuple(sorted({label for key in CLASS_IDS for label in values.get(key, ())}))
 
 
 def digest_labels(

@@ -109,7 +109,7 @@ class LocalStorage(Storage):
     ) -> bytes:
         """Reads a file or a range of it."""
         try:
-            with open(uri, "rb", buffering=0, opener=_open_regular) as file:
+            with open(uri, "rb", buffering=0, opener=open_regular) as file:
                 status = os.fstat(file.fileno())
                 if version is not None and _version(status) != version:
                     raise ChangedError(f"{uri} was changed after it was listed")
@@ -271,7 +271,7 @@ class _Walk:
         return True
 
 
-def _open_regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
     """Opens a file if it is a regular one: opening a pipe or a device could block forever.
 
     Raises:

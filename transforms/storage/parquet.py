@@ -13,9 +13,10 @@ from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import DamagedError
 
-# The texts of a file, and its columns without compression, may take `_BYTES`, and `_BYTES_PER_ROW`
-# more for each row. A path has at most 4 KB.
+# The texts of a file, its lists, and its columns without compression, may take `_BYTES`, and
+# `_BYTES_PER_ROW` more for each row. A path has at most 4 KB.
 _BYTES, _BYTES_PER_ROW = 64 << 20, 8 << 10
+_INTEGER_BYTES = 8
 _IS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (types.is_string, types.is_large_string)
 _IS_FLAT = (*_IS_TEXT, types.is_integer, types.is_boolean)
 
@@ -28,7 +29,7 @@ def read_parquet(
     max_rows: int,
     schemas: Sequence[pa.Schema] = (),
 ) -> pa.Table:
-    """Decodes columns of texts, integers and booleans.
+    """Decodes columns of texts, integers, booleans, and lists of integers.
 
     Args:
         data: The file's content.
@@ -55,12 +56,16 @@ def read_parquet(
             )
         fields = [schema.field(name) for name in columns if schema.get_field_index(name) >= 0]
         for field in fields:
-            if not any(is_kind(_values(field.type)) for is_kind in _IS_FLAT):
+            if not _is_readable(field.type):
                 raise DamagedError(uri=uri, problem=f"column {field.name!r} is of {field.type}")
         texts = [field.name for field in fields if _is_text(_values(field.type))]
         limit = _BYTES + rows * _BYTES_PER_ROW
-        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         if sum(group.total_byte_size for group in groups) > limit:
+            raise _too_long(uri)
+        # A million equal items of a list take a few bytes in the file.
+        items = sum(_count_items(group) for group in groups)
+        if items * _INTEGER_BYTES > limit:
             raise _too_long(uri)
         # Dictionaries keep a repeated text once, until the total length is known to be small.
         file = parquet.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts)
@@ -74,6 +79,18 @@ def read_parquet(
 
 def _values(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def _is_readable(kind: pa.DataType) -> bool:
+    if types.is_list(kind):
+        return types.is_integer(kind.value_type)
+    return any(is_kind(_values(kind)) for is_kind in _IS_FLAT)
+
+
+def _count_items(group: parquet.RowGroupMetaData) -> int:
+    """Counts the items of a row group's lists, as its metadata declare them."""
+    columns = map(group.column, range(group.num_columns))
+    return sum(column.num_values for column in columns if "." in column.path_in_schema)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -25,6 +25,7 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.image_features import IMAGE
+from shardbeam.transforms.examples.label_digest import list_class_ids
 from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile
@@ -72,11 +73,13 @@ class CountedExample(NamedTuple):
         place: Where it is, like `IndexRow.offset`.
         record: The serialized Example.
         image: Its image; empty where it has none.
+        classes: Ids of its classes (`list_class_ids`).
     """
 
     place: int
     record: bytes
     image: bytes
+    classes: Sequence[int]
 
 
 def plan_counts(dataset: StoredDataset) -> list[CountTask]:
@@ -139,7 +142,7 @@ def count_examples(
             num_bytes=len(record),
             image_bytes=len(image),
         )
-        yield CountedExample(place, record, image)
+        yield CountedExample(place, record, image, list_class_ids(values))
 
 
 def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:

@@ -87,13 +87,23 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
         """
         return None if self.features is None else read_manifest(self.path)
 
-    def find_split(self, name: str) -> StoredSplit:
+    def find_split(self, name: str | None, *, hint: str = "name one") -> StoredSplit:
         """Returns the split with this name, which has at least one shard and none missing.
+
+        Args:
+            name: The name; None for the only split.
+            hint: What to do if there are several splits and no name.
 
         Raises:
             InputError: There is no such split, or it is incomplete.
         """
         splits = {split.name: split for split in self.splits}
+        if name is None:
+            if len(splits) > 1:
+                raise InputError(
+                    uri=self.path, problem=f"several splits ({', '.join(splits)}); {hint}"
+                )
+            name = next(iter(splits))
         if name not in splits:
             hint = did_you_mean(name, known=splits) or f"; there are: {', '.join(splits)}"
             raise InputError(uri=self.path, problem=f"no split {name!r}{hint}")
@@ -214,7 +224,7 @@ def _find_splits(
     if container is None:
         raise InputError(uri=path, problem=f"its shards have the unknown format {info.file_format}")
     if not find_container(container).checks_records and MANIFEST in listed:
-        listed = _with_checksums(listed, output=path)
+        listed = with_checksums(listed, output=path)
     for split in info.splits:
         names = list(_shard_names(split, info=info))
         check_paths(names, uri=uri)
@@ -228,7 +238,7 @@ def _find_splits(
         )
 
 
-def _with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[str, StoredFile]:
+def with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[str, StoredFile]:
     """Adds the manifest's checksums to the shards, after comparing their sizes.
 
     Raises:

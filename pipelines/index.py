@@ -1,0 +1,70 @@
+"""`shardbeam index`: writes indexes of TFRecord files. Needs no Beam and no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+
+from shardbeam.pipelines.commands import IndexArguments
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.transforms.dataset.index import index_parquet
+from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.dataset.read.dataset import open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.make_index import check_indexable, index_shard, render_idx
+from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+
+def run_index(arguments: IndexArguments) -> None:
+    """Writes an index of each TFRecord file of a dataset.
+
+    Raises:
+        UsageError: The output lies in a dataset, or has an index already.
+        InputError: There is no dataset, or a file cannot be read or is damaged.
+        OSError: An index cannot be written.
+    """
+    dataset = open_dataset(arguments.path)
+    splits = check_indexable(dataset)
+    _check_output(arguments.output)
+    kinds = (".parquet", ".idx") if arguments.idx else (".parquet",)
+    storage = storage_for(arguments.output)
+    for split in splits:
+        for shard in split.shards:
+            for kind in kinds:
+                uri = join_uri(arguments.output, posixpath.basename(shard.uri) + kind)
+                if not arguments.overwrite and storage.holds(uri):
+                    raise UsageError(f"--output: {uri} exists; replace it with --overwrite")
+    legend = read_legend(dataset)
+    for split in splits:
+        examples = 0
+        for number, shard in enumerate(split.shards):
+            rows = index_shard(shard, split=split.name, shard_index=number, legend=legend)
+            uri = join_uri(arguments.output, posixpath.basename(shard.uri))
+            if arguments.idx:
+                storage.replace(f"{uri}.idx", render_idx(rows))
+            storage.replace(f"{uri}.parquet", index_parquet(rows))
+            examples += len(rows)
+        files = f"{len(split.shards):,} file" + ("s" if len(split.shards) > 1 else "")
+        write_stdout(f"{escape(split.name)}: {examples:,} examples in {files}\n")
+
+
+def _check_output(output: str) -> None:
+    """Makes sure that a folder does not lie in a committed dataset.
+
+    Raises:
+        UsageError: It does.
+    """
+    if not output:
+        raise UsageError("--output: expected a folder, got ''")
+    folder = output.rstrip("/") if is_uri(output) else os.path.realpath(output)
+    storage = storage_for(output)
+    while folder not in ("", "/") and is_uri(folder) == is_uri(output):
+        uri = join_uri(folder, DATASET_INFO)
+        if storage.stat(uri) is not None:
+            raise UsageError(
+                f"--output: {output} lies in a dataset ({uri}), to which nothing may be added; "
+                "name another folder"
+            )
+        folder = posixpath.dirname(folder)

@@ -1,0 +1,1001 @@
+"""`shardbeam.open` on disk: any order, any process, any damage."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+import shardbeam
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.dataset.read import records as records_module
+from shardbeam.transforms.dataset.read.items import Item
+from shardbeam.transforms.dataset.read.selection import Where
+from shardbeam.transforms.dataset.read.sequence import ExampleSequence
+from tests.support.builds import Build, build, build_config
+from tests.support.dataset import run
+from tests.support.image_makers import plain_jpeg
+from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
+
+SHARDS = 7
+
+
+@pytest.fixture(scope="module")
+def coco(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    built = build(
+        "coco",
+        *("--images", shapes / "images"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        *("--set", f"output.num_shards={SHARDS}", "--set", "masks=png"),
+        output=tmp_path_factory.mktemp("coco") / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+@pytest.fixture
+def copied(coco: Build, tmp_path: Path) -> Path:
+    """A dataset that a test may damage."""
+    return Path(shutil.copytree(coco.output, tmp_path / "copied"))
+
+
+def plain(item: Item) -> dict[str, list[Any]]:
+    """The values of an item as lists."""
+    return {
+        key: value.tolist()
+        if isinstance(value, np.ndarray)
+        else (value if isinstance(value, list) else [value])
+        for key, value in item.items()
+    }
+
+
+def parse_frames(data: bytes) -> Iterator[bytes]:
+    """An independent reader of TFRecords ("TFRecords format details" in TensorFlow's guide)."""
+    position = 0
+    while position < len(data):
+        (length,) = struct.unpack_from("<Q", data, position)
+        yield data[position + 12 : position + 12 + length]
+        position += length + 16
+
+
+# Any order
+
+
+def test_it_is_the_examples_in_any_order(coco: Build) -> None:
+    written = [example.features for example in coco.examples()]
+    dataset = shardbeam.open(coco.output)
+    assert len(dataset) == len(written) == 40
+    assert [plain(item) for item in dataset] == written
+    rng = random.Random(0)
+    for number in rng.sample(range(-40, 40), 40):
+        assert plain(dataset[number]) == written[number]
+    assert plain(dataset[np.int64(3)]) == written[3]
+    chosen = [5, -1, 5, 0]
+    for indexes in (chosen, tuple(chosen), np.array(chosen)):
+        assert [plain(item) for item in dataset[indexes]] == [written[i] for i in chosen]
+        assert [plain(item) for item in dataset.__getitems__(indexes)] == [
+            written[i] for i in chosen
+        ]
+    for number in (40, -41):
+        with pytest.raises(IndexError):
+            _ = dataset[number]
+    with pytest.raises(TypeError):
+        _ = dataset["image/encoded"]  # type: ignore[index]
+
+
+def test_slices_are_sequences(coco: Build) -> None:
+    dataset = shardbeam.open(coco.output)
+    keys = [item["image/filename"] for item in dataset]
+    for part in (slice(3, 20), slice(None, None, -2), slice(-5, None), slice(50, 60)):
+        sliced = dataset[part]
+        assert isinstance(sliced, ExampleSequence)
+        assert len(sliced) == len(keys[part])
+        assert [item["image/filename"] for item in sliced] == keys[part]
+    nested = dataset[::3][2:9][::-1]
+    assert [nested[i]["image/filename"] for i in range(7)] == keys[::3][2:9][::-1]
+
+
+def test_types_of_values(coco: Build) -> None:
+    item = shardbeam.open(coco.output)[0]
+    assert isinstance(item["image/encoded"], bytes)
+    assert (item["image/format"], type(item["image/height"])) == (b"jpeg", int)
+    labels, boxes, texts = (
+        item[f"image/object/{name}"] for name in ("class/label", "bbox/xmin", "class/text")
+    )
+    assert isinstance(labels, np.ndarray)
+    assert isinstance(boxes, np.ndarray)
+    assert isinstance(texts, list)
+    assert (labels.dtype, boxes.dtype) == (np.int64, np.float32)
+    assert all(isinstance(text, bytes) for text in texts)
+
+
+def test_neither_beam_nor_tensorflow_is_imported(coco: Build) -> None:
+    program = (
+        "import shardbeam, sys\n"
+        f"dataset = shardbeam.open({str(coco.output)!r}, decode=True)\n"
+        "dataset[3], dataset.detection(masks=True)[1], shardbeam.class_names(sys.argv[1])\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, coco.output], check=True, capture_output=True, text=True
+    )
+    assert {"apache_beam", "tensorflow", "google.cloud.storage", "fsspec"}.isdisjoint(
+        done.stdout.split()
+    )
+
+
+def test_it_equals_tf_data(coco: Build) -> None:
+    import tensorflow as tf
+
+    files = [str(coco.output / shard) for shard in coco.shards()]
+    written = [
+        tf.train.Example.FromString(record).features.feature
+        for record in tf.data.TFRecordDataset(files).as_numpy_iterator()
+    ]
+    dataset = shardbeam.open(coco.output)
+    for item, features in zip(dataset, written, strict=True):
+        assert item.keys() == set(features)
+        for key, values in plain(item).items():
+            kind = features[key].WhichOneof("kind")
+            assert values == list(getattr(features[key], kind).value)
+
+
+@pytest.mark.parametrize(
+    "counts", [(0,), (0, 0, 3), (3, 0, 0, 2, 0), (1,) * 90], ids=["none", "late", "gaps", "many"]
+)
+def test_shards_of_any_size(counts: Sequence[int], tmp_path: Path) -> None:
+    """Also more shards than files may be open, in a random order."""
+    expected = []
+    for shard, count in enumerate(counts):
+        records = [make_example({"n": 100 * shard + number}) for number in range(count)]
+        expected += [100 * shard + number for number in range(count)]
+        write_tfrecord(tmp_path / f"a-{shard:05}-of-{len(counts):05}.tfrecord", *records)
+    if not expected:
+        # Features cannot be inferred from nothing.
+        return
+    assert run("index", str(tmp_path), "--output", str(tmp_path / "index")).exit_code == 0
+    before = len(os.listdir("/proc/self/fd"))
+    dataset = shardbeam.open(tmp_path)
+    assert [item["n"] for item in dataset] == expected
+    order = random.Random(1).sample(range(len(expected)), len(expected))
+    assert [dataset[number]["n"] for number in order] == [expected[number] for number in order]
+    open_files = records_module._open_files._files
+    assert len(open_files) <= records_module.MAX_OPEN_FILES
+    assert len(os.listdir("/proc/self/fd")) <= before + records_module.MAX_OPEN_FILES
+
+
+# Other processes
+
+
+def _read(dataset: ExampleSequence[Any], numbers: Sequence[int], queue: Any) -> None:  # noqa: ANN401
+    queue.put([dataset[number]["image/filename"] for number in numbers])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_processes_share_it(method: str, coco: Build) -> None:
+    dataset = shardbeam.open(coco.output)[::-1]
+    keys = [item["image/filename"] for item in dataset]
+    context: Any = multiprocessing.get_context(method)
+    queue = context.Queue()
+    parts = [range(start, 40, 2) for start in range(2)]
+    processes = [
+        context.Process(target=_read, args=(dataset, part, queue), daemon=True) for part in parts
+    ]
+    for process in processes:
+        process.start()
+    found = sorted(key for _ in parts for key in queue.get(timeout=120))
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert found == sorted(keys)
+
+
+def test_a_fork_does_not_wait_for_a_thread_of_its_parent(coco: Build) -> None:
+    dataset = shardbeam.open(coco.output)
+    key = dataset[0]["image/filename"]
+    with records_module._open_files._lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if dataset[0]["image/filename"] == key else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_threads_share_it(coco: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are closed while others are read, with room for two."""
+    monkeypatch.setattr(records_module, "MAX_OPEN_FILES", 2)
+    dataset = shardbeam.open(coco.output)
+    keys = [item["image/filename"] for item in dataset]
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        rng = random.Random(seed)
+        for number in rng.choices(range(40), k=300):
+            if dataset[number]["image/filename"] != keys[number]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_pickles_are_small_and_absolute(
+    coco: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(coco.output.parent)
+    dataset = shardbeam.open("out", split="train")
+    pickled = pickle.dumps(dataset)
+    chosen = shardbeam.open("out", where={"min_objects": 3})[1:].detection(boxes="xywh")
+    pickled_view = pickle.dumps(chosen)
+    assert len(pickled) < 1_000
+    monkeypatch.chdir(tmp_path)
+    again = pickle.loads(pickled)
+    assert repr(again) == repr(dataset)
+    assert plain(again[7]) == plain(dataset[7])
+    view = pickle.loads(pickled_view)
+    assert (len(view), repr(view)) == (len(chosen), repr(chosen))
+    np.testing.assert_array_equal(view[0][1]["boxes"], chosen[0][1]["boxes"])
+
+
+def test_a_pickle_of_another_dataset_is_an_error(copied: Path) -> None:
+    pickled = pickle.dumps(shardbeam.open(copied))
+    swap_shards(copied)
+    assert run("index", str(copied), "--output", str(copied.parent / "i")).exit_code == 0
+    for path in (copied.parent / "i").iterdir():
+        shutil.copy(path, copied / "index")
+    info = json.loads((copied / "dataset_info.json").read_bytes())
+    lengths = [len(list(parse_frames((copied / name).read_bytes()))) for name in shards(copied)]
+    info["splits"][0]["shardLengths"] = [str(length) for length in lengths]
+    (copied / "dataset_info.json").write_text(json.dumps(info))
+    again = pickle.loads(pickled)
+    with pytest.raises(InputError, match="has changed since it was opened in another process"):
+        _ = again[0]
+
+
+def test_the_text_says_what_is_read(coco: Build) -> None:
+    dataset = shardbeam.open(coco.output)
+    texts = {
+        repr(each)
+        for each in (
+            dataset,
+            dataset[1:],
+            dataset.detection(),
+            dataset.detection(boxes="xywh"),
+            shardbeam.open(coco.output, where={"min_objects": 2}),
+            shardbeam.open(coco.output, where={"min_objects": 3}),
+        )
+    }
+    assert len(texts) == 6
+    assert repr(shardbeam.open(coco.output)) == repr(dataset)
+
+
+def test_pytorch_and_grain_find_what_they_ask_for(coco: Build) -> None:
+    """Their own lines, as neither is installed here."""
+    dataset = shardbeam.open(coco.output)
+    batch = [3, 1, 4]
+    assert hasattr(dataset, "__getitems__")
+    fetched = dataset.__getitems__(batch)
+    by_grain = dataset._getitems(batch)
+    assert [plain(item) for item in fetched] == [plain(item) for item in by_grain]
+    assert [item["image/source_id"] for item in fetched] == [
+        dataset[number]["image/source_id"] for number in batch
+    ]
+
+
+# Changes and damage
+
+
+def shards(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.tfrecord-*"))
+
+
+def swap_shards(folder: Path) -> None:
+    """Gives each shard the name of the next, as files that appear in one step."""
+    data = [(folder / name).read_bytes() for name in shards(folder)]
+    for name, other in zip(shards(folder), data[1:] + data[:1], strict=True):
+        (folder / "new").write_bytes(other)
+        os.replace(folder / "new", folder / name)
+
+
+def test_swapped_shards_are_noticed(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is returned is the right Example: each file is opened again for each read."""
+    monkeypatch.setattr(records_module, "MAX_OPEN_FILES", 1)
+    dataset = shardbeam.open(copied)
+    keys = [item["image/filename"] for item in dataset]
+    errors = []
+    for _ in range(SHARDS - 1):
+        swap_shards(copied)
+        for number in random.Random(2).sample(range(40), 40):
+            try:
+                assert dataset[number]["image/filename"] == keys[number]
+            except InputError as error:
+                errors.append(str(error))
+    assert len(errors) > 100
+    assert all("the dataset has changed since its index was read" in error for error in errors)
+    swap_shards(copied)
+    assert [item["image/filename"] for item in dataset] == keys
+
+
+def test_an_open_file_stays_what_it_was(copied: Path) -> None:
+    dataset = shardbeam.open(copied)
+    keys = [item["image/filename"] for item in dataset]
+    swap_shards(copied)
+    assert [item["image/filename"] for item in dataset] == keys
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.truncate(path, 100),
+        lambda path: os.truncate(path, 0),
+        lambda path: path.write_bytes(bytes(path.stat().st_size)),
+        lambda path: path.write_bytes(b"x" + path.read_bytes()),
+        lambda path: path.unlink(),
+    ],
+    ids=["truncated", "emptied", "zeros", "longer", "deleted"],
+)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_shard_that_changes(
+    change: Callable[[Path], None], is_open: bool, copied: Path, request: pytest.FixtureRequest
+) -> None:
+    dataset = shardbeam.open(copied)
+    if is_open:
+        _ = dataset[0]
+    change(copied / shards(copied)[0])
+    if is_open and "deleted" in request.node.name:
+        _ = dataset[1]
+        return
+    with pytest.raises(InputError, match=r"byte \d+: the dataset has changed"):
+        _ = dataset[1]
+    # Its other shards are as they were.
+    _ = dataset[-1]
+
+
+def test_a_shard_that_is_not_that_of_its_index_is_noticed_at_once(copied: Path) -> None:
+    with (copied / shards(copied)[2]).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match=r"does not fit .*: the dataset has changed, or"):
+        shardbeam.open(copied)
+
+
+def test_damaged_data_is_found_by_its_checksum(copied: Path) -> None:
+    path = copied / shards(copied)[0]
+    data = bytearray(path.read_bytes())
+    position = data.index(b"image/filename") + 22
+    data[position] ^= 1
+    path.write_bytes(data)
+    # In the middle of a text, it can still be parsed.
+    assert len([item["image/filename"] for item in shardbeam.open(copied)]) == 40
+    checked = shardbeam.open(copied, checksums=True)
+    _ = checked[-1]
+    with pytest.raises(InputError, match=r"byte \d+: the checksum of a record's data"):
+        list(checked)
+
+
+def change_index(path: Path, change: Callable[[dict[str, list[Any]]], None]) -> None:
+    table = parquet.read_table(path)
+    columns = table.to_pydict()
+    change(columns)
+    parquet.write_table(pa.table(columns, schema=table.schema), path)
+
+
+def set_value(column: str, row: int, value: int | None) -> Callable[[dict[str, list[Any]]], None]:
+    def change(columns: dict[str, list[Any]]) -> None:
+        columns[column][row] = value
+
+    return change
+
+
+def drop_rows(columns: dict[str, list[Any]]) -> None:
+    for values in columns.values():
+        values.pop()
+
+
+def swap_rows(columns: dict[str, list[Any]]) -> None:
+    for values in columns.values():
+        values[0], values[1] = values[1], values[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (set_value("offset", 1, -5), "row 1 says byte -5"),
+        (set_value("offset", 1, 2**63 - 1), f"row 1 says byte {2**63 - 1}"),
+        (set_value("offset", 1, -(2**63)), "row 1 says byte -9"),
+        (set_value("offset", 0, 1), "its first record begins at byte 1"),
+        (set_value("offset", 1, 0), "row 0 says"),
+        (set_value("length", 0, -1), "row 0 says -1 bytes"),
+        (set_value("length", 0, 2**63 - 1), "row 0 says 9"),
+        (set_value("length", 1, 7), "row 1 says 7 bytes"),
+        (set_value("offset", 1, None), "values are missing"),
+        (set_value("length", 1, None), "values are missing"),
+        (drop_rows, "does not fit"),
+        (swap_rows, "its first record begins at"),
+    ],
+)
+def test_hostile_values_of_an_index(
+    change: Callable[[dict[str, list[Any]]], None], problem: str, copied: Path
+) -> None:
+    path = copied / "index" / f"{shards(copied)[0]}.parquet"
+    change_index(path, change)
+    with pytest.raises(InputError, match=problem) as raised:
+        shardbeam.open(copied)
+    assert str(path) in str(raised.value)
+
+
+def test_an_index_that_is_no_index(copied: Path) -> None:
+    path = copied / "index" / f"{shards(copied)[0]}.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DamagedError, match="not a Parquet file"):
+        shardbeam.open(copied)
+    path.unlink()
+    with pytest.raises(InputError, match=r"has no index .*`shardbeam index .* --output DIR`"):
+        shardbeam.open(copied)
+
+
+def test_more_examples_than_the_metadata_say(copied: Path) -> None:
+    info = (copied / "dataset_info.json").read_text()
+    document = json.loads(info)
+    document["splits"][0]["shardLengths"][0] = "1"
+    (copied / "dataset_info.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"dataset_info\.json says 1 Examples"):
+        shardbeam.open(copied)
+
+
+# Paths
+
+
+def test_paths_and_splits(shapes: Path, tmp_path: Path) -> None:
+    source = {"format": "image-folder", "images": str(shapes / "class_folders")}
+    fractions = {"train": 0.5, "test": 0.5}
+    output = {"path": "{folder}/out", "latest": str(tmp_path / "latest")}
+    config = {"source": source, "fractions": fractions, "output": output}
+    config["output"] = {"path": str(tmp_path / "1"), "latest": str(tmp_path / "latest")}
+    assert build_config(config, folder=tmp_path).exit_code == 0
+    with pytest.raises(InputError, match=r"several splits \(train, test\); name one"):
+        shardbeam.open(tmp_path / "1")
+    with pytest.raises(InputError, match="no split 'trian'; did you mean 'train'"):
+        shardbeam.open(tmp_path / "1", split="trian")
+    expected = [plain(item) for item in shardbeam.open(tmp_path / "1", split="test")]
+    pointed = shardbeam.open(tmp_path / "latest", split="test")
+    assert [plain(item) for item in pointed] == expected
+    (shard,) = (tmp_path / "1").glob("*-test.tfrecord-*")
+    alone = shardbeam.open(shard)
+    assert [item["image/encoded"] for item in alone] == [item["image/encoded"] for item in pointed]
+    with pytest.raises(InputError, match="nothing is there"):
+        shardbeam.open(tmp_path / "nowhere")
+
+
+def test_another_container_names_what_reads_it(shapes: Path, tmp_path: Path) -> None:
+    pytest.importorskip("array_record")
+    built = build(
+        "image-folder",
+        *("--images", shapes / "class_folders", "--set", "output.container=array_record"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0
+    with pytest.raises(InputError, match=r"not array_record; read these with tfds\.builder"):
+        shardbeam.open(tmp_path / "out")
+    done = run("index", str(tmp_path / "out"), "--output", str(tmp_path / "index"))
+    assert (done.exit_code, "only TFRecord files need an index" in done.stderr) == (1, True)
+
+
+def test_class_names(coco: Build, tmp_path: Path) -> None:
+    names = shardbeam.class_names(coco.output)
+    assert names == {1: "circle", 3: "square", 4: "triangle", 7: "star"}
+    assert list(names) == sorted(names)
+    write_tfrecord(tmp_path / "a.tfrecord", make_example({"n": 1}))
+    assert shardbeam.class_names(tmp_path) == {}
+
+
+# Selecting
+
+
+def ids_of(features: Mapping[str, list[Any]]) -> set[int]:
+    return {*features["image/object/class/label"]}
+
+
+@pytest.mark.parametrize(
+    ("where", "chosen"),
+    [
+        ({"classes": [3]}, lambda each: 3 in ids_of(each)),
+        ({"classes": ["square"]}, lambda each: 3 in ids_of(each)),
+        ({"classes": [1, "star"]}, lambda each: ids_of(each) & {1, 7}),
+        ({"classes": []}, lambda each: False),
+        ({"min_objects": 4}, lambda each: len(each["image/object/area"]) >= 4),
+        ({"min_objects": 0}, lambda each: True),
+        (
+            {"classes": [3], "min_objects": 4},
+            lambda each: 3 in ids_of(each) and len(each["image/object/area"]) >= 4,
+        ),
+        (
+            {"keys": ["000000000003.jpg", "000000000011.jpg"]},
+            lambda each: each["image/filename"][0] in (b"000000000003.jpg", b"000000000011.jpg"),
+        ),
+        ({}, lambda each: True),
+    ],
+)
+def test_where(where: Where, chosen: Callable[[Any], object], coco: Build) -> None:
+    expected = [example.features for example in coco.examples() if chosen(example.features)]
+    found = shardbeam.open(coco.output, where=where)
+    # All objects of an Example are kept.
+    assert [plain(item) for item in found] == expected
+    assert [plain(item) for item in found[1:3]] == expected[1:3]
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [
+        ({"classes": ["squrae"]}, "no class 'squrae'; did you mean 'square'"),
+        ({"classes": [2]}, "no class with the id 2; the first ids are 1, 3, 4, 7"),
+        ({"keys": ["000000000003.png"]}, r"no example with the key '.*'; did you mean"),
+        ({"classs": [1]}, "no condition 'classs'; did you mean 'classes'"),
+        ({"classes": "square"}, "classes: expected a list, got 'square'"),
+        ({"keys": "a.jpg"}, "keys: expected a list, got 'a.jpg'"),
+        ({"min_objects": "3"}, "min_objects: expected a number, got '3'"),
+    ],
+)
+def test_conditions_that_cannot_be_met(where: Where, problem: str, coco: Build) -> None:
+    with pytest.raises((InputError, ValueError), match=problem):
+        shardbeam.open(coco.output, where=where)
+
+
+def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
+    expected = [item["image/filename"] for item in shardbeam.open(copied, where={"classes": [3]})]
+    for path in (copied / "index").iterdir():
+        table = parquet.read_table(path).drop_columns(["classes"])
+        names = ["classes" if name == "classes_digest" else name for name in table.column_names]
+        parquet.write_table(table.rename_columns(names), path)
+    assert len(shardbeam.open(copied, where={"min_objects": 0})) == 40
+    with pytest.raises(InputError, match=r"no 'classes'.*`shardbeam index .*index=DIR"):
+        shardbeam.open(copied, where={"classes": [3]})
+    assert run("index", str(copied), "--output", str(tmp_path / "new")).exit_code == 0
+    found = shardbeam.open(copied, index=tmp_path / "new", where={"classes": ["square"]})
+    assert [item["image/filename"] for item in found] == expected
+
+
+def test_classes_of_images(shapes: Path, tmp_path: Path) -> None:
+    built = build("image-folder", "--images", shapes / "class_folders", output=tmp_path / "out")
+    assert built.exit_code == 0
+    names = shardbeam.class_names(built.output)
+    for number, name in names.items():
+        found = shardbeam.open(built.output, where={"classes": [number]})
+        keys = {item["image/filename"] for item in found}
+        assert keys == {
+            example.features["image/filename"][0]
+            for example in built.examples()
+            if example.key.startswith(f"{name}/")
+        }
+
+
+# Images
+
+
+def test_decoded_images_have_the_pixels_of_pillow(coco: Build) -> None:
+    dataset, plain_dataset = shardbeam.open(coco.output, decode=True), shardbeam.open(coco.output)
+    for item, encoded in zip(dataset[:5], plain_dataset, strict=False):
+        pixels = item["image/encoded"]
+        assert isinstance(pixels, np.ndarray)
+        assert (pixels.shape, pixels.dtype) == ((120, 160, 3), np.uint8)
+        with Image.open(io.BytesIO(encoded["image/encoded"])) as image:  # type: ignore[arg-type]
+            np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
+        # Images in a list stay as they are.
+        assert item["image/object/mask"] == encoded["image/object/mask"]
+
+
+def test_detection(coco: Build) -> None:
+    written = coco.examples()
+    dataset = shardbeam.open(coco.output)
+    views = {form: dataset.detection(boxes=form) for form in ("xyxy", "xywh", "rel_yxyx")}
+    for number, example in enumerate(written):
+        (width, height), boxes = example.size, np.array(example.boxes).reshape(-1, 4)
+        corners = boxes * [width, height, width, height]
+        sizes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
+        expected = {"xyxy": corners, "xywh": sizes, "rel_yxyx": boxes[:, [1, 0, 3, 2]]}
+        for form, view in views.items():
+            image, target = view[number]
+            assert image.shape == (height, width, 3)
+            assert (target["boxes"].dtype, target["boxes"].shape) == (np.float32, boxes.shape)
+            np.testing.assert_allclose(target["boxes"], expected[form], rtol=1e-5, atol=1e-3)
+            assert target["labels"].tolist() == [label_id for _, label_id in example.labels]
+            assert target["area"].tolist() == example.features["image/object/area"]
+            assert target["iscrowd"].tolist() == example.features["image/object/is_crowd"]
+            assert target["image_id"] == example.features["image/source_id"][0].decode()
+            assert target.keys() == {"boxes", "labels", "area", "iscrowd", "image_id"}
+
+
+def test_masks(coco: Build) -> None:
+    view = shardbeam.open(coco.output).detection(masks=True)
+    for (image, target), example in zip(view, coco.examples(), strict=True):
+        masks = target["masks"]
+        assert (masks.dtype, masks.shape) == (
+            np.uint8,
+            (len(target["labels"]), *image.shape[:2]),
+        )
+        for mask, png in zip(masks, example.features["image/object/mask"], strict=True):
+            with Image.open(io.BytesIO(png)) as picture:
+                np.testing.assert_array_equal(mask, np.asarray(picture.convert("L")) > 0)
+
+
+def keypoint_example(count: int, **other: object) -> bytes:
+    return make_example(
+        {
+            "image/encoded": plain_jpeg((40, 20)),
+            **{f"image/object/bbox/{side}": [0.25] * count for side in ("xmin", "ymin")},
+            **{f"image/object/bbox/{side}": [0.75] * count for side in ("xmax", "ymax")},
+            "image/object/class/label": [7] * count,
+            "image/object/keypoint/x": [0.5, 0.25] * count,
+            "image/object/keypoint/y": [0.5, 1.0] * count,
+            "image/object/keypoint/visibility": [2, 1] * count,
+            "image/source_id": b"x1",
+            **other,
+        }
+    )
+
+
+def open_records(folder: Path, *records: bytes, decode: bool = False) -> ExampleSequence[Item]:
+    write_tfrecord(folder / "a.tfrecord", *records)
+    done = run("index", str(folder), "--output", str(folder / "i"), "--overwrite")
+    assert done.exit_code == 0, done.stderr
+    return shardbeam.open(folder, index=folder / "i", decode=decode)
+
+
+def test_keypoints_of_other_programs(tmp_path: Path) -> None:
+    dataset = open_records(tmp_path, *map(keypoint_example, (2, 1, 2, 3)))
+    image, target = dataset.detection(keypoints=True)[0]
+    assert image.shape == (20, 40, 3)
+    assert target["keypoints"].tolist() == [[[20, 10, 2], [10, 20, 1]]] * 2
+    # Neither of these was written.
+    assert target["iscrowd"].tolist() == [0, 0]
+    assert target["area"].tolist() == [200, 200]
+    with pytest.raises(InputError, match=r"no 'image/object/mask'; build it with masks: png"):
+        dataset.detection(masks=True)
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ({"image/object/class/label": [7]}, "'image/object/bbox/xmin' has 2 values for 1 objects"),
+        ({"image/object/keypoint/x": [0.5]}, "1 keypoints do not fit 2 objects"),
+        ({"image/encoded": b"\xff\xd8\xff"}, "JPEG"),
+        ({"image/encoded": b"nothing"}, "not an image file"),
+        ({"image/object/class/label": [b"cat"] * 2}, "holds no int64 values"),
+    ],
+)
+def test_an_example_that_does_not_fit(
+    other: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    odd = {key: value for key, value in other.items() if key != "image/object/class/label"}
+    records = [keypoint_example(1), keypoint_example(2), keypoint_example(2, **odd)]
+    if "image/object/class/label" in other:
+        records[2] = keypoint_example(2, **other)
+    if other.get("image/object/class/label") == [b"cat"] * 2:
+        # Features of two kinds are refused before.
+        records = [keypoint_example(2)] * 100 + [records[2]]
+    view = open_records(tmp_path, *records).detection(keypoints=True)
+    _ = view[1]
+    with pytest.raises(InputError, match=problem) as raised:
+        _ = view[-1]
+    assert f"{tmp_path}/a.tfrecord: byte " in str(raised.value)
+
+
+def test_one_object_for_each_example(shapes: Path, tmp_path: Path) -> None:
+    words = ("--images", shapes / "images", "--set", "example_per=annotation")
+    annotations = ("--annotations", shapes / "annotations" / "instances.json")
+    built = build("coco", *words, *annotations, "--set", "masks=png", output=tmp_path / "out")
+    assert built.exit_code == 0, built.stderr
+    view = shardbeam.open(built.output).detection(boxes="xywh", masks=True)
+    for (_, target), example in zip(view, built.examples(), strict=True):
+        features = example.features
+        np.testing.assert_allclose(target["boxes"], [features["annotation/bbox"]], atol=1e-3)
+        assert target["labels"].tolist() == features["annotation/class/label"]
+        assert target["masks"].shape[0] == 1
+    chosen = shardbeam.open(built.output, where={"classes": ["star"]})
+    stars = [each for each in built.examples() if each.features["annotation/class/label"] == [7]]
+    assert len(chosen) == len(stars) > 0
+
+
+def test_classification(shapes: Path, tmp_path: Path) -> None:
+    renamed = {"rename": {"image/encoded": "train/image", "image/class/label": "y"}}
+    source = {"format": "image-folder", "images": str(shapes / "class_folders")}
+    built = build_config({"splits": {"train": source}, "features": renamed}, folder=tmp_path)
+    assert built.exit_code == 0
+    names = shardbeam.class_names(built.output)
+    dataset = shardbeam.open(built.output, decode=True)
+    for (image, label), item in zip(dataset.classification(), dataset, strict=True):
+        name = item["image/filename"]
+        assert isinstance(name, bytes)
+        assert name.startswith(f"{names[label]}/".encode())
+        np.testing.assert_array_equal(image, item["train/image"])
+    with pytest.raises(InputError, match="no 'image/object/class/label'"):
+        dataset.detection()
+    with pytest.raises(ValueError, match="expected one of xyxy, xywh, rel_yxyx"):
+        dataset.detection(boxes="yxyx")  # type: ignore[arg-type]
+
+
+def test_a_classifier_takes_one_label(tmp_path: Path) -> None:
+    records = [
+        make_example({"image/encoded": plain_jpeg(), "image/class/label": labels})
+        for labels in ([3], [1, 2], [])
+    ]
+    view = open_records(tmp_path, *records).classification()
+    assert view[0][1] == 3
+    for number, count in ((1, 2), (2, 0)):
+        with pytest.raises(InputError, match=f"the image has {count} labels"):
+            _ = view[number]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "mode"),
+    [
+        ("JPEG", "L"),
+        ("JPEG", "CMYK"),
+        ("PNG", "RGB"),
+        ("PNG", "P"),
+        ("PNG", "RGBA"),
+        ("WEBP", "RGB"),
+    ],
+)
+def test_other_images(file_format: str, mode: str, tmp_path: Path) -> None:
+    data = draw_image(file_format, width=30, height=20, mode=mode)
+    record = make_example({"image/encoded": data, "image/class/label": 1})
+    dataset = open_records(tmp_path, record, decode=True)
+    with Image.open(io.BytesIO(data)) as image:
+        expected = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(dataset.classification()[0][0], expected)
+    if file_format != "WEBP":
+        # `features.json` would name it; only JPEG and PNG are recognized without it.
+        np.testing.assert_array_equal(dataset[0]["image/encoded"], expected)
+
+
+def test_maps_keep_their_values(tmp_path: Path) -> None:
+    values = np.arange(600, dtype=np.uint16).reshape(20, 30)
+    maps = {}
+    for key, pixels in (("eight", (values % 251).astype(np.uint8)), ("sixteen", values)):
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        maps[key] = buffer.getvalue()
+    item = open_records(tmp_path, make_example(maps), decode=True)[0]
+    for key, expected in (("eight", values % 251), ("sixteen", values)):
+        found = item[key]
+        assert isinstance(found, np.ndarray)
+        assert found.shape == (20, 30, 1)
+        np.testing.assert_array_equal(found[..., 0], expected)
+    assert item["sixteen"].dtype == np.uint16  # type: ignore[union-attr]
+
+
+def test_raw_cifar_images(tmp_path: Path) -> None:
+    planes = np.random.default_rng(0).integers(0, 256, (3, 32, 32), dtype=np.uint8)
+    record = make_example({"image/encoded": planes.tobytes(), "image/class/label": 1})
+    image, _ = open_records(tmp_path, record).classification()[0]
+    np.testing.assert_array_equal(image, planes.transpose(1, 2, 0))
+
+
+def test_a_bomb_is_refused(tmp_path: Path) -> None:
+    data = bytearray(plain_jpeg((16, 16)))
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = struct.pack(">HH", 65_000, 65_000)
+    record = make_example({"image/encoded": bytes(data), "image/class/label": 1})
+    with pytest.raises(InputError, match="pixels are more than max_pixels"):
+        _ = open_records(tmp_path, record).classification()[0]
+
+
+# Other programs' files
+
+
+def test_keys_that_few_examples_have(tmp_path: Path) -> None:
+    """The first 64 decide what is a single value; later keys are lists."""
+    records = [make_example({"a": number, "b": [1.5, 2.5]}) for number in range(80)]
+    records[70] = make_example({"a": 70, "rare": [b"x"], "odd": [1]})
+    dataset = open_records(tmp_path, *records)
+    assert dataset[69]["a"] == 69
+    later = plain(dataset[70])
+    assert later == {"a": [70], "b": [], "rare": [b"x"], "odd": [1]}
+    write_tfrecord(tmp_path / "b.tfrecord", *records[:70], make_example({"a": [1, 2]}))
+    (tmp_path / "a.tfrecord").unlink()
+    assert run("index", str(tmp_path), "--output", str(tmp_path / "i")).exit_code == 0
+    with pytest.raises(InputError, match="'a' has 2 values instead of 1"):
+        _ = shardbeam.open(tmp_path, index=tmp_path / "i")[-1]
+
+
+def test_records_that_are_no_examples(tmp_path: Path) -> None:
+    dataset = open_records(tmp_path, *[make_example({"a": 1})] * 70)
+    good = tfrecord(make_example({"a": 1}))
+    size = len(good) - 16
+    bad = tfrecord(b"\xff" * size)
+    (tmp_path / "a.tfrecord").write_bytes(good * 69 + bad)
+    assert dataset[0] == {"a": 1}
+    with pytest.raises(InputError, match=r"is not a tf\.train\.Example"):
+        _ = dataset[69]
+
+
+# The command `index`
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    for shard in range(3):
+        records = [
+            make_example(
+                {
+                    "image/encoded": draw_image("JPEG", width=20 + n, height=10),
+                    "image/filename": f"{shard}/{n}.jpg".encode(),
+                    "image/object/class/label": [n, n, 2**40],
+                    **({"image/class/label": [9]} if n else {}),
+                }
+            )
+            for n in range(shard + 1)
+        ]
+        write_tfrecord(folder / f"train-{shard:05}-of-00003.tfrecord", *records)
+    return folder
+
+
+def tfrecord2idx(data: bytes) -> str:
+    """What NVIDIA DALI's and vahidk's scripts of that name write."""
+    lines, position = [], 0
+    for record in parse_frames(data):
+        lines.append(f"{position} {len(record) + 16}\n")
+        position += len(record) + 16
+    return "".join(lines)
+
+
+def test_an_index_of_anyone_s_files(foreign: Path, tmp_path: Path) -> None:
+    done = run("index", str(foreign), "--output", str(tmp_path / "i"), "--idx")
+    assert (done.exit_code, done.stdout) == (0, "train: 6 examples in 3 files\n")
+    for shard in range(3):
+        name = f"train-{shard:05}-of-00003.tfrecord"
+        data = (foreign / name).read_bytes()
+        assert (tmp_path / "i" / f"{name}.idx").read_text() == tfrecord2idx(data)
+        rows = parquet.read_table(tmp_path / "i" / f"{name}.parquet").to_pylist()
+        for n, (row, record) in enumerate(zip(rows, parse_frames(data), strict=True)):
+            assert row["key"] == f"{shard}/{n}.jpg"
+            assert (row["split"], row["shard"], row["source"]) == ("train", shard, "train")
+            assert (row["width"], row["height"], row["format"]) == (20 + n, 10, "jpeg")
+            assert row["crc32c"] == google_crc32c.value(record)
+            # Ids that do not fit are left out.
+            assert row["classes"] == ([n, 9] if n else [0])
+            assert (row["objects"], row["labels"], row["dhash"]) == (3, None, None)
+    found = shardbeam.open(foreign, index=tmp_path / "i", where={"classes": [9]})
+    assert [item["image/filename"] for item in found] == [b"1/1.jpg", b"2/1.jpg", b"2/2.jpg"]
+
+
+def test_an_index_replaces_nothing_by_itself(foreign: Path, tmp_path: Path) -> None:
+    words = ["index", str(foreign), "--output", str(tmp_path / "i")]
+    assert run(*words).exit_code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "i").iterdir()}
+    done = run(*words)
+    assert (done.exit_code, "exists; replace it with --overwrite" in done.stderr) == (2, True)
+    assert run(*words, "--overwrite").exit_code == 0
+    assert {path: path.read_bytes() for path in (tmp_path / "i").iterdir()} == before
+
+
+@pytest.mark.parametrize("below", ["", "index", "new/folder"])
+def test_nothing_is_added_to_a_dataset(below: str, copied: Path) -> None:
+    before = sorted(copied.rglob("*"))
+    output = copied / below
+    link = copied.parent / "link"
+    link.symlink_to(copied)
+    for path in (output, link / below):
+        done = run("index", str(copied), "--output", str(path))
+        assert (done.exit_code, "lies in a dataset" in done.stderr) == (2, True)
+    assert sorted(copied.rglob("*")) == before
+
+
+def test_files_that_cannot_be_indexed(foreign: Path, tmp_path: Path) -> None:
+    path = foreign / "train-00001-of-00003.tfrecord"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = run("index", str(foreign), "--output", str(tmp_path / "i"))
+    assert (done.exit_code, "cut off within a record" in done.stderr) == (1, True)
+    path.unlink()
+    done = run("index", str(foreign), "--output", str(tmp_path / "i"))
+    assert (done.exit_code, "is missing" in done.stderr) == (1, True)
+    assert run("index", str(tmp_path / "none"), "--output", str(tmp_path / "i")).exit_code == 1
+
+
+# Copies
+
+
+def test_copies_of_shards(coco: Build, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    dataset = shardbeam.open(coco.output, cache=cache)
+    assert list(cache.iterdir()) == []
+    _ = dataset[0]
+    assert len(list(cache.iterdir())) == 1
+    expected = [plain(item) for item in shardbeam.open(coco.output)]
+    assert [plain(item) for item in dataset] == expected
+    copies = sorted(path.read_bytes() for path in cache.iterdir())
+    assert copies == sorted((coco.output / shard).read_bytes() for shard in coco.shards())
+
+
+def test_copies_outlive_the_dataset_and_are_not_mixed_up(copied: Path, tmp_path: Path) -> None:
+    expected = [plain(item) for item in shardbeam.open(copied, cache=tmp_path / "cache")]
+    dataset = shardbeam.open(copied, cache=tmp_path / "cache")
+    for name in shards(copied):
+        (copied / name).write_bytes(bytes((copied / name).stat().st_size))
+    assert [plain(item) for item in dataset] == expected
+    # Opened again, the shards have another version, so that they are copied, and are wrong.
+    with pytest.raises(InputError, match="checksum"):
+        _ = shardbeam.open(copied, cache=tmp_path / "cache")[0]
+    assert not list((tmp_path / "cache").glob("*.part"))
+
+
+def test_no_room_for_copies(coco: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    size = sum((coco.output / shard).stat().st_size for shard in coco.shards())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size - 1))
+    with pytest.raises(InputError, match=rf"no room for {SHARDS} shards of {size:,} bytes"):
+        shardbeam.open(coco.output, cache=tmp_path / "cache")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size))
+    dataset = shardbeam.open(coco.output, cache=tmp_path / "cache")
+    _ = dataset[0]
+
+    def write(self: object, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("google_crc32c.extend", write)
+    with pytest.raises(InputError, match="has no room for"):
+        _ = dataset[-1]
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_killed_copy_is_made_again(coco: Build, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    dataset = shardbeam.open(coco.output, cache=cache)
+    _ = dataset[0]
+    (copy,) = cache.iterdir()
+    whole = copy.read_bytes()
+    copy.rename(f"{copy}.part")
+    with open(f"{copy}.part", "r+b") as file:
+        file.truncate(1_000)
+    # Another process, because this one has the copy open.
+    program = "import sys, shardbeam; shardbeam.open(sys.argv[1], cache=sys.argv[2])[0]"
+    subprocess.run([sys.executable, "-c", program, coco.output, cache], check=True)
+    assert copy.read_bytes() == whole
+    assert list(cache.iterdir()) == [copy]
+
+
+FILL = """
+import sys, shardbeam
+dataset = shardbeam.open(sys.argv[1], cache=sys.argv[2])
+print(*(item["image/filename"].decode() for item in dataset))
+"""
+
+
+def test_several_processes_fill_one_cache(coco: Build, tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", FILL, coco.output, tmp_path / "cache"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    printed = {process.communicate(timeout=120)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0] * 4
+    assert printed == {" ".join(example.key for example in coco.examples()) + "\n"}
+    copies = sorted(path.read_bytes() for path in (tmp_path / "cache").iterdir())
+    assert copies == sorted((coco.output / shard).read_bytes() for shard in coco.shards())

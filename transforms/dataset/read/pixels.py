@@ -1,0 +1,100 @@
+"""Decodes stored images to arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
+from shardbeam.transforms.images.decode import decode_image
+from shardbeam.transforms.images.header import check_pixel_count
+from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.images.png import scan_png
+from shardbeam.transforms.images.sniff import FileFormat, sniff_format
+
+# (height, width, channels), 8 or 16 bits.
+Pixels = npt.NDArray[np.unsignedinteger[Any]]
+
+_LIMITS = ImageConfig()
+
+
+def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
+    """Decodes an image to (height, width, 3), as it is stored: EXIF does not turn it.
+
+    Args:
+        data: A file in a format that Pillow reads, or the bytes of a raw CIFAR image.
+
+    Raises:
+        RejectedError: It cannot be decoded, or takes more memory than the limits of a build allow.
+    """
+    file_format = sniff_format(data)
+    if file_format is FileFormat.JPEG:
+        pixels = _decode_jpeg(data, "RGB")
+        if pixels is not None:
+            return pixels
+    if file_format is None and len(data) == CIFAR_BYTES:
+        planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
+        return np.ascontiguousarray(planes.transpose(1, 2, 0))
+    with _decoded(data, file_format) as decoded:
+        return np.array(decoded.image.convert("RGB"))
+
+
+def decode_gray(data: bytes) -> Pixels:
+    """Decodes a map or a gray image to (height, width, 1).
+
+    Of a PNG with a palette, these are the indices; a PNG of 16 bits gives 16 bits.
+
+    Raises:
+        RejectedError: It cannot be decoded, or a PNG has colours.
+    """
+    file_format = sniff_format(data)
+    if file_format is FileFormat.PNG:
+        header = scan_png(data, complete=False)
+        check_pixel_count(header.width, header.height, max_pixels=_LIMITS.max_pixels)
+        return read_indices(data, size=(header.width, header.height))[..., None]
+    pixels = _decode_jpeg(data, "GRAY") if file_format is FileFormat.JPEG else None
+    if pixels is not None:
+        return pixels
+    with _decoded(data, file_format) as decoded:
+        return np.array(decoded.image.convert("L"))[..., None]
+
+
+def decode_mask(data: bytes, *, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Decodes the mask of an object to (height, width), with the values 0 and 1.
+
+    Raises:
+        RejectedError: It cannot be decoded, or has another size.
+    """
+    with _decoded(data, sniff_format(data)) as decoded:
+        size = decoded.image.size
+        if size != (width, height):
+            raise RejectedError(
+                Reason.MASK_MISMATCH,
+                f"the mask is {size[0]}x{size[1]}, the image {width}x{height}",
+            )
+        return (np.asarray(decoded.image) != 0).view(np.uint8)
+
+
+def _decoded(data: bytes, file_format: FileFormat | None) -> Any:  # noqa: ANN401
+    if file_format is None:
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, "not an image file")
+    return decode_image(data, file_format=file_format, settings=_LIMITS)
+
+
+def _decode_jpeg(data: bytes, colours: str) -> npt.NDArray[np.uint8] | None:
+    """Decodes a JPEG; None where Pillow has to, as for one in CMYK."""
+    try:
+        height, width, stored, _ = simplejpeg.decode_jpeg_header(data)
+        if stored in ("CMYK", "YCCK"):
+            return None
+        check_pixel_count(width, height, max_pixels=_LIMITS.max_pixels)
+        pixels: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colours, strict=False)
+    except ValueError:
+        return None
+    return pixels

@@ -1,0 +1,258 @@
+"""Reads single records of TFRecord files, each by one read at the place that an index gives."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import posixpath
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, frame_header
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.read.shard_cache import ShardCache
+from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.local import open_regular
+
+# Shards that this process has open.
+MAX_OPEN_FILES = 64
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+
+Bounds: TypeAlias = npt.NDArray[np.int64]
+# A shard as it was listed, and the folder of the copy that is read instead.
+_Key: TypeAlias = tuple[StoredFile, str | None]
+
+
+def find_index(shard: StoredFile, *, folder: str | None) -> str:
+    """Returns the URI of a shard's index: in its dataset, or in a folder of indexes.
+
+    Args:
+        shard: The shard.
+        folder: The folder of indexes (`shardbeam index`); None for the index in the dataset.
+    """
+    root, name = posixpath.split(shard.uri)
+    if folder is None:
+        return join_uri(root or ".", index_path(name))
+    return join_uri(folder, f"{name}.parquet")
+
+
+def read_bounds(
+    shard: StoredFile, *, index: str, columns: Sequence[str]
+) -> tuple[Bounds, pa.Table]:
+    """Reads where the records of a shard begin, and other columns of its index.
+
+    Records follow each other without gaps. An index that says otherwise, or that does not end where
+    its shard ends, belongs to another file.
+
+    Args:
+        shard: The shard.
+        index: The URI of its index.
+        columns: More columns of the index.
+
+    Returns:
+        The first byte of each record, and the length of the shard; the columns, of which an older
+        index may lack some.
+
+    Raises:
+        InputError: The index is missing or damaged, or does not fit the shard.
+    """
+    table = load_index(index, columns=["offset", "length", *columns])
+    places, lengths = (table[name] for name in ("offset", "length"))
+    if places.null_count or lengths.null_count:
+        raise _unfit(shard, index=index, detail="values are missing")
+    size = shard.size_bytes
+    bounds = np.append(places.to_numpy(), size).astype(np.int64)
+    # Checked first, so that no difference of two of them overflows.
+    outside = np.flatnonzero((bounds < 0) | (bounds > size))
+    if len(outside):
+        detail = f"row {outside[0]} says byte {bounds[outside[0]]} of a file of {size} bytes"
+        raise _unfit(shard, index=index, detail=detail)
+    if bounds[0] != 0:
+        raise _unfit(shard, index=index, detail=f"its first record begins at byte {bounds[0]}")
+    wrong = np.flatnonzero(np.diff(bounds) != lengths.to_numpy() + OVERHEAD_BYTES)
+    if len(wrong) or (lengths.to_numpy() < 0).any():
+        row = int(wrong[0]) if len(wrong) else int(np.argmin(lengths.to_numpy()))
+        detail = f"row {row} says {lengths[row].as_py()} bytes, followed by byte {bounds[row + 1]}"
+        raise _unfit(shard, index=index, detail=detail)
+    return bounds, table.select([name for name in columns if name in table.column_names])
+
+
+def _unfit(shard: StoredFile, *, index: str, detail: str) -> InputError:
+    return InputError(
+        uri=index,
+        problem=f"does not fit {shard.uri} ({detail}): the dataset has changed, or one of the two "
+        "is damaged; check it with `shardbeam verify`, or make an index with `shardbeam index`",
+    )
+
+
+class Records:
+    """The records of some shards, numbered from 0. Threads and forked processes may share it.
+
+    Args:
+        shards: The shards.
+        bounds: For each shard the first byte of each record, and its length.
+        cache: Holds copies of the shards; None to read them where they are.
+        checksums: Whether the checksum of each record's data is compared, too.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[StoredFile],
+        bounds: Sequence[Bounds],
+        *,
+        cache: ShardCache | None,
+        checksums: bool,
+    ) -> None:
+        self._shards = shards
+        # The number of each shard's first record.
+        self._firsts = [0, *itertools.accumulate(len(each) - 1 for each in bounds)]
+        self.size = self._firsts.pop()
+        # Numbers of a memory view are Python's own, which is faster than NumPy's.
+        self._bounds = np.concatenate([np.empty(0, np.int64), *bounds]).data
+        self._cache = cache
+        self._checksums = checksums
+        self._storage = storage_for(shards[0].uri)
+        self.is_remote = cache is None and self._storage.is_remote
+
+    def fingerprint(self) -> int:
+        """Returns a checksum of the shards' names and sizes, and of the records' places."""
+        names = "\n".join(posixpath.basename(shard.uri) for shard in self._shards)
+        return google_crc32c.extend(google_crc32c.value(names.encode()), self._bounds.tobytes())
+
+    def read(self, number: int) -> bytes:
+        """Reads the data of a record.
+
+        Raises:
+            InputError: It cannot be read, is damaged, or the dataset has changed.
+        """
+        shard, begin, end = self._find(number)
+        file = self._shards[shard]
+        size = end - begin if self._checksums else end - begin - _FOOTER_BYTES
+        try:
+            data = self._read_range(file, begin=begin, size_bytes=size)
+        except (ChangedError, FileNotFoundError) as error:
+            raise self._changed(number) from error
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror or error}"
+            raise InputError(uri=file.uri, place=f"byte {begin}", problem=problem) from error
+        length = end - begin - OVERHEAD_BYTES
+        # The length and its checksum: other data almost never begins with them.
+        if len(data) != size or not data.startswith(frame_header(length)):
+            raise self._changed(number)
+        record = data[_HEADER_BYTES : _HEADER_BYTES + length]
+        if self._checksums:
+            _, footer = frame(length, crc32c=google_crc32c.value(record))
+            if not data.endswith(footer):
+                problem = "the checksum of a record's data does not match: it is damaged"
+                raise InputError(uri=file.uri, place=f"byte {begin}", problem=problem)
+        return record
+
+    def place(self, number: int) -> tuple[str, str]:
+        """Returns the shard's URI and the place of a record in it, for errors."""
+        shard, begin, _ = self._find(number)
+        return self._shards[shard].uri, f"byte {begin}"
+
+    def _find(self, number: int) -> tuple[int, int, int]:
+        """Returns a record's shard, and the bytes where it begins and ends."""
+        shard = bisect.bisect_right(self._firsts, number) - 1
+        # Each shard has a bound more than records.
+        place = number + shard
+        return shard, self._bounds[place], self._bounds[place + 1]
+
+    def _read_range(self, file: StoredFile, *, begin: int, size_bytes: int) -> bytes:
+        if self.is_remote:
+            return self._storage.read(
+                file.uri, offset=begin, size_bytes=size_bytes, version=file.version
+            )
+        key = (file, None if self._cache is None else self._cache.folder)
+        opened = _open_files.find(key) or _open_files.open(
+            key, path=file.uri if self._cache is None else self._cache.fetch(file)
+        )
+        data = os.pread(opened.descriptor, size_bytes, begin)
+        # Linux reads at most 2 GB at a time, and a network mount may be interrupted.
+        while len(data) < size_bytes and (
+            more := os.pread(opened.descriptor, size_bytes - len(data), begin + len(data))
+        ):
+            data += more
+        return data
+
+    def _changed(self, number: int) -> InputError:
+        uri, place = self.place(number)
+        return InputError(
+            uri=uri,
+            place=place,
+            problem="the dataset has changed since its index was read: another record is here, or "
+            "none; open it again, or check it with `shardbeam verify`",
+        )
+
+
+class _OpenFile:
+    """An open file, which is closed when nothing refers to it any more."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = -1
+        self.descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    # Bound here, because modules may be gone when the interpreter ends.
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self.descriptor >= 0:
+            close(self.descriptor)
+
+
+class _OpenFiles:
+    """The shards that this process has open: those that were read last.
+
+    A file that a thread is reading stays open until it has finished.
+    """
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[_Key, _OpenFile] = OrderedDict()
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Forgets a lock that a thread of the parent process held when it forked."""
+        self._lock = threading.Lock()
+
+    def find(self, key: _Key) -> _OpenFile | None:
+        """Returns a file that is open; None if it is not."""
+        with self._lock:
+            opened = self._files.get(key)
+            if opened is not None:
+                self._files.move_to_end(key)
+            return opened
+
+    def open(self, key: _Key, *, path: str) -> _OpenFile:
+        """Opens a file.
+
+        Args:
+            key: The file.
+            path: The path of the file, or of a copy of it.
+
+        Raises:
+            ChangedError: It has another length than was listed.
+            OSError: It cannot be opened.
+        """
+        opened = _OpenFile(path)
+        if os.fstat(opened.descriptor).st_size != key[0].size_bytes:
+            raise ChangedError(f"{path} has another length than was listed")
+        with self._lock:
+            self._files[key] = opened
+            while len(self._files) > MAX_OPEN_FILES:
+                self._files.popitem(last=False)
+            return opened
+
+
+_open_files = _OpenFiles()
+os.register_at_fork(after_in_child=_open_files.unlock)

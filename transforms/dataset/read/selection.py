@@ -1,0 +1,141 @@
+"""Selects Examples of a split by its index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardbeam.configs.nearest import did_you_mean
+from shardbeam.transforms.core.errors import InputError
+
+# Wrong keys are compared with at most this many others, to suggest one.
+_COMPARED = 10_000
+
+
+class Where(TypedDict, total=False):
+    """Conditions on Examples; an Example that meets all of them keeps all its objects.
+
+    Attributes:
+        classes: Classes, by id or by name: an object or the image has at least one of them.
+        min_objects: The least number of objects.
+        keys: Keys of images (`image/filename`), each of which must be there.
+    """
+
+    classes: Collection[int | str]
+    min_objects: int
+    keys: Collection[str]
+
+
+# {condition: the column of the index that it needs}
+_COLUMNS = {"classes": "classes", "min_objects": "objects", "keys": "key"}
+
+
+def check_where(where: Where) -> None:
+    """Checks the types of conditions.
+
+    Raises:
+        ValueError: A condition is unknown, or its value is of another type.
+    """
+    for name, value in where.items():
+        if name not in _COLUMNS:
+            raise ValueError(f"where: no condition {name!r}{did_you_mean(name, _COLUMNS)}")
+        if name == "min_objects":
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ValueError(f"where: min_objects: expected a number, got {value!r}")
+        elif isinstance(value, (str, bytes)) or not isinstance(value, Collection):
+            raise ValueError(f"where: {name}: expected a list, got {value!r}")
+
+
+def where_columns(where: Where) -> list[str]:
+    """Returns the columns of the index that conditions need."""
+    return [_COLUMNS[name] for name in where]
+
+
+def select(
+    where: Where, *, tables: Sequence[pa.Table], class_names: Mapping[int, str], path: str, fix: str
+) -> npt.NDArray[np.int64]:
+    """Returns the numbers of the Examples that meet all conditions, in order.
+
+    Args:
+        where: The conditions.
+        tables: For each shard the columns that they need; older indexes lack some.
+        class_names: `{id: name}`, where it is known.
+        path: The dataset, for errors.
+        fix: What to do if the index lacks a column.
+
+    Raises:
+        InputError: The index lacks a column, or there is no such class or key.
+    """
+    for name, column in _COLUMNS.items():
+        if name in where and any(column not in table.column_names for table in tables):
+            problem = f"its index has no {column!r}, which where: {name} needs; {fix}"
+            raise InputError(uri=path, problem=problem)
+    chosen = np.ones(sum(table.num_rows for table in tables), bool)
+    if "min_objects" in where:
+        objects = _column(tables, "objects")
+        enough = pc.fill_null(pc.greater_equal(objects, where["min_objects"]), False)
+        chosen &= enough.to_numpy(zero_copy_only=False)
+    if "keys" in where:
+        keys = _column(tables, "key")
+        found = pc.is_in(keys, value_set=pa.array(list(where["keys"]), pa.string()))
+        chosen &= found.to_numpy(zero_copy_only=False)
+        _check_keys(where["keys"], found=keys.filter(found), keys=keys, path=path)
+    if "classes" in where:
+        ids = _class_ids(where["classes"], class_names=class_names, path=path)
+        classes = _column(tables, "classes")
+        if len(classes) and classes.null_count == len(classes):
+            raise InputError(uri=path, problem="its index knows no classes of its Examples")
+        chosen &= _has_any(classes, ids)
+    return np.flatnonzero(chosen)
+
+
+def _column(tables: Sequence[pa.Table], name: str) -> pa.Array:
+    return pa.concat_tables([table.select([name]) for table in tables])[name].combine_chunks()
+
+
+def _has_any(classes: pa.ListArray, ids: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Returns for each list whether one of the ids is in it."""
+    has = np.zeros(len(classes), bool)
+    # No class of the index has a larger id.
+    values = pa.array([each for each in ids if abs(each) < 1 << 31], pa.int32())
+    found = pc.is_in(pc.list_flatten(classes), value_set=values)
+    has[pc.list_parent_indices(classes).filter(found).to_numpy()] = True
+    return has
+
+
+def _class_ids(
+    classes: Collection[int | str], *, class_names: Mapping[int, str], path: str
+) -> set[int]:
+    by_name: dict[str, list[int]] = {}
+    for number, name in class_names.items():
+        by_name.setdefault(name, []).append(number)
+    ids: set[int] = set()
+    for each in classes:
+        if isinstance(each, str):
+            if each not in by_name:
+                raise InputError(
+                    uri=path, problem=f"no class {each!r}{did_you_mean(each, by_name)}"
+                )
+            ids.update(by_name[each])
+        else:
+            number = int(each)
+            if class_names and number not in class_names:
+                known = ", ".join(str(known) for known in sorted(class_names)[:10])
+                problem = f"no class with the id {number}; the first ids are {known}"
+                raise InputError(uri=path, problem=problem)
+            ids.add(number)
+    return ids
+
+
+def _check_keys(wanted: Collection[str], *, found: pa.Array, keys: pa.Array, path: str) -> None:
+    missing = set(wanted).difference(found.to_pylist())
+    if missing:
+        key = min(missing)
+        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        hint = did_you_mean(key, keys.slice(0, _COMPARED).to_pylist())
+        raise InputError(uri=path, problem=f"no example with the key {key!r}{hint}{more}")
