@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.dataset.read.dataset import open_dataset, open_file
@@ -142,7 +143,7 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
         raise InputError(
             uri=path,
             problem=f"tf.data reads no {chosen.container} files; read them with "
-            "tfds.builder_from_directory(path).as_data_source(split), or with Grain",
+            f"{find_container(chosen.container).read_with}",
         )
     if dataset.features is not None:
         features = read_features(dataset.features)

@@ -137,6 +137,8 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         classes: Digest of the image's classes (`digest_classes`).
         objects: The number of its objects.
         values: `{default key: values}`, also of keys that the config drops, without the image.
+        image: The stored image's bytes; empty if there is no image.
+        layout: The keys as written.
     """
 
     chunks: tuple[bytes, ...]
@@ -147,6 +149,12 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     classes: str
     objects: int
     values: Values
+    image: bytes
+    layout: ExampleLayout
+
+    def features(self) -> dict[str, Sequence[Any]]:
+        """Returns `{key as written: values}` of all features, for containers that hold columns."""
+        return self.layout.features(self.values, image=self.image)
 
     @property
     def data(self) -> bytes:
@@ -362,6 +370,8 @@ class RecordEncoder:
                 classes=digest_classes(classes),
                 objects=1 if per_annotation else len(objects),
                 values=values,
+                image=subject.image.data,
+                layout=self._layout,
             )
 
 
