@@ -253,8 +253,10 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
             it follows from the size.
         file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that expect
             exactly that; by default there are numbered shards.
-        container: Kind of the shards' files. `array_record` writes ArrayRecord files, for
-            `tfds.data_source` and Grain.
+        container: Kind of the shards' files: `tfrecord`, `array_record` (for `tfds.data_source`
+            and Grain), `webdataset` (tar files) or `hf_parquet` (Parquet files as Hugging Face's
+            `datasets` writes them). Each holds all keys of the Examples, in the same split, shard
+            and order.
     """
 
     path: Location

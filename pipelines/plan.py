@@ -107,6 +107,7 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
     except (ValueError, ModuleNotFoundError) as error:
         raise _wrong(str(error), "output", "container") from error
     file_name = config.output.file_name
+    last = container.number_before_suffix
     try:
         config.check_file_name(splits.names)
         config.check_split_names(splits.names)
@@ -168,7 +169,8 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
             codecs={**library_versions(), **versions},
             shardbeam=importlib.metadata.version("shardbeam"),
             naming=FileNaming(
-                prefix=file_name or f"{config.name}-{{split}}{container.suffix}",
+                prefix=file_name or f"{config.name}-{{split}}{'' if last else container.suffix}",
+                suffix=container.suffix if last and file_name is None else "",
                 # Each split is one file without a number.
                 template=None if file_name is None else "",
             ),

@@ -78,10 +78,10 @@ class HexLines(Container):
     tfds_name = "hex"
 
     @contextlib.contextmanager
-    def writer(self, file):
-        def write(chunks, crc32c):
+    def writer(self, file, *, schema):
+        def write(example):
             offset = file.size_bytes
-            file.write(b"".join(chunks).hex().encode(), b"\\n")
+            file.write(example.data.hex().encode(), b"\\n")
             return offset
 
         yield write

@@ -13,15 +13,20 @@ import importlib
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
-from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.containers.base import (
+    ChecksummedFile,
+    Container,
+    ExampleParts,
+    ExampleSchema,
+    WriteExample,
+    copy_to_disk,
+)
+from shardbeam.transforms.core.errors import DamagedError
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import storage_for
 
 # As TFDS writes them, so that each record can be read by itself.
 _OPTIONS = "group_size:1"
@@ -33,8 +38,8 @@ class ArrayRecord(Container):
 
     suffix = ".array_record"
     tfds_name = "array_record"
+    read_with = "tfds.builder_from_directory(path).as_data_source(split), or with Grain"
     checks_records = False
-    readers = "tfds.builder_from_directory(path).as_data_source(split), or with Grain"
 
     def versions(self) -> Mapping[str, str]:
         """Returns the version of the array-record package."""
@@ -42,18 +47,17 @@ class ArrayRecord(Container):
         return {"array-record": importlib.metadata.version("array-record")}
 
     @contextlib.contextmanager
-    def writer(self, file: ChecksummedFile) -> Iterator[WriteRecord]:
-        """Writes records to a temporary file, and copies its bytes to `file` at the end."""
+    def writer(self, file: ChecksummedFile, *, schema: ExampleSchema) -> Iterator[WriteExample]:
+        """Writes Examples to a temporary file, and copies its bytes to `file` at the end."""
         with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
             path = os.path.join(folder, "records")
             writer = _package().ArrayRecordWriter(path, _OPTIONS)
             number = 0
 
-            def write(chunks: Sequence[bytes], crc32c: int) -> int:
+            def write(example: ExampleParts) -> int:
                 nonlocal number
-                del crc32c
                 try:
-                    writer.write(b"".join(chunks))
+                    writer.write(example.data)
                 except RuntimeError as error:
                     # The package raises no OSError; most likely the disk is full.
                     problem = f"the temporary file {path} cannot be written: {error}"
@@ -73,24 +77,7 @@ class ArrayRecord(Container):
         self, file: StoredFile, *, start: int = 0, see: Callable[[bytes], None] | None = None
     ) -> Iterator[tuple[int, bytes]]:
         """Yields the records, after comparing the file's checksum."""
-        storage = storage_for(file.uri)
-        with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
-            path = os.path.join(folder, "records")
-            with open(path, "wb") as local:
-                copy = ChecksummedFile(local)
-                for offset in range(0, file.size_bytes, _PART_BYTES):
-                    try:
-                        part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
-                    except OSError as error:
-                        problem = f"cannot be read: {error.strerror or error}"
-                        raise InputError(uri=file.uri, problem=problem) from error
-                    copy.write(part)
-                    if see is not None:
-                        see(part)
-                    counters.shard_bytes.add(len(part))
-            if file.crc32c and file.crc32c != copy.crc32c:
-                problem = f"damaged: its checksum is {copy.crc32c}, not {file.crc32c}"
-                raise DamagedError(uri=file.uri, problem=problem)
+        with copy_to_disk(file, see=see) as path:
             reader = _package().ArrayRecordReader(path)
             if not reader.ok():
                 raise DamagedError(

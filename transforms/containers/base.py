@@ -1,4 +1,4 @@
-"""Containers: kinds of files that hold many serialized Examples.
+"""Containers: kinds of files that hold many Examples, serialized or in columns.
 
 To add one, add a module to this folder with the container's name, which holds a `Container` named
 `CONTAINER`. No other file has to change.
@@ -9,19 +9,68 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib
+import os
 import pkgutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import google_crc32c
+import msgspec
 
 import shardbeam.transforms.containers as containers
 from shardbeam.configs.nearest import did_you_mean
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.examples.columns import ColumnType
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
 
-# Appends one record, given in several parts and with its CRC-32C, and returns its place: the byte
-# where it begins or, in some containers, its number.
-WriteRecord = Callable[[Sequence[bytes], int], int]
+# Bytes that are copied at a time.
+_PART_BYTES = 8 << 20
+
+
+class ExampleParts(Protocol):
+    """An Example to be written (`examples.encode.EncodedExample`)."""
+
+    @property
+    def chunks(self) -> Sequence[bytes]:
+        """The serialized Example in parts, so that its image is not copied."""
+
+    @property
+    def data(self) -> bytes:
+        """The serialized Example in one piece."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length."""
+
+    @property
+    def crc32c(self) -> int:
+        """Its CRC-32C."""
+
+    def features(self) -> Mapping[str, Sequence[Any]]:
+        """Returns `{key as written: values}` of all its features."""
+
+
+# Appends an Example, and returns its place: the byte where it begins or, in some containers, its
+# number.
+WriteExample = Callable[[ExampleParts], int]
+
+
+class ExampleSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """What all Examples of a file have in common.
+
+    Attributes:
+        features: Their features, sorted by key.
+        label_map: The names and ids of their classes.
+    """
+
+    features: tuple[FeatureSpec, ...]
+    label_map: LabelMap
 
 
 class ChecksummedFile:
@@ -60,17 +109,21 @@ class Container(abc.ABC):
     """Writes Examples to files and reads them back. Implementations are stateless.
 
     Attributes:
-        suffix: The part of a file's name after dataset and split, such as `.tfrecord`.
-        tfds_name: Its name in TFDS, for `dataset_info.json`.
+        suffix: The part of a file's name that says what it is, such as `.tfrecord`.
+        number_before_suffix: Whether a shard's number comes before `suffix` (`-00000-of-00001.tar`)
+            or after it (`.tfrecord-00000-of-00001`).
+        tfds_name: Its name in TFDS, for `dataset_info.json`; one that TFDS does not know makes
+            TFDS refuse the dataset.
+        read_with: Other libraries that read its files, for messages.
         checks_records: Whether its reader finds damage by itself; otherwise a file's size and
             CRC-32C are compared with the manifest's before it is read.
-        readers: What programs read its files with, in words; empty for TFRecord files.
     """
 
     suffix: str
+    number_before_suffix: bool = False
     tfds_name: str
+    read_with: str = ""
     checks_records: bool = True
-    readers: str = ""
 
     def versions(self) -> Mapping[str, str]:
         """Returns `{library: version}` of the libraries that decide the bytes of its files.
@@ -82,8 +135,15 @@ class Container(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def writer(self, file: ChecksummedFile) -> contextlib.AbstractContextManager[WriteRecord]:
-        """Returns a function that writes records to a file; the context's end completes it."""
+    def writer(
+        self, file: ChecksummedFile, *, schema: ExampleSchema
+    ) -> contextlib.AbstractContextManager[WriteExample]:
+        """Returns a function that writes Examples to a file; the context's end completes it.
+
+        Args:
+            file: The new file.
+            schema: The features of its Examples.
+        """
 
     @abc.abstractmethod
     def read(
@@ -106,6 +166,71 @@ class Container(abc.ABC):
     @abc.abstractmethod
     def describe_place(self, place: int) -> str:
         """Describes a record's place in words."""
+
+    def columns(
+        self, schema: ExampleSchema, *, image_formats: Sequence[str]
+    ) -> Mapping[str, ColumnType]:
+        """Returns the columns as which Hugging Face's `datasets` loads the files, by their names.
+
+        Empty if it cannot load them.
+
+        Args:
+            schema: The features of the Examples.
+            image_formats: The formats of their images, such as `jpeg`.
+        """
+        return {}
+
+
+@contextlib.contextmanager
+def copy_to_disk(file: StoredFile, *, see: Callable[[bytes], None] | None = None) -> Iterator[str]:
+    """Copies a file to a temporary one on this machine, for libraries that read only such files.
+
+    Args:
+        file: The file; if it has a `crc32c`, the copy is compared with that.
+        see: Called with all bytes of the file, in order.
+
+    Yields:
+        The path of the copy, which is deleted at the end.
+
+    Raises:
+        InputError: The file cannot be read.
+        DamagedError: Its checksum differs.
+    """
+    storage = storage_for(file.uri)
+    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+        path = os.path.join(folder, "records")
+        with open(path, "wb") as local:
+            copy = ChecksummedFile(local)
+            for offset in range(0, file.size_bytes, _PART_BYTES):
+                try:
+                    part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
+                except OSError as error:
+                    problem = f"cannot be read: {error.strerror or error}"
+                    raise InputError(uri=file.uri, problem=problem) from error
+                copy.write(part)
+                if see is not None:
+                    see(part)
+                counters.shard_bytes.add(len(part))
+        if file.crc32c and file.crc32c != copy.crc32c:
+            problem = f"damaged: its checksum is {copy.crc32c}, not {file.crc32c}"
+            raise DamagedError(uri=file.uri, problem=problem)
+        yield path
+
+
+def serialize_example(features: Mapping[str, tuple[FeatureKind, Sequence[Any]]]) -> bytes:
+    """Serializes `{key: (kind, values)}` as `ExampleLayout` does.
+
+    Raises:
+        TypeError: A value is of another kind.
+        ValueError: A value does not fit.
+    """
+    example = Example()
+    for key, (kind, values) in features.items():
+        filled = getattr(example.features.feature[key], f"{kind.value}_list")
+        # Also write an empty list, so that readers see a feature of its kind.
+        filled.SetInParent()
+        filled.value.extend(values)
+    return example.SerializeToString(deterministic=True)
 
 
 def container_names() -> list[str]:
@@ -131,7 +256,8 @@ def find_container(name: str) -> Container:
 
 def find_tfds_container(tfds_name: str) -> str | None:
     """Returns the name of the container that TFDS calls `tfds_name`; None if there is none."""
-    for name in container_names():
+    # Most have the same name; trying that first saves the imports of the others.
+    for name in sorted(container_names(), key=lambda each: each != tfds_name):
         if find_container(name).tfds_name == tfds_name:
             return name
     return None

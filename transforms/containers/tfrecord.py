@@ -9,12 +9,18 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import google_crc32c
 
-from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
+from shardbeam.transforms.containers.base import (
+    ChecksummedFile,
+    Container,
+    ExampleParts,
+    ExampleSchema,
+    WriteExample,
+)
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.storage import limits
@@ -43,13 +49,13 @@ class TFRecord(Container):
     tfds_name = "tfrecord"
 
     @contextlib.contextmanager
-    def writer(self, file: ChecksummedFile) -> Iterator[WriteRecord]:
-        """Returns a function that writes records to a file."""
+    def writer(self, file: ChecksummedFile, *, schema: ExampleSchema) -> Iterator[WriteExample]:
+        """Returns a function that writes serialized Examples to a file."""
 
-        def write(chunks: Sequence[bytes], crc32c: int) -> int:
+        def write(example: ExampleParts) -> int:
             offset = file.size_bytes
-            header, footer = frame(sum(map(len, chunks)), crc32c=crc32c)
-            file.write(header, *chunks, footer)
+            header, footer = frame(example.size_bytes, crc32c=example.crc32c)
+            file.write(header, *example.chunks, footer)
             return offset
 
         yield write

@@ -18,6 +18,8 @@ from shardbeam.transforms.core.records import Category
 MAX_CLASS_NAME = 1_000
 # Classes of all sources; each takes 5 KB while a dataset is built.
 MAX_CLASSES = 1_000_000
+# The highest id up to which readers get a name for every id; above, labels are plain integers.
+MAX_NUMBERED = 10_000
 # Names listed in one error line.
 NAMED_CLASSES = 10
 # The greatest id in a label map of the TF Object Detection API (`StringIntLabelMapItem.id`).
@@ -93,6 +95,18 @@ class LabelMap(msgspec.Struct, frozen=True, dict=True):
         Empty where no source gives a class an id: the values are not class ids then.
         """
         return {number: name for name, number in self.ids.items()} if self.source_ids else {}
+
+    def numbered_names(self) -> list[str]:
+        """Returns a name for each id from 0 to the highest one, as readers' class labels need it.
+
+        An id that no class has is named `unused <id>`. Empty if there are no classes, if ids are
+        negative or above `MAX_NUMBERED`, or if a class has such a name itself.
+        """
+        if not self.ids or min(self.ids.values()) < 0 or max(self.ids.values()) > MAX_NUMBERED:
+            return []
+        of_id = {number: name for name, number in self.ids.items()}
+        names = [of_id.get(number, f"unused {number}") for number in range(max(of_id) + 1)]
+        return names if len(set(names)) == len(names) else []
 
 
 def list_classes(names: Sequence[str], *, number: int | None = None) -> str:

@@ -270,7 +270,7 @@ def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
         # TFDS reads 16 bits from PNGs only.
         image = {"dtype": "uint16", "shape": _shape(-1, -1, 1), "encodingFormat": "png"}
         node = _node("image_feature.Image", image=image)
-    elif spec.role in (FeatureRole.TEXT, FeatureRole.LABEL_TEXT):
+    elif spec.role in (FeatureRole.TEXT, FeatureRole.DATA, FeatureRole.LABEL_TEXT):
         node = _node("text_feature.Text", text={})
     elif spec.role is FeatureRole.LABEL and num_classes is not None:
         node = _node("class_label_feature.ClassLabel", classLabel={"numClasses": str(num_classes)})

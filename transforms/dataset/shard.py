@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from shardbeam.transforms.containers.base import ChecksummedFile, find_container
+from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import (
     MemoryBudget,
@@ -52,7 +52,7 @@ from shardbeam.transforms.examples.encode import (
     encoding_digest,
     fetch,
 )
-from shardbeam.transforms.examples.schema import EncoderSettings
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
@@ -277,7 +277,13 @@ def write_shard(
         extras=(extra.spec for extra in settings.encoder.extras),
     )
     progress = _Progress(shard, staging=staging)
-    with create_file(staging.uri(staged, shard.file_name)) as file, container.writer(file) as write:
+    schema = ExampleSchema(
+        features=plan_features(settings.encoder).schema(), label_map=shard.label_map
+    )
+    with (
+        create_file(staging.uri(staged, shard.file_name)) as file,
+        container.writer(file, schema=schema) as write,
+    ):
         for encoded in records:
             identity, sha256 = encoded.record, encoded.content_sha256
             if sha256:
@@ -294,7 +300,7 @@ def write_shard(
             corrections.update(encoded.corrections)
             corrected.add(identity, encoded.corrections)
             for example in encoded.examples:
-                place = write(example.chunks, example.crc32c)
+                place = write(example)
                 rows.append(_index_row(encoded, example, shard=shard, place=place))
                 statistics.add(
                     example.values,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping
 
 import msgspec
@@ -32,6 +33,8 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
+# A shard's number, and the extension after it.
+_NUMBERED = re.compile(r"-\d+-of-\d+(\.\w+)$")
 # Folders of a dataset in which only files of the dataset belong.
 _OWN_FOLDERS = ("index/", "rejects/", "corrections/")
 
@@ -135,7 +138,7 @@ def list_files(folder: str) -> dict[str, StoredFile]:
 def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
     """Finds extra files that a reader could mistake for parts of the dataset; others do no harm."""
     known = set(manifest.paths())
-    suffixes = tuple(_suffixes(manifest))
+    is_shard = re.compile("|".join(sorted(set(_shard_marks(manifest)))) or r"\b\B")
     return [
         Problem(
             file=path,
@@ -143,15 +146,24 @@ def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[P
         )
         for path in listed
         if path not in known
-        and (path.startswith(_OWN_FOLDERS) or any(suffix in path for suffix in suffixes))
+        and (path.startswith(_OWN_FOLDERS) or is_shard.search(path))
         and not path.startswith(".")
     ]
 
 
-def _suffixes(manifest: Manifest) -> set[str]:
-    """Returns the parts of the shards' names after dataset and split, such as `.tfrecord`."""
-    names = [shard.path.rpartition("/")[2] for shard in manifest.shards()]
-    return {f".{name.split('.', 1)[1].split('-')[0]}" for name in names if "." in name}
+def _shard_marks(manifest: Manifest) -> Iterator[str]:
+    """Yields patterns for the parts of names that make a file look like one of the shards.
+
+    That is the part after dataset and split, such as `.tfrecord`. An extension that other files
+    have, too (`.tar`, `.parquet`), only counts after a shard's number.
+    """
+    for shard in manifest.shards():
+        name = shard.path.rpartition("/")[2]
+        numbered = _NUMBERED.search(name)
+        if numbered:
+            yield rf"-\d+-of-\d+{re.escape(numbered[1])}$"
+        elif "." in name:
+            yield re.escape(f".{name.split('.', 1)[1].split('-')[0]}")
 
 
 def _small_files(

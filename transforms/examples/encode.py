@@ -143,6 +143,8 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
             map.
         objects: The number of its objects.
         values: `{default key: values}`, also of keys that the config drops, without the image.
+        image: The stored image's bytes; empty if there is no image.
+        layout: The keys as written.
     """
 
     chunks: tuple[bytes, ...]
@@ -154,6 +156,12 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     classes: Sequence[int] | None
     objects: int
     values: Values
+    image: bytes
+    layout: ExampleLayout
+
+    def features(self) -> dict[str, Sequence[Any]]:
+        """Returns `{key as written: values}` of all features, for containers that hold columns."""
+        return self.layout.features(self.values, image=self.image)
 
     @property
     def data(self) -> bytes:
@@ -370,6 +378,8 @@ class RecordEncoder:
                 classes=list_class_ids(values) if self._label_map.ids else None,
                 objects=1 if per_annotation else len(objects),
                 values=values,
+                image=subject.image.data,
+                layout=self._layout,
             )
 
 

@@ -22,7 +22,8 @@ class FeatureRole(str, enum.Enum):
 
     Attributes:
         VALUE: Plain values.
-        TEXT: Text, or other bytes that are not an image.
+        TEXT: Text, in UTF-8.
+        DATA: Other bytes that readers cannot decode as an image.
         IMAGE: An encoded image in colour.
         MASK: An encoded image of one channel.
         MASK_16: An encoded image of one channel with 16 bits.
@@ -32,6 +33,7 @@ class FeatureRole(str, enum.Enum):
 
     VALUE = "value"
     TEXT = "text"
+    DATA = "data"
     IMAGE = "image"
     MASK = "mask"
     MASK_16 = "mask_16"

@@ -17,7 +17,7 @@ def image_group(*, raw: bool) -> FeatureGroup:
     """
     return FeatureGroup(
         (
-            one_value(IMAGE, FeatureKind.BYTES, FeatureRole.TEXT if raw else FeatureRole.IMAGE),
+            one_value(IMAGE, FeatureKind.BYTES, FeatureRole.DATA if raw else FeatureRole.IMAGE),
             one_value("image/format", FeatureKind.BYTES, FeatureRole.TEXT),
             one_value("image/height", FeatureKind.INT64),
             one_value("image/width", FeatureKind.INT64),

@@ -52,6 +52,19 @@ class ExampleLayout:
             if default_key != IMAGE:
                 (before if is_before else after).append((spec, default_key, constant))
         self._before, self._after = _Form(before), _Form(after)
+        self._features = (*before, *after)
+
+    def features(
+        self, values: Mapping[str, Sequence[Any]], *, image: bytes
+    ) -> dict[str, Sequence[Any]]:
+        """Returns `{key as written: values}` of the Example that `serialize` writes."""
+        named: dict[str, Sequence[Any]] = {
+            spec.key: values[default_key] if default_key else constant
+            for spec, default_key, constant in self._features
+        }
+        if self._image_key is not None:
+            named[self._image_key.decode()] = (image,)
+        return named
 
     def serialize(self, values: Mapping[str, Sequence[Any]], *, image: bytes) -> tuple[bytes, ...]:
         """Serializes an Example.
