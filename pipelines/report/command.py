@@ -26,8 +26,10 @@ from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_pictures
 from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
-from shardbeam.transforms.dataset.read.legend import Legend, read_legend
-from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.examples.decode import Picture
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
