@@ -28,6 +28,7 @@ from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.boxes import Box, Size
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
+from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.patches import find_patch
 from shardbeam.transforms.examples.segmentation import encode_patch
@@ -56,6 +57,8 @@ Keypoint: TypeAlias = tuple[float, float, int]
 
 _VISIBLE = 2
 _SHOWN_BYTES = 16
+# No image has a longer side.
+_MAX_SIDE_PX = (1 << 31) - 1
 _SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 _Values: TypeAlias = Sequence["bytes | int | float"]
 _T = TypeVar("_T")
@@ -527,6 +530,9 @@ def annotations_of(
     """
     if picture.contradictions:
         raise _malformed("; ".join(picture.contradictions))
+    images = _values_of(picture, IMAGE, legend=legend)
+    if len(images) > 1:
+        raise _malformed(f"{len(images):,} images in {IMAGE}")
     corrections = Corrections()
     stated, actual = _stated_size(picture, legend=legend), (picture.width, picture.height)
     if min(stated) <= 0:
@@ -576,12 +582,9 @@ def annotations_of(
         label_confidences=tuple(labels.values()) if confidences else (),
         captions=picture.captions,
         values={
-            extra.spec.key: tuple(
-                _carried(value, extra=extra, legend=legend)
-                for value in _checked_values(picture, extra, legend=legend)
-            )
+            extra.spec.key: tuple(_carried(value, extra=extra, legend=legend) for value in found)
             for extra in extras
-            if not extra.per_object
+            if not extra.per_object and (found := _checked_values(picture, extra, legend=legend))
         },
     )
 
@@ -601,7 +604,9 @@ def _stated_size(picture: Picture, *, legend: Legend) -> Size:
         next(iter(_values_of(picture, f"image/{side}", legend=legend)), 0)
         for side in ("width", "height")
     )
-    return (width if isinstance(width, int) else 0, height if isinstance(height, int) else 0)
+    if not (isinstance(width, int) and isinstance(height, int)):
+        return 0, 0
+    return (width, height) if max(width, height) <= _MAX_SIDE_PX else (0, 0)
 
 
 def _object_extras(

@@ -10,6 +10,8 @@ import msgspec
 from google.protobuf.text_encoding import CUnescape
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -49,6 +51,22 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
     def map_names(self) -> Mapping[int, str]:
         """Returns the names of the values in maps."""
         return {} if self.numbered_maps else self.class_names
+
+
+class StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of the Examples of a source, as its first Examples or its manifest show them.
+
+    Attributes:
+        kinds: The groups of default keys that they have.
+        extras: Their other keys.
+        left_out: `{key: why it is not carried over}`.
+        raw: Whether the images are bare pixels.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    extras: tuple[ExtraFeature, ...] = ()
+    left_out: Mapping[str, str] = {}
+    raw: bool = False
 
 
 def written_keys(config: Mapping[str, Any]) -> dict[str, str]:
