@@ -28,6 +28,7 @@ from shardbeam.pipelines.commands import (
     COMMANDS,
     Arguments,
     BuildArguments,
+    ConvertArguments,
     SampleArguments,
 )
 from shardbeam.pipelines.failures import UsageError
@@ -63,6 +64,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     command = _find_command(words)
     kind = COMMANDS[command]
     names, given = _parse_words(command, words)
+    if given.get("wait") is False:
+        _check_runner_waits(given["beam_options"])
     if kind is BuildArguments:
         return _make_build(names, given)
     given |= _read_words(command, names)
@@ -70,6 +73,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         raise UsageError("--decode: not together with --quick, which reads no image")
     if kind is SampleArguments:
         _require(given, ["output", "images"], command="sample shapes")
+    if kind is ConvertArguments:
+        _require(given, ["container", "output"], command=command)
     return kind(**given)
 
 
@@ -151,8 +156,6 @@ def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[st
 
 
 def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArguments:
-    from shardbeam.pipelines.runners import DATAFLOW_RUNNER
-
     command, *targets = names or [""]
     if COMMANDS.get(command) is not BuildArguments:
         raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
@@ -161,11 +164,16 @@ def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArgument
     if len(targets) > 1:
         raise UsageError(f"{command}: {_describe_extra_words(targets)}")
     run = {name: given[name] for name in keys_of(BuildArguments) if name in given}
-    if run.get("wait") is False and given["beam_options"].get("runner") != DATAFLOW_RUNNER:
-        raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
     overrides = run.get("set", [])
     config = _make_config(given, overrides=overrides, command=command, target=targets[0])
     return BuildArguments(command=command, config=config, **run)
+
+
+def _check_runner_waits(beam_options: Mapping[str, Any]) -> None:
+    from shardbeam.pipelines.runners import DATAFLOW_RUNNER
+
+    if beam_options.get("runner") != DATAFLOW_RUNNER:
+        raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
 
 
 def _set_anonymous(given: Mapping[str, Any]) -> None:

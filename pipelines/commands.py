@@ -48,58 +48,15 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     EPILOG: ClassVar[str | None] = None
 
 
-class BuildArguments(Arguments, frozen=True, kw_only=True):
-    """`build` and `plan`.
+class RunArguments(Arguments, frozen=True, kw_only=True):
+    """What all commands that write a dataset have in common.
 
     Attributes:
-        command: `build` or `plan`.
-        config: What to build.
         beam_options: Keyword arguments of Beam's `PipelineOptions` that differ from the defaults.
-        damage: Damage that `verify` found; with `if_changed`, the build repairs it.
     """
 
-    RUN = "run:run_build"
-
-    USAGE = """\
-shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
-       shardbeam {command} FORMAT ... --output DIR [flags], such as
-       shardbeam {command} coco --images DIR --annotations FILE --output DIR
-       shardbeam {command} image-folder --images DIR --output DIR"""
-    EPILOG = """\
-FORMAT is one that `shardbeam formats` lists, or one of your own: package.module:Class or
-path/to/file.py:Class; its code is run.
-A key of the config with a single value is also a flag: --max-side 512, --seed 3.
-All pipeline options of Apache Beam work, too: --runner, --direct_num_workers, --project and so
-on. Without --runner, the build runs on this machine and needs only this package.
-"""
-
-    command: str
-    config: Config
     beam_options: Mapping[str, Any]
-    damage: Sequence[str] = ()
-    set: Annotated[
-        list[str],
-        named(
-            "override a key of the config, such as image.quality=90 (repeatable)",
-            metavar="KEY=VALUE",
-        ),
-    ] = []
     overwrite: Annotated[bool, named("replace a dataset that is there already")] = False
-    if_changed: Annotated[
-        bool,
-        named(
-            "do nothing if the dataset there was built from these inputs and this config; repair "
-            "it if its files are missing or truncated"
-        ),
-    ] = False
-    reuse: Annotated[
-        str | None,
-        named(
-            "copy unchanged shards from this dataset instead of reading their images: its folder, "
-            "or a file that names it (output.latest)",
-            metavar="PREVIOUS",
-        ),
-    ] = None
     processes: Annotated[
         _Count | None,
         named(
@@ -153,6 +110,96 @@ on. Without --runner, the build runs on this machine and needs only this package
     def json_log(self) -> bool:
         """Whether stderr gets JSON."""
         return self.log_format == JSON
+
+    @property
+    def output_path(self) -> str:
+        """The dataset's folder, as the command line or the config names it."""
+        raise NotImplementedError
+
+
+class BuildArguments(RunArguments, frozen=True, kw_only=True):
+    """`build` and `plan`.
+
+    Attributes:
+        command: `build` or `plan`.
+        config: What to build.
+        damage: Damage that `verify` found; with `if_changed`, the build repairs it.
+    """
+
+    RUN = "run:run_build"
+
+    USAGE = """\
+shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
+       shardbeam {command} FORMAT ... --output DIR [flags], such as
+       shardbeam {command} coco --images DIR --annotations FILE --output DIR
+       shardbeam {command} image-folder --images DIR --output DIR"""
+    EPILOG = """\
+FORMAT is one that `shardbeam formats` lists, or one of your own: package.module:Class or
+path/to/file.py:Class; its code is run.
+A key of the config with a single value is also a flag: --max-side 512, --seed 3.
+All pipeline options of Apache Beam work, too: --runner, --direct_num_workers, --project and so
+on. Without --runner, the build runs on this machine and needs only this package.
+"""
+
+    command: str
+    config: Config
+    damage: Sequence[str] = ()
+    set: Annotated[
+        list[str],
+        named(
+            "override a key of the config, such as image.quality=90 (repeatable)",
+            metavar="KEY=VALUE",
+        ),
+    ] = []
+    if_changed: Annotated[
+        bool,
+        named(
+            "do nothing if the dataset there was built from these inputs and this config; repair "
+            "it if its files are missing or truncated"
+        ),
+    ] = False
+    reuse: Annotated[
+        str | None,
+        named(
+            "copy unchanged shards from this dataset instead of reading their images: its folder, "
+            "or a file that names it (output.latest)",
+            metavar="PREVIOUS",
+        ),
+    ] = None
+
+    @property
+    def output_path(self) -> str:
+        """The dataset's folder, as the config names it."""
+        return self.config.output.path
+
+
+class ConvertArguments(RunArguments, frozen=True, kw_only=True):
+    """`convert`.
+
+    Attributes:
+        path: Folder of a dataset.
+    """
+
+    RUN = "convert:run_convert"
+    WORDS = {"path": "PATH"}
+    USAGE = "shardbeam convert PATH --container NAME --output DIR [flags]"
+    HELP = """\
+Writes the Examples of a dataset into files of another kind, such as array_record: with the same
+splits, shards and order, and with an index, statistics and a manifest of their own.
+
+PATH is the folder of a dataset of TFRecord files, or a file that names it (output.latest). For
+TFRecord files of other programs: shardbeam build tfrecord.
+"""
+    EPILOG = _BEAM_EPILOG
+
+    path: str
+    container: Annotated[str, named("kind of the new files (output.container)", metavar="NAME")]
+    output: Annotated[str, named("folder of the new dataset", metavar="DIR")]
+
+    @property
+    def output_path(self) -> str:
+        """The new dataset's folder."""
+        return self.output
 
 
 class FormatsArguments(Arguments, frozen=True, kw_only=True):
@@ -465,6 +512,7 @@ commands:
   diff      compare two datasets: examples added, removed, moved and changed
   verify    read every byte of a dataset, and print what is wrong with it
   index     write an index of TFRecord files, for reading any record of them
+  convert   write a dataset into files of another kind
   sample    draw a small dataset to try things with
 
 shardbeam COMMAND --help explains a command, shardbeam build FORMAT --help a format.
@@ -485,5 +533,6 @@ COMMANDS: dict[str, type[Arguments]] = {
     "diff": DiffArguments,
     "verify": VerifyArguments,
     "index": IndexArguments,
+    "convert": ConvertArguments,
     "sample": SampleArguments,
 }

@@ -36,8 +36,8 @@ from shardbeam.pipelines.figure import (
 from shardbeam.pipelines.logs import escape
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.dataset.read.legend import Legend
-from shardbeam.transforms.dataset.read.pictures import Picture
+from shardbeam.transforms.examples.decode import Picture
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
 from shardbeam.transforms.images.convert import shrink, to_rgb
 from shardbeam.transforms.images.decode import decode_image

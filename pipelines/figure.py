@@ -18,8 +18,8 @@ from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.dataset.read.pictures import NO_CLASS, NO_ID, Picture, PictureObject
 from shardbeam.transforms.examples.boxes import Box
+from shardbeam.transforms.examples.decode import NO_CLASS, NO_ID, Picture, PictureObject
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 Colour: TypeAlias = tuple[int, int, int]

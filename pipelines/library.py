@@ -83,6 +83,7 @@ from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
 from shardbeam.transforms.dataset.staging import OUTCOME, Staging
 from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri, read_anonymously
 from shardbeam.transforms.storage.find import storage_for
@@ -248,6 +249,7 @@ class Build:
     Attributes:
         watcher: Follows the build.
         damage: What is wrong with the dataset there, if it is to be repaired.
+        sources: The sources, if the config names only splits.
     """
 
     config: Config
@@ -263,6 +265,7 @@ class Build:
     read_ahead: int | None = None
     wait: bool = True
     damage: Sequence[str] = ()
+    sources: Sequence[Source] = ()
 
     def run(self) -> BuildResult:
         """Builds if there is anything to do.
@@ -271,7 +274,7 @@ class Build:
             The result, also if the gate refused to commit.
         """
         self._meter = UsageMeter()
-        self._plan = make_plan(self.config, records=self.records is not None)
+        self._plan = make_plan(self.config, records=self.records is not None, sources=self.sources)
         self._previous = find_previous(self.reuse, plan=self._plan) if self.reuse else ""
         self._on_dataflow = self.options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
         if self._on_dataflow:

@@ -83,12 +83,15 @@ class Plan:
     digest: str
 
 
-def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
+def make_plan(
+    config: schema.Config, *, records: bool = False, sources: Sequence[Source] = ()
+) -> Plan:
     """Makes the plan of a config.
 
     Args:
         config: The config.
         records: Whether a program gives the records itself.
+        sources: The sources, if the config names only splits.
 
     Raises:
         FormatError: A format is not known, or cannot be loaded.
@@ -96,10 +99,10 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
         InputError: A pattern of annotation files matches none.
     """
     try:
-        config.check_sources(records=records)
+        config.check_sources(records=records or bool(sources))
     except Problem as problem:
         raise _wrong(problem.text, *problem.path) from problem
-    sources = (GIVEN_SOURCE,) if records else _sources(config)
+    sources = (GIVEN_SOURCE,) if records else tuple(sources) or _sources(config)
     splits = _split_assignment(config, sources=sources)
     try:
         container = find_container(config.output.container)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from shardbeam.pipelines.commands import BuildArguments
+from shardbeam.pipelines.commands import BuildArguments, RunArguments
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
 from shardbeam.pipelines.logs import OWN_LOGGER, end_progress, escape, log_everything
@@ -65,21 +66,38 @@ def run_build(arguments: BuildArguments) -> int:
     if arguments.command == "plan":
         own_temporary_files()
         return _finish(plan(arguments.config, if_changed=arguments.if_changed), arguments=arguments)
+    return run_to_end(
+        Build(
+            config=arguments.config,
+            options=make_options(arguments.beam_options),
+            if_changed=arguments.if_changed,
+            reuse=arguments.reuse,
+            damage=arguments.damage,
+        ),
+        arguments=arguments,
+    )
+
+
+def run_to_end(build: Build, *, arguments: RunArguments) -> int:
+    """Runs a build with the settings of a run, and prints its result.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ShardbeamError: As `build` in `pipelines.library` raises it.
+    """
     say_when_interrupted(NOTHING_WRITTEN)
     own_temporary_files(outlived=arguments.beam_options.get("runner") in CLUSTER_RUNNERS)
-    result = Build(
-        config=arguments.config,
-        options=make_options(arguments.beam_options),
+    result = dataclasses.replace(
+        build,
         watcher=_StderrWatcher(json_log=arguments.json_log),
         overwrite=arguments.overwrite,
-        if_changed=arguments.if_changed,
-        reuse=arguments.reuse,
         processes=arguments.processes,
         threads=arguments.threads,
         memory_mb=arguments.memory,
         read_ahead=arguments.read_ahead,
         wait=_is_terminal(sys.stderr) if arguments.wait is None else arguments.wait,
-        damage=arguments.damage,
     ).run()
     end_progress()
     if result.status is Status.SUBMITTED:
@@ -103,7 +121,7 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def _finish(result: PlanResult, *, arguments: BuildArguments) -> int:
+def _finish(result: PlanResult, *, arguments: RunArguments) -> int:
     exit_code = _EXIT_CODES[result.status]
     if result.status is Status.COMMITTED:
         # Until now, an interrupt would have asked a job or a cluster.

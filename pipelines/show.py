@@ -35,9 +35,8 @@ from shardbeam.pipelines.tables import (
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
-from shardbeam.transforms.dataset.read.examples import feature_values, recognize_image
-from shardbeam.transforms.dataset.read.legend import Legend, read_legend
-from shardbeam.transforms.dataset.read.pictures import Picture, make_picture, read_split
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.pictures import read_split
 from shardbeam.transforms.dataset.read.rejects import (
     StoredReject,
     count_corrections,
@@ -45,7 +44,14 @@ from shardbeam.transforms.dataset.read.rejects import (
     read_lines,
     spread,
 )
+from shardbeam.transforms.examples.decode import (
+    Picture,
+    feature_values,
+    make_picture,
+    recognize_image,
+)
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for

@@ -10,7 +10,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.shards import ReadShardFn
 from shardbeam.transforms.dataset.read.count import CountResult, CountTask, count_shard
-from shardbeam.transforms.dataset.read.legend import Legend
+from shardbeam.transforms.examples.legend import Legend
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -24,7 +24,7 @@ from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import MOST_OBJECTS, Thumbnail
 from shardbeam.pipelines.show import describe_values
-from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from shardbeam.transforms.examples.decode import Picture, PictureObject
 
 _CAPTIONS = 10
 _FEATURES = 200

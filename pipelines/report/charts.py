@@ -13,13 +13,13 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.statistics import (
     Statistics,
     merge_statistics,
     most_frequent_pairs,
 )
 from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.examples.legend import Legend
 
 # Rows of a chart that are shown at first, and altogether.
 _FIRST, _MOST = 25, 1000

@@ -24,7 +24,8 @@ from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
-from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
+from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000

@@ -13,9 +13,8 @@ from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS, Row, 
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.dataset.read.examples import parse_example
-from shardbeam.transforms.dataset.read.legend import Legend
-from shardbeam.transforms.dataset.read.pictures import Picture, make_picture
+from shardbeam.transforms.examples.decode import Picture, make_picture, parse_example
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from shardbeam.pipelines.figure import class_name
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
-from shardbeam.transforms.dataset.read.pictures import Picture
+from shardbeam.transforms.examples.decode import Picture
 
 # Reads the pictures of a split, in order.
 ReadPictures = Callable[[StoredSplit], Iterator[Picture]]

@@ -12,7 +12,7 @@ from PIL import Image
 from shardbeam.pipelines.draw import decode_pixels
 from shardbeam.pipelines.figure import OPACITIES, PALETTE, Area, Classes, Figure, Look, make_figure
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.dataset.read.pictures import Picture
+from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.images.convert import shrink
 
 _JPEG_QUALITY = 80

@@ -14,9 +14,11 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.core.records import Category
 from shardbeam.transforms.dataset.read.dataset import open_dataset
-from shardbeam.transforms.dataset.read.legend import Legend, read_legend
-from shardbeam.transforms.dataset.read.pictures import Picture, make_picture, read_pictures
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.examples.decode import Picture, make_picture
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.legend import Legend
 from tests.support.builds import Build, build_config, write_coco
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
@@ -229,7 +231,11 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
             {"names": ["", ""]},
             ("image/object/class/text has 3 values for 2 objects",),
         ),
-        ({**BOX, "image/object/class/text": [b"\xff"]}, {"names": ["\ufffd"]}, ()),
+        (
+            {**BOX, "image/object/class/text": [b"\xff"]},
+            {"names": ["\ufffd"]},
+            ("image/object/class/text is not UTF-8 text",),
+        ),
         ({**BOX, "image/object/class/label": [5]}, {"names": ["five"], "ids": [5]}, ()),
         ({"image/object/class/label": [5, 6]}, {"names": ["five", ""], "boxes": [None] * 2}, ()),
         ({"image/class/label": [5, 6]}, {"labels": ("five", "6")}, ()),

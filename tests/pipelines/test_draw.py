@@ -11,8 +11,8 @@ from PIL import Image
 
 from shardbeam.pipelines.draw import draw_picture, encode_png
 from shardbeam.pipelines.figure import PALETTE, Classes, Colour
-from shardbeam.transforms.dataset.read.legend import Legend
-from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from shardbeam.transforms.examples.decode import Picture, PictureObject
+from shardbeam.transforms.examples.legend import Legend
 
 SIDE = 60
 # Pictures as small as SIDE are drawn this many times as large.

@@ -21,7 +21,7 @@ from shardbeam.pipelines.figure import (
     make_figure,
     tag_name,
 )
-from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from shardbeam.transforms.examples.decode import Picture, PictureObject
 from tests.support.example_builders import write_png
 
 WIDTH, HEIGHT, LETTER = 300, 200, 8

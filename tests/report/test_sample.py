@@ -10,7 +10,7 @@ from shardbeam.pipelines.report.sample import Sample, sample_pictures
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
-from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from shardbeam.transforms.examples.decode import Picture, PictureObject
 
 Classes = Mapping[str, list[list[str]]]
 

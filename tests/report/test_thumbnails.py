@@ -14,7 +14,7 @@ from PIL import Image
 
 from shardbeam.pipelines.figure import PALETTE, Classes
 from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
-from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from shardbeam.transforms.examples.decode import Picture, PictureObject
 from shardbeam.transforms.examples.mask_png import encode_map
 from tests.support.example_builders import write_png
 from tests.support.tfrecords import draw_image

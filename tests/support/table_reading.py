@@ -13,6 +13,7 @@ from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
+    ListedImage,
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
@@ -51,7 +52,8 @@ def read_parts(
 ) -> list[AnnotationEntry | Category]:
     """Reads an annotation file as a build does: in parts, where the format reads in parts."""
     if source.chunk_bytes is None:
-        return list(source.read_annotations(storage=storage, file_index=file_index))
+        items = source.read_annotations(storage=storage, file_index=file_index)
+        return [item for item in items if not isinstance(item, ListedImage)]
     stored = storage.stat(source.annotation_files()[file_index])
     assert stored is not None
     size = stored.size_bytes

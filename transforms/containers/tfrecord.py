@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # Bytes that the framing adds to a record.
 OVERHEAD_BYTES = 16
 _HEADER = struct.Struct("<QI")
+# Bytes before a record's data.
+HEADER_BYTES = _HEADER.size
 _FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
 # Enough for an image or two, so that an object store needs few requests.
@@ -40,6 +43,9 @@ _BUFFER_BYTES = 1 << 20
 # A long record is read in parts of this size, so that it is not in memory twice.
 _PART_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+# Usual names of TFRecord files; a shard's number comes before or after the extension.
+SHARD_NUMBER = re.compile(r"-(\d+)-of-(\d+)")
+TFRECORD_EXTENSION = re.compile(r"\.(tfrecords?|tfrecs?|records?)(\.gz)?$", re.IGNORECASE)
 
 
 class TFRecord(Container):
@@ -91,6 +97,23 @@ class TFRecord(Container):
 
 
 CONTAINER = TFRecord()
+
+
+def is_tfrecord_name(name: str) -> bool:
+    """Returns whether a file has a usual name of TFRecord files; `name` is without folders."""
+    unnumbered = SHARD_NUMBER.sub("", name, count=1)
+    if TFRECORD_EXTENSION.search(unnumbered):
+        return True
+    # Numbered files of other kinds have another extension (.parquet, .csv).
+    return unnumbered != name and "." not in unnumbered
+
+
+def is_tfrecord_head(data: bytes) -> bool:
+    """Returns whether a file with these first bytes begins like a TFRecord file."""
+    if len(data) < _HEADER.size:
+        return False
+    _, length_crc = _HEADER.unpack_from(data)
+    return _masked(google_crc32c.value(data[: _LENGTH.size])) == length_crc
 
 
 def frame(size_bytes: int, *, crc32c: int) -> tuple[bytes, bytes]:

@@ -216,6 +216,8 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
         detail: The defect in words, with the place in the source.
         split: The split that the source puts the image into; empty if it names none.
         exclusion: The rule of the source that leaves the image out, if one does.
+        image: URI and offset of the only image that the entry is about, if it lies beside that in
+            a container: another image with the same key is a duplicate.
     """
 
     key: str
@@ -227,6 +229,7 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
     detail: str = ""
     split: str = ""
     exclusion: Exclusion | None = None
+    image: tuple[str, int] | None = None
 
 
 class Category(msgspec.Struct, frozen=True, array_like=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import google_crc32c
 import msgspec
@@ -13,6 +13,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
+from shardbeam.transforms.examples.legend import Skeletons
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -20,15 +21,10 @@ from shardbeam.transforms.storage.find import storage_for
 DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"
 FEATURES = "features.json"
-LABEL_MAP = "label_map.pbtxt"
-LABELS = "labels.txt"
 STATISTICS = "statistics.json"
 RUNS_FOLDER = "runs"
 # Strict, because a user may have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
-
-# `{class name: pairs of keypoints that a line joins}`; keypoints are numbered as written, from 0.
-Skeletons: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,11 +26,8 @@ from shardbeam.transforms.dataset.fingerprint import add_fingerprints
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
-    LABEL_MAP,
-    LABELS,
     MANIFEST,
     STATISTICS,
-    Skeletons,
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
@@ -38,6 +35,7 @@ from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from shardbeam.transforms.examples.legend import LABEL_MAP, LABELS, Skeletons
 from shardbeam.transforms.examples.maps import CLASS_MAP
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"

@@ -27,7 +27,6 @@ from shardbeam.transforms.dataset.index import (
     read_known_columns,
 )
 from shardbeam.transforms.dataset.read.count import CountedExample, CountTask, count_examples
-from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import (
@@ -37,6 +36,7 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.images.check import hash_stored
 from shardbeam.transforms.images.difference_hash import HASH_VERSION

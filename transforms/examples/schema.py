@@ -6,6 +6,7 @@ The default keys are those of the TF Object Detection API and the TF Model Garde
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -109,6 +110,17 @@ def plan_features(settings: EncoderSettings) -> FeaturePlan:
     return plan
 
 
+@functools.cache
+def known_keys() -> frozenset[str]:
+    """Returns the default keys of all kinds of datasets, without those of formats."""
+    groups = (
+        image_group(raw=False),
+        *(LABELS, CONFIDENCES, CAPTIONS, OBJECTS, MASKS, KEYPOINTS, SEMANTIC),
+        *(panoptic_group(bits=8), ANNOTATION, ANNOTATION_IMAGE_ID, ANNOTATION_MASK),
+    )
+    return frozenset(spec.key for group in groups for spec in group.specs)
+
+
 def _groups(settings: EncoderSettings) -> list[FeatureGroup]:
     kinds = settings.kinds
     groups = [] if Kind.ROWS in kinds else [image_group(raw=settings.raw_images)]
@@ -154,7 +166,7 @@ def _written_features(
     for default_key, key in settings.rename.items():
         if default_key in settings.drop:
             raise ValueError(f"features.rename: {default_key!r} is also in features.drop")
-        _check_key(key, setting="features.rename")
+        check_key(key, setting="features.rename")
     chosen = {*defaults, *settings.add, *settings.rename} - {*settings.drop}
     return {
         default_key: msgspec.structs.replace(
@@ -166,7 +178,7 @@ def _written_features(
 
 
 def _constant(key: str, value: object) -> tuple[FeatureSpec, Sequence[Any]]:
-    _check_key(key, setting="features.constants")
+    check_key(key, setting="features.constants")
     values = value if isinstance(value, list) else [value]
     kind, typed = _typed_constants(values, setting=f"features.constants.{key}")
     role = FeatureRole.TEXT if kind is FeatureKind.BYTES else FeatureRole.VALUE
@@ -207,7 +219,8 @@ def _check_known(keys: Iterable[str], *, known: Collection[str], setting: str) -
             raise ValueError(f"{setting}: unknown key {key!r}{hint}")
 
 
-def _check_key(key: str, *, setting: str) -> None:
+def check_key(key: str, *, setting: str) -> None:
+    """Checks that a dataset may have this key; raises ValueError, which names the setting."""
     # This also refuses surrogates, which UTF-8 cannot hold: they are not printable.
     if not key or not key.isprintable():
         raise ValueError(f"{setting}: a key must be printable text, got {key!a}")

@@ -194,12 +194,13 @@ class Format(Source, frozen=True, kw_only=True):
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
-    ) -> Iterator[AnnotationEntry | Category]:
+    ) -> Iterator[AnnotationEntry | Category | ListedImage]:
         """Parses the annotation file `annotation_files()[file_index]`.
 
         Yields:
             Every `Category` of the file, and an `AnnotationEntry` for each image that the file
-            names, in any order. Entries that cannot be used carry a `defect`.
+            names, in any order. Entries that cannot be used carry a `defect`. If the file holds
+            the images, too, each of them as a byte range.
 
         Raises:
             InputError: The file cannot be read, or has another form.

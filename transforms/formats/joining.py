@@ -210,6 +210,9 @@ def join_key(
         settings: The config's settings.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
+    if listed:
+        first = listed[0].image.uri, listed[0].image.offset
+        entries = [entry for entry in entries if entry.image in (None, first)]
     merged = _merge_entries(
         entries,
         source_format=source_format,

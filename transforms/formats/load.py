@@ -34,6 +34,7 @@ _BUILT_IN = {
     "cifar10": "shardbeam.transforms.formats.cifar:Cifar10Format",
     "cifar100": "shardbeam.transforms.formats.cifar:Cifar100Format",
     "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
+    "tfrecord": "shardbeam.transforms.formats.tfrecord:TFRecordFormat",
 }
 
 # A custom format.

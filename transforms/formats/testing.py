@@ -211,7 +211,7 @@ def _check_place(made: Format, listed: PlacedFile) -> None:
 
 def _read_file(
     made: Format, *, file_index: int, parts: int, storage: Storage | None = None
-) -> Iterator[AnnotationEntry | Category]:
+) -> Iterator[AnnotationEntry | Category | ListedImage]:
     uri = made.annotation_files()[file_index]
     storage = storage or storage_for(uri)
     if made.chunk_bytes is None:

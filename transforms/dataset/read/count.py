@@ -11,21 +11,17 @@ import numpy as np
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.dataset.read.examples import (
-    feature_values,
-    parse_example,
-    recognize_image,
-)
-from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.statistics import (
     COUNTED_KINDS,
     Statistics,
     StatisticsCounter,
     merge_statistics,
 )
+from shardbeam.transforms.examples.decode import feature_values, parse_example, recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import list_class_ids
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile

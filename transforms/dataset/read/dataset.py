@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
@@ -11,6 +10,11 @@ import msgspec
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.containers.base import find_container, find_tfds_container
+from shardbeam.transforms.containers.tfrecord import (
+    SHARD_NUMBER,
+    TFRECORD_EXTENSION,
+    is_tfrecord_name,
+)
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import check_paths
 from shardbeam.transforms.dataset.manifest import (
@@ -30,9 +34,6 @@ from shardbeam.transforms.storage.find import storage_for
 _TFRECORD = "tfrecord"
 _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
-# Usual names of TFRecord files; a shard's number comes before or after the extension.
-_NUMBER = re.compile(r"-(\d+)-of-(\d+)")
-_EXTENSION = re.compile(r"\.(tfrecords?|tfrecs?|records?)(\.gz)?$", re.IGNORECASE)
 
 
 class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,17 +283,11 @@ def _shard_names(split: _Split, *, info: _DatasetInfo) -> Iterator[str]:
 
 def _is_tfrecord(name: str) -> bool:
     """Returns whether a name is that of a TFRecord file directly in the folder."""
-    if "/" in name or name.startswith("."):
-        return False
-    unnumbered = _NUMBER.sub("", name, count=1)
-    if _EXTENSION.search(unnumbered):
-        return True
-    # Numbered files of other kinds have another extension (.parquet, .csv).
-    return unnumbered != name and "." not in unnumbered
+    return "/" not in name and not name.startswith(".") and is_tfrecord_name(name)
 
 
 def _split_name(name: str) -> str:
-    return _EXTENSION.sub("", _NUMBER.sub("", name, count=1))
+    return TFRECORD_EXTENSION.sub("", SHARD_NUMBER.sub("", name, count=1))
 
 
 def _group_by_name(files: Iterable[StoredFile], *, path: str) -> Iterator[StoredSplit]:
@@ -301,7 +296,7 @@ def _group_by_name(files: Iterable[StoredFile], *, path: str) -> Iterator[Stored
         groups.setdefault(_split_name(file.path), []).append(file)
     for name, group in sorted(groups.items()):
         group.sort(key=lambda file: (_shard_index(file.path), file.path))
-        patterns = sorted({_NUMBER.sub(r"-*-of-\2", file.path, count=1) for file in group})
+        patterns = sorted({SHARD_NUMBER.sub(r"-*-of-\2", file.path, count=1) for file in group})
         if len(patterns) > 1:
             raise InputError(
                 uri=path,
@@ -312,19 +307,19 @@ def _group_by_name(files: Iterable[StoredFile], *, path: str) -> Iterator[Stored
 
 
 def _shard_index(name: str) -> int:
-    number = _NUMBER.search(name)
+    number = SHARD_NUMBER.search(name)
     return int(number[1]) if number else 0
 
 
 def _first_missing(shards: Sequence[StoredFile]) -> str:
     """Returns the name of the first missing shard, following the names of the others."""
     example = shards[0].path
-    number = _NUMBER.search(example)
+    number = SHARD_NUMBER.search(example)
     if number is None:
         return ""
     indexes = {_shard_index(shard.path) for shard in shards}
     for index in range(int(number[2])):
         if index not in indexes:
             missing = f"-{index:0{len(number[1])}d}-of-{number[2]}"
-            return _NUMBER.sub(missing, example, count=1)
+            return SHARD_NUMBER.sub(missing, example, count=1)
     return ""

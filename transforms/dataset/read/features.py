@@ -14,11 +14,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.read.examples import (
-    feature_values,
-    read_examples,
-    recognize_image,
-)
+from shardbeam.transforms.dataset.read.examples import read_examples
+from shardbeam.transforms.examples.decode import feature_values, recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.images.sniff import FileFormat

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.features import StoredFeature
-from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.examples.legend import Legend
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
-from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.formats.names import loosened
 from shardbeam.transforms.storage.base import join_uri
 

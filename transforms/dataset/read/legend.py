@@ -1,56 +1,14 @@
-"""Reads what is needed to understand Examples: renamed keys, names of classes, skeletons."""
+"""Finds out how the Examples of a dataset are to be read."""
 
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Iterator, Mapping
-
-import msgspec
-from google.protobuf.text_encoding import CUnescape
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.manifest import (
-    LABEL_MAP,
-    LABELS,
-    Manifest,
-    Skeletons,
-    read_manifest,
-)
+from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.examples.legend import Legend, read_class_names, written_keys
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
-
-# The file for ImageNet-21k has 2 MB.
-_MAX_LABELS_BYTES = 16_000_000
-_ID_DIGITS = 19
-# A text, a comment, a word, a number or a brace of a protobuf message in its text form.
-_TOKEN = re.compile(
-    r""""((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|\#[^\n]*|([A-Za-z_]\w*)|(-?\d+)|([{}])""",
-    re.DOTALL,
-)
-
-
-class Legend(msgspec.Struct, frozen=True, kw_only=True):
-    """How Examples are to be read.
-
-    Attributes:
-        keys: `{default key: key as written}` where the two differ; empty for a dropped key.
-        class_names: `{id: name}`, if the dataset says so.
-        numbered_maps: Whether values of maps are plain numbers instead of class ids.
-        skeletons: `{class name: pairs of indexes into the keypoints as written}`.
-        is_ours: Whether this comes from a manifest; otherwise the usual keys are assumed.
-    """
-
-    keys: Mapping[str, str] = {}
-    class_names: Mapping[int, str] = {}
-    skeletons: Skeletons = {}
-    is_ours: bool = False
-    numbered_maps: bool = False
-
-    def map_names(self) -> Mapping[int, str]:
-        """Returns the names of the values in maps."""
-        return {} if self.numbered_maps else self.class_names
 
 
 def read_legend(dataset: StoredDataset) -> Legend:
@@ -66,31 +24,14 @@ def read_legend(dataset: StoredDataset) -> Legend:
     root = _root(dataset)
     manifest = _read_manifest(dataset, root=root)
     if manifest is None:
-        return Legend(class_names=_read_class_names(root))
+        return Legend(class_names=read_class_names(root))
     return Legend(
-        keys=written_keys(manifest),
+        keys=written_keys(manifest.config),
         class_names={label_id: name for name, label_id in manifest.labels.items()},
         skeletons=manifest.skeletons,
         is_ours=True,
         numbered_maps=manifest.numbered_maps,
     )
-
-
-def written_keys(manifest: Manifest) -> dict[str, str]:
-    """Returns `{default key: key as written}` where they differ; empty for dropped keys.
-
-    The manifest may have been edited: a value that is not a text is treated as a dropped key.
-    """
-    features = manifest.config.get("features")
-    if not isinstance(features, dict):
-        return {}
-    renamed, dropped = features.get("rename"), features.get("drop")
-    keys: dict[str, str] = {}
-    if isinstance(dropped, list):
-        keys |= {key: "" for key in dropped if isinstance(key, str)}
-    if isinstance(renamed, dict):
-        keys |= {key: name if isinstance(name, str) else "" for key, name in renamed.items()}
-    return keys
 
 
 def _root(dataset: StoredDataset) -> str:
@@ -113,51 +54,3 @@ def _read_manifest(dataset: StoredDataset, *, root: str) -> Manifest | None:
     ours = {join_uri(root, shard.path) for shard in manifest.shards()}
     shards = (shard.uri for split in dataset.splits for shard in split.shards)
     return manifest if ours.issuperset(shards) else None
-
-
-def _read_class_names(root: str) -> dict[int, str]:
-    for name, parse in ((LABEL_MAP, _parse_label_map), (LABELS, _parse_labels)):
-        uri = join_uri(root, name)
-        try:
-            data = storage_for(uri).read(uri, size_bytes=_MAX_LABELS_BYTES)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
-        return dict(parse(data.decode(errors="replace")))
-    return {}
-
-
-def _parse_labels(text: str) -> Iterator[tuple[int, str]]:
-    return enumerate(line.strip() for line in text.splitlines())
-
-
-def _parse_label_map(text: str) -> Iterator[tuple[int, str]]:
-    """Reads a `StringIntLabelMap` of the TF Object Detection API in its text form."""
-    depth, key = 0, ""
-    label_id: int | None = None
-    texts: dict[str, str] = {}
-    for token in _TOKEN.finditer(text):
-        double, single, word, number, brace = token.groups()
-        if word is not None:
-            key = word
-        elif brace == "{":
-            depth += 1
-        elif brace == "}":
-            depth = max(0, depth - 1)
-            if depth == 0:
-                if label_id is not None:
-                    yield label_id, texts.get("display_name") or texts.get("name", "")
-                label_id, texts = None, {}
-        elif depth == 1 and number is not None and key == "id":
-            # No id has more digits; int() refuses more than a few thousand.
-            label_id = int(number[:_ID_DIGITS])
-        elif depth == 1 and (double is not None or single is not None):
-            texts[key] = _unescape(double if double is not None else single)
-
-
-def _unescape(text: str) -> str:
-    try:
-        return CUnescape(text).decode(errors="replace")
-    except ValueError:
-        return text

@@ -15,15 +15,15 @@ from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import IndexRow
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
-from shardbeam.transforms.dataset.read.examples import (
+from shardbeam.transforms.examples.decode import (
     feature_values,
     parse_example,
     recognize_image,
 )
-from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS, list_class_ids
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.storage.base import StoredFile
 
 # The objects of an Example are as many as the values of the first of these keys that it has.

@@ -28,7 +28,6 @@ from shardbeam.transforms.dataset.read.dataset import (
     open_dataset,
     with_checksums,
 )
-from shardbeam.transforms.dataset.read.examples import parse_example
 from shardbeam.transforms.dataset.read.features import infer_features, read_features
 from shardbeam.transforms.dataset.read.items import (
     BOX_FORMATS,
@@ -46,6 +45,7 @@ from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.records import Records, find_index, read_bounds
 from shardbeam.transforms.dataset.read.selection import Where, check_where, select, where_columns
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
+from shardbeam.transforms.examples.decode import parse_example
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for

@@ -1,0 +1,602 @@
+"""Reads TFRecord files of Examples: which keys they have, and their images and annotations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import posixpath
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.containers.tfrecord import CONTAINER, HEADER_BYTES
+from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    Coding,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    MaskRole,
+    encode_annotations,
+)
+from shardbeam.transforms.examples.decode import (
+    NO_ID,
+    Picture,
+    annotations_of,
+    class_of,
+    feature_values,
+    make_picture,
+    parse_example,
+)
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.examples.image_features import IMAGE
+from shardbeam.transforms.examples.legend import (
+    Legend,
+    Skeletons,
+    StoredKeys,
+    read_class_names,
+    written_keys,
+)
+from shardbeam.transforms.examples.maps import CLASS_MAP
+from shardbeam.transforms.examples.schema import check_key, known_keys
+from shardbeam.transforms.formats.names import escape_key, normalize_key
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
+
+_SAMPLED_EXAMPLES = 64
+# A longer text is data of another kind; records are about 1 KB.
+_MAX_TEXT_BYTES = 4096
+_DIGITS = 9
+_OBJECT = "image/object/"
+_ANNOTATION = "annotation/"
+_PANOPTIC = "image/panoptic/"
+_OF_KIND = {
+    "image/class/label": Kind.CLASSIFICATION,
+    "image/class/text": Kind.CLASSIFICATION,
+    "image/class/confidence": Kind.LABEL_CONFIDENCE,
+    "image/object/mask": Kind.INSTANCE_MASKS,
+    "annotation/mask": Kind.INSTANCE_MASKS,
+    "image/object/keypoint/x": Kind.KEYPOINTS,
+    "image/caption": Kind.CAPTIONS,
+    CLASS_MAP: Kind.SEMANTIC,
+}
+_FIX = "copy or make the file again, or leave it out"
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files beside TFRecord files say about these.
+
+    Attributes:
+        legend: How their Examples are to be read.
+        splits: `{name of a file: its split}`, if there is a manifest.
+        features: The features of every Example, if there is a manifest.
+    """
+
+    legend: Legend
+    splits: Mapping[str, str] = {}
+    features: tuple[FeatureSpec, ...] | None = None
+
+
+class _Path(msgspec.Struct, frozen=True):
+    path: str
+
+
+class _Shards(msgspec.Struct, frozen=True):
+    shards: tuple[_Path, ...]
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """The fields of `dataset.manifest.Manifest` that are read here."""
+
+    shardbeam: str
+    config: dict[str, Any]
+    features: tuple[FeatureSpec, ...]
+    splits: Mapping[str, _Shards]
+    labels: Mapping[str, int] = {}
+    skeletons: Skeletons = {}
+    numbered_maps: bool = False
+
+
+def read_layout(folder: str) -> Layout:
+    """Reads a dataset's manifest, or else a file of class names, in the folder of TFRecord files.
+
+    Raises:
+        InputError: A file cannot be read, or the dataset is not committed.
+    """
+    uri = join_uri(folder, "manifest.json")
+    storage = storage_for(uri)
+    try:
+        data = storage.read_small(uri, max_bytes=limits.METADATA_BYTES)
+        committed = storage.stat(join_uri(folder, "dataset_info.json")) is not None
+        manifest = msgspec.json.decode(data, type=_Manifest)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Other programs write files with this name, too.
+        return Layout(legend=Legend(class_names=read_class_names(folder)))
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    if not committed:
+        raise InputError(
+            uri=folder, problem="the dataset is not committed: dataset_info.json is missing"
+        )
+    return Layout(
+        legend=Legend(
+            keys=written_keys(manifest.config),
+            class_names={label_id: name for name, label_id in manifest.labels.items()},
+            skeletons=manifest.skeletons,
+            is_ours=True,
+            numbered_maps=manifest.numbered_maps,
+        ),
+        splits={
+            posixpath.basename(shard.path): split
+            for split, entry in manifest.splits.items()
+            for shard in entry.shards
+        },
+        features=manifest.features,
+    )
+
+
+# The keys of a source's Examples.
+
+
+class _Keys:
+    """The keys of Examples, collected from several of them, and from manifests."""
+
+    def __init__(self) -> None:
+        self.kinds: set[Kind] = set()
+        self.extras: dict[str, ExtraFeature] = {}
+        self.left_out: dict[str, str] = {}
+        self.raw: set[bool] = set()
+
+    def add(self, extra: ExtraFeature, *, uri: str) -> None:
+        """Adds a key that is not one of the default keys.
+
+        Raises:
+            InputError: It is known with values of another kind.
+        """
+        spec = extra.spec
+        known = self.extras.setdefault(spec.key, extra)
+        if known.spec.kind is not spec.kind:
+            raise InputError(
+                uri=uri,
+                place=spec.key,
+                problem=f"a list of {spec.kind.value} values here, and of {known.spec.kind.value} "
+                "values in an earlier Example; write the files again with one kind",
+            )
+        self.extras[spec.key] = ExtraFeature(
+            msgspec.structs.replace(known.spec, repeated=known.spec.repeated or spec.repeated),
+            per_object=known.per_object and extra.per_object,
+        )
+
+    def add_default(self, key: str) -> None:
+        """Adds one of the default keys."""
+        if key.startswith(_PANOPTIC):
+            self.left_out[key] = "panoptic maps cannot be read back"
+        elif key.startswith((_OBJECT, _ANNOTATION)):
+            self.kinds.add(Kind.DETECTION)
+        if key in _OF_KIND:
+            self.kinds.add(_OF_KIND[key])
+
+
+def find_keys(layouts: Mapping[str, Layout]) -> StoredKeys:
+    """Finds the keys of a source's Examples: in the manifest, or else in the first Examples.
+
+    About 64 Examples are read, spread over the files. Without a manifest, other keys than the
+    default ones hold lists, because a later Example may have any number of values.
+
+    Args:
+        layouts: `{file: what the files beside it say}`.
+
+    Raises:
+        InputError: A file cannot be read, no Example has an image, or a key has values of two
+            kinds.
+    """
+    keys = _Keys()
+    for layout in {id(layout): layout for layout in layouts.values()}.values():
+        files = [file for file, of_file in layouts.items() if of_file is layout]
+        if layout.features is not None:
+            _add_features(layout.features, legend=layout.legend, uri=files[0], keys=keys)
+        else:
+            _add_samples(files, legend=layout.legend, keys=keys)
+    if any(key.startswith(_PANOPTIC) for key in keys.left_out):
+        # The map of classes is a part of the panoptic maps then.
+        keys.left_out[CLASS_MAP] = keys.left_out[f"{_PANOPTIC}category_mask"]
+        keys.kinds.discard(Kind.SEMANTIC)
+    return StoredKeys(
+        kinds=tuple(sorted(keys.kinds)),
+        extras=tuple(
+            extra for key, extra in sorted(keys.extras.items()) if key not in keys.left_out
+        ),
+        left_out=dict(sorted(keys.left_out.items())),
+        raw=keys.raw == {True},
+    )
+
+
+def _add_features(
+    features: Sequence[FeatureSpec], *, legend: Legend, uri: str, keys: _Keys
+) -> None:
+    defaults = _default_keys(legend)
+    images = [spec for spec in features if defaults.get(spec.key, spec.key) == IMAGE]
+    if not images:
+        raise _no_images(posixpath.dirname(uri), what="the Examples of this dataset hold no images")
+    keys.raw.add(images[0].role is FeatureRole.TEXT)
+    for spec in features:
+        key = defaults.get(spec.key, spec.key)
+        if key in known_keys():
+            keys.add_default(key)
+        else:
+            extra = msgspec.structs.replace(spec, key=key)
+            keys.add(ExtraFeature(extra, per_object=key.startswith(_OBJECT)), uri=uri)
+
+
+def _default_keys(legend: Legend) -> dict[str, str]:
+    return {written: default for default, written in legend.keys.items() if written}
+
+
+def _no_images(uri: str, *, what: str) -> InputError:
+    return InputError(uri=uri, problem=f"{what}; expected an image in {IMAGE}")
+
+
+def _add_samples(files: Sequence[str], *, legend: Legend, keys: _Keys) -> None:
+    sampled = files[:: math.ceil(len(files) / _SAMPLED_EXAMPLES)]
+    each = math.ceil(_SAMPLED_EXAMPLES / len(sampled))
+    examples = 0
+    # {key: whether each Example has one of its values for each object}
+    of_objects: dict[str, list[bool]] = {}
+    images: set[str] = set()
+    for uri in sampled:
+        for found in itertools.islice(read_examples(_find(uri)), each):
+            examples += 1
+            picture = make_picture(found.example, legend=legend)
+            if picture.image:
+                keys.raw.add(picture.format == "raw")
+                images.add(_image_key(picture))
+            for key, feature in found.example.features.feature.items():
+                kind, values = feature_values(feature)
+                if kind is None:
+                    continue
+                if key in known_keys():
+                    keys.add_default(key)
+                    continue
+                of_objects.setdefault(key, []).append(
+                    key.startswith(_OBJECT) and len(values) == len(picture.objects)
+                )
+                problem = _why_not_carried(key, kind=kind, values=values)
+                if problem:
+                    keys.left_out[key] = problem
+                keys.add(ExtraFeature(FeatureSpec(key, kind, repeated=True)), uri=uri)
+    if examples and not images:
+        raise _no_images(files[0], what=f"none of the first {examples:,} Examples holds an image")
+    for key, of_each in of_objects.items():
+        keys.extras[key] = msgspec.structs.replace(keys.extras[key], per_object=all(of_each))
+    # An image under another key is the image, and is written as such.
+    for key in images - {IMAGE}:
+        keys.extras.pop(key, None)
+        keys.left_out.pop(key, None)
+
+
+def _image_key(picture: Picture) -> str:
+    """Returns the key of a picture's image."""
+    if IMAGE in picture.features:
+        return IMAGE
+    return next(key for key, values in picture.features.items() if values[:1] == (picture.image,))
+
+
+def _why_not_carried(key: str, *, kind: FeatureKind, values: Sequence[Any]) -> str:
+    """Explains why a key cannot be carried over; empty if it can."""
+    try:
+        check_key(key, setting="key")
+    except ValueError:
+        return "its name is too long, or not printable"
+    if kind is not FeatureKind.BYTES:
+        return ""
+    if sum(map(len, values)) > _MAX_TEXT_BYTES:
+        return f"it holds more than {_MAX_TEXT_BYTES:,} bytes"
+    try:
+        for value in values:
+            value.decode()
+    except UnicodeDecodeError:
+        return "its bytes are no text"
+    return ""
+
+
+# The Examples of a file.
+
+
+class FoundExample(NamedTuple):
+    """An Example of a file.
+
+    Attributes:
+        number: Its number in the file, from 0.
+        offset: The byte where its record begins.
+        record: The serialized Example.
+        example: The Example.
+    """
+
+    number: int
+    offset: int
+    record: bytes
+    example: Example
+
+    @property
+    def place(self) -> str:
+        """Its place in words."""
+        return f"record {self.number:,}, byte {self.offset:,}"
+
+
+def read_examples(file: StoredFile) -> Iterator[FoundExample]:
+    """Yields the Examples of a TFRecord file, after comparing the checksum of each.
+
+    Raises:
+        InputError: The file cannot be read, is truncated, damaged or compressed, or is not a
+            TFRecord file of Examples.
+    """
+    number = 0
+    try:
+        for number, (offset, record) in enumerate(CONTAINER.read(file)):
+            place = f"record {number:,}, byte {offset:,}"
+            example = parse_example(record, uri=file.uri, place=place)
+            yield FoundExample(number, offset, record, example)
+    except DamagedError as error:
+        fix = "" if "gunzip" in error.problem else f"; {_FIX}"
+        raise InputError(uri=error.uri, place=error.place, problem=error.problem + fix) from error
+
+
+def _find(uri: str) -> StoredFile:
+    try:
+        return storage_for(uri).find(uri)
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+
+
+class _Image(NamedTuple):
+    """An image of a file, and its Example, or one of several Examples of the same image.
+
+    Attributes:
+        found: The Example.
+        key: The image's key.
+        picture: The Example as a picture.
+    """
+
+    found: FoundExample
+    key: str
+    picture: Picture
+
+    @property
+    def same_image(self) -> tuple[object, ...]:
+        """Equal for neighbours that are Examples of the objects of one image."""
+        of_annotation = f"{_ANNOTATION}bbox" in self.picture.features
+        return self.key, zlib.crc32(self.picture.image), of_annotation or self.found.number
+
+
+class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists the images of a TFRecord file with their annotations.
+
+    Attributes:
+        keys: The keys of the source's Examples.
+        masks: Whether masks of objects are read.
+        legend: How the Examples are to be read.
+        source: The source whose Examples are read, as the file's index says; empty for all.
+        split: The split of the file; empty if it has none.
+    """
+
+    keys: StoredKeys
+    masks: bool
+    legend: Legend
+    source: str = ""
+    split: str = ""
+
+    def read(
+        self, file: StoredFile, *, file_index: int
+    ) -> Iterator[ListedImage | AnnotationEntry | Category]:
+        """Lists the images of a file.
+
+        Args:
+            file: The file.
+            file_index: Its number among the source's files.
+
+        Yields:
+            Each image, as a byte range of the file, the entry about it, and the classes.
+
+        Raises:
+            InputError: As `read_examples`; or the file has no index, and `source` is set.
+        """
+        classes = _Classes(self.legend, uri=file.uri)
+        name = posixpath.basename(file.uri)
+        for _, group in itertools.groupby(self._images(file), lambda image: image.same_image):
+            images = list(group)
+            first, place = images[0], f"{name}: {images[0].found.place}"
+            entry = AnnotationEntry(
+                key=first.key,
+                file_index=file_index,
+                position=first.found.offset,
+                split=self.split,
+                detail=place,
+            )
+            if not first.picture.image:
+                yield msgspec.structs.replace(
+                    entry,
+                    defect=Reason.MISSING_IMAGE,
+                    detail=f"{place}: the Example holds no image in {IMAGE}",
+                )
+                continue
+            image = _locate(first.picture.image, record=first.found, file=file)
+            if first.picture.format == "raw":
+                image = msgspec.structs.replace(image, coding=Coding.CIFAR_RAW)
+            yield ListedImage(key=first.key, image=image)
+            entry = msgspec.structs.replace(entry, image=(image.uri, image.offset))
+            try:
+                annotations = self._annotate(images, file=file)
+            except RejectedError as error:
+                yield msgspec.structs.replace(
+                    entry,
+                    defect=error.reason,
+                    detail=f"{place}: {error.detail}",
+                )
+                continue
+            for each in images:
+                classes.add(each.picture)
+            yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
+        yield from classes.categories()
+
+    def _images(self, file: StoredFile) -> Iterator[_Image]:
+        rows = _read_index(file) if self.source else None
+        for found in read_examples(file):
+            if rows is not None:
+                if found.offset not in rows:
+                    raise InputError(
+                        uri=file.uri,
+                        place=found.place,
+                        problem="its index has no such record: the dataset has changed",
+                    )
+                key, source = rows[found.offset]
+                if source == self.source:
+                    yield _Image(found, key, make_picture(found.example, legend=self.legend))
+                continue
+            picture = make_picture(found.example, legend=self.legend)
+            key = normalize_key(escape_key(picture.key))
+            if not key:
+                key = f"{posixpath.basename(file.uri)}/{found.number:0{_DIGITS}}"
+            yield _Image(found, key, picture)
+
+    def _annotate(self, images: Sequence[_Image], *, file: StoredFile) -> ImageAnnotations:
+        """Makes the annotations of an image; several Examples hold an object each."""
+        first, *others = [
+            annotations_of(
+                each.picture, legend=self.legend, extras=self.keys.extras, masks=self.masks
+            )
+            for each in images
+        ]
+        corrections = Corrections()
+        for part in (first, *others):
+            corrections.include(part.corrections, part.changes)
+        for key in self._unknown_keys(images[0].picture):
+            corrections.note(Correction.UNKNOWN_KEY_DROPPED, key)
+        masks = {}
+        class_map = images[0].picture.class_map
+        if Kind.SEMANTIC in self.keys.kinds and class_map:
+            masks[MaskRole.SEMANTIC] = _locate(class_map, record=images[0].found, file=file)
+        return msgspec.structs.replace(
+            first,
+            objects=(*first.objects, *(item for part in others for item in part.objects)),
+            corrections=dict(corrections),
+            changes=corrections.changes,
+            masks=masks,
+        )
+
+    def _unknown_keys(self, picture: Picture) -> list[str]:
+        """Returns keys with values that none of the first Examples has."""
+        defaults = _default_keys(self.legend)
+        extras = {extra.spec.key for extra in self.keys.extras}
+        return [
+            key
+            for key, values in picture.features.items()
+            if values
+            and defaults.get(key, key) not in known_keys()
+            and defaults.get(key, key) not in extras
+            and key not in self.keys.left_out
+            and values[:1] != (picture.image,)
+        ]
+
+
+def _locate(data: bytes, *, record: FoundExample, file: StoredFile) -> ImageRef:
+    """Returns the place of bytes of a record.
+
+    A value of an Example is one run of bytes of its record. Wherever the first such run is, it
+    holds the same bytes.
+    """
+    return ImageRef(
+        uri=file.uri,
+        offset=record.offset + HEADER_BYTES + record.record.index(data),
+        size_bytes=len(data),
+        version=file.version,
+        whole=False,
+        crc32=zlib.crc32(data),
+    )
+
+
+def _read_index(file: StoredFile) -> dict[int, tuple[str, str]]:
+    """Reads `{place of a record: its key and source}` from a shard's index.
+
+    Raises:
+        InputError: The index is not there, or cannot be read.
+    """
+    folder, name = posixpath.split(file.uri)
+    uri = join_uri(folder, "index", f"{name}.parquet")
+    try:
+        data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the index cannot be read: {error.strerror or error}"
+        ) from error
+    columns = ("offset", "key", "source")
+    table = read_parquet(data, uri=uri, columns=columns, max_rows=limits.INDEX_ROWS)
+    offsets, keys, sources = (table.column(name).to_pylist() for name in columns)
+    return {
+        offset: (key, source) for offset, key, source in zip(offsets, keys, sources, strict=True)
+    }
+
+
+class _Classes:
+    """The classes of a file's Examples, and those that the files beside it declare."""
+
+    def __init__(self, legend: Legend, *, uri: str) -> None:
+        self._legend = legend
+        self._uri = uri
+        self._ids = {name: label_id for label_id, name in legend.class_names.items()}
+        self._found: dict[tuple[str, int], None] = {}
+        self._keypoints: tuple[str, ...] = ()
+
+    def add(self, picture: Picture) -> None:
+        """Adds the classes of a picture, and the names of its keypoints."""
+        self._found.update(
+            dict.fromkeys(
+                [
+                    *zip(picture.labels, picture.label_ids, strict=True),
+                    *(class_of(item) for item in picture.objects),
+                ]
+            )
+        )
+        if not self._keypoints and picture.objects and picture.objects[0].keypoints:
+            count = len(picture.objects[0].keypoints)
+            key = f"{_OBJECT}keypoint/text"
+            texts = picture.features.get(self._legend.keys.get(key, key), ())[:count]
+            names = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
+            is_named = len(set(names)) == count
+            self._keypoints = tuple(names if is_named else map(str, range(count)))
+
+    def categories(self) -> Iterator[Category]:
+        """Yields the classes; those of the files beside have the folder as their origin."""
+        declared = [
+            (name, label_id, posixpath.dirname(self._uri)) for name, label_id in self._ids.items()
+        ]
+        found = [
+            (name, label_id, self._uri)
+            for name, label_id in self._found
+            if label_id not in (self._ids.get(name, label_id), NO_ID) or name not in self._ids
+        ]
+        has_names = any(name != str(label_id) for name, label_id, _ in (*declared, *found))
+        for name, label_id, origin in (*declared, *found):
+            yield Category(
+                name=name,
+                source_id=None if label_id == NO_ID else label_id,
+                origin=origin,
+                keypoints=self._keypoints,
+                skeleton=self._legend.skeletons.get(name, ()) if self._keypoints else (),
+                # Beside named classes, an object without a name and with id 0 has no class.
+                is_background=has_names and (name, label_id) == ("0", 0),
+            )
