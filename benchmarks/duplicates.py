@@ -113,7 +113,7 @@ def _describe(image: Image.Image, file_format: str = "JPEG") -> _Photograph:
     image.save(buffer, file_format, quality=95)
     stored = check_image(buffer.getvalue(), name="", settings=ImageConfig())
     small = image.convert("L").resize((_THUMBNAIL_PX, _THUMBNAIL_PX), Image.Resampling.BOX)
-    return _Photograph(image, stored.dhash, np.asarray(small, np.float64).ravel())
+    return _Photograph(image, stored.look.dhash, np.asarray(small, np.float64).ravel())
 
 
 def _unchanged(image: Image.Image) -> Image.Image:

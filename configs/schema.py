@@ -326,6 +326,36 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
     near_contradictions: Literal["warn", "refuse"] = "warn"
 
 
+# What may be worth a look, in the order in which it is shown (docs/statistics.md).
+FindingKind = Literal[
+    "duplicate_box",
+    "same_box",
+    "large_box",
+    "tiny_box",
+    "thin_box",
+    "sparse_mask",
+    "many_objects",
+    "no_objects",
+    "dark_picture",
+    "bright_picture",
+    "low_contrast",
+    "unused_class",
+    "similar_names",
+    "rare_class",
+    "correction",
+]
+
+
+class FindingsConfig(_Strict, frozen=True, kw_only=True):
+    """What is worth a look in the dataset.
+
+    Attributes:
+        ignore: Kinds of findings that are neither shown nor refused, such as `[large_box]`.
+    """
+
+    ignore: list[FindingKind] = []
+
+
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Range = Annotated[
     list[PositiveInt],
@@ -350,6 +380,8 @@ class ExpectConfig(_Strict, frozen=True, kw_only=True):
         max_crowds: The largest share of objects that are crowds.
         max_corrections: The largest share of images, objects or labels that any one kind of
             correction may change.
+        max_findings: The largest number of images in a split that have a kind of finding, such as
+            `{duplicate_box: 0}`; for kinds about classes, the largest number of such findings.
     """
 
     min_images: PositiveInt | dict[str, PositiveInt] | None = None
@@ -361,6 +393,10 @@ class ExpectConfig(_Strict, frozen=True, kw_only=True):
     max_unannotated: _Share | None = None
     max_crowds: _Share | None = None
     max_corrections: _Share | None = None
+    max_findings: dict[FindingKind, Annotated[int, msgspec.Meta(ge=0)]] | None = None
+
+    # A key whose mapping does not name splits.
+    BY_KIND: ClassVar[str] = "max_findings"
 
     def __post_init__(self) -> None:
         for key in ("image_width", "image_height"):
@@ -375,7 +411,7 @@ class ExpectConfig(_Strict, frozen=True, kw_only=True):
         found = {}
         for key in self.__struct_fields__:
             value = getattr(self, key)
-            if isinstance(value, dict):
+            if isinstance(value, dict) and key != self.BY_KIND:
                 value = value.get(split)
             if value is not None:
                 found[key] = value
@@ -430,6 +466,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         output: Where the dataset goes, and in which pieces.
         rejects: How many rejects are too many.
         duplicates: What happens if pictures occur several times.
+        findings: Which findings are worth a look.
         expect: What each split must contain.
         limit: Builds a sample of at most this many images of each split, with some of every class,
             in its own folder: `output.path` followed by `-limit-N`.
@@ -475,6 +512,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     output: OutputConfig
     rejects: RejectsConfig = RejectsConfig()
     duplicates: DuplicatesConfig = DuplicatesConfig()
+    findings: FindingsConfig = FindingsConfig()
     expect: ExpectConfig = ExpectConfig()
     limit: Annotated[
         PositiveInt | None,
@@ -584,10 +622,10 @@ class Config(_Strict, frozen=True, kw_only=True):
         Raises:
             Problem: A key names another split.
         """
-        expected = msgspec.structs.asdict(self.expect)
+        expected, by_kind = msgspec.structs.asdict(self.expect), ExpectConfig.BY_KIND
         for path, value in (
             (("output", "num_shards"), self.output.num_shards),
-            *((("expect", key), value) for key, value in expected.items()),
+            *((("expect", key), value) for key, value in expected.items() if key != by_kind),
         ):
             for name in value if isinstance(value, dict) else ():
                 if name not in splits:

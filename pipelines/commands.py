@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from shardbeam.configs.keys import named
-from shardbeam.configs.schema import Config
+from shardbeam.configs.schema import Config, FindingKind
 from shardbeam.pipelines.logs import JSON
 
 _Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up")]
@@ -234,10 +234,12 @@ class ShowArguments(Arguments, frozen=True, kw_only=True):
     USAGE = """\
 shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
-       shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]"""
+       shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]
+       shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]"""
     HELP = """\
 Prints the splits of a dataset and the first Examples of one of them; or one Example by number or
-key; or draws its picture with all annotations; or prints what was rejected or corrected.
+key; or draws its picture with all annotations; or prints what was rejected or corrected, or what
+is worth a look.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; with --rejects and
 --corrections a dataset's folder, or the output folder of a build that was refused.
@@ -246,11 +248,14 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     path: str
     split: Annotated[
         str | None,
-        named("which split (default: the first; with --key, --rejects, --corrections: all)"),
+        named("which split (default: the first; with --key, and for what is listed: all)"),
     ] = None
     limit: Annotated[
         _Count | None,
-        named("how many Examples (default: 3), rejects or corrections (20)", metavar="N"),
+        named(
+            "how many Examples (default: 3), rejects or corrections (20), findings of a kind (10)",
+            metavar="N",
+        ),
     ] = None
     image: Annotated[
         _Count | None, named("the Example of this number in its split, from 1", metavar="N")
@@ -267,6 +272,13 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     rejects: Annotated[bool, named("print what was rejected, and why")] = False
     corrections: Annotated[
         bool, named("print what was corrected in Examples, with the values before and after")
+    ] = False
+    findings: Annotated[
+        FindingKind | bool,
+        named("print the images that are worth a look, of all kinds or of one", metavar="KIND"),
+    ] = False
+    all: Annotated[
+        bool, named("with --findings, print the keys of all these images, one on each line")
     ] = False
     json: Annotated[bool, named("print one JSON object; bytes that are not text are described")] = (
         False

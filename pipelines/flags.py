@@ -67,10 +67,13 @@ class FlagParser(argparse.ArgumentParser):
     def add_flag(self, group: argparse._ArgumentGroup, key: Key) -> None:
         """Adds the flag that sets a key."""
         options: dict[str, Any] = {"help": key.help, "default": argparse.SUPPRESS}
-        if not key.switch:
+        if not key.switch or key.choices:
             options["metavar"] = key.metavar
             options["type"] = functools.partial(_read_value, _value_type(key.type))
             options["action"] = "append" if key.repeatable else "store"
+            if key.switch:
+                # The flag alone, or with one of its values.
+                options |= {"nargs": "?", "const": True, "metavar": key.metavar}
         elif key.nullable:
             options["action"] = argparse.BooleanOptionalAction
         else:

@@ -167,6 +167,7 @@ def make_plan(
             excluded=0 if exclude is None else len(excluded_images(exclude)),
             # A sample need not contain what the whole dataset must contain.
             expect=config.expect if config.limit is None else schema.ExpectConfig(),
+            ignore=tuple(config.findings.ignore),
             features=plan.schema(),
             config=hide_in(_portable_config(config)),
             codecs={**library_versions(), **versions},
@@ -425,7 +426,7 @@ def _plan_digest(
 ) -> str:
     what = _portable_config(config)
     # These keys change no file.
-    del what["rejects"], what["duplicates"], what["expect"]
+    del what["rejects"], what["duplicates"], what["findings"], what["expect"]
     named = [files] if any(files) else []
     encoded = msgspec.msgpack.encode([what, sources, *named], order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:16]

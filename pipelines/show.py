@@ -44,6 +44,7 @@ from shardbeam.transforms.dataset.read.rejects import (
     read_lines,
     spread,
 )
+from shardbeam.transforms.dataset.worth_a_look import KINDS
 from shardbeam.transforms.examples.decode import (
     Picture,
     feature_values,
@@ -64,6 +65,8 @@ _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
+# Images of each kind of finding.
+_FINDINGS = 10
 _NO_SPLIT = "(no split)"
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -105,6 +108,9 @@ def run_show(arguments: ShowArguments) -> None:
     if arguments.corrections:
         _show_corrections(arguments)
         return
+    if arguments.findings:
+        _show_findings(arguments)
+        return
     dataset = open_dataset(arguments.path)
     legend = read_legend(dataset) if _needs_legend(arguments) else Legend()
     if arguments.output is not None:
@@ -131,15 +137,21 @@ def _check_flags(arguments: ShowArguments) -> None:
         "--output": arguments.output is not None,
         "--rejects": arguments.rejects,
         "--corrections": arguments.corrections,
+        "--findings": bool(arguments.findings),
+        "--all": arguments.all,
         "--limit": arguments.limit is not None,
         "--json": arguments.json,
     }
     for one, other in (
         ("--image", "--key"),
         ("--rejects", "--corrections"),
+        ("--rejects", "--findings"),
+        ("--corrections", "--findings"),
+        ("--all", "--limit"),
+        ("--all", "--json"),
         *(
             (lines, other)
-            for lines in ("--rejects", "--corrections")
+            for lines in ("--rejects", "--corrections", "--findings")
             for other in ("--image", "--key", "--output")
         ),
         ("--output", "--json"),
@@ -148,6 +160,8 @@ def _check_flags(arguments: ShowArguments) -> None:
     ):
         if given[one] and given[other]:
             raise UsageError(f"{other}: not together with {one}")
+    if given["--all"] and not given["--findings"]:
+        raise UsageError("--all: only together with --findings")
     if arguments.output is not None and not arguments.output.lower().endswith(".png"):
         raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
 
@@ -367,6 +381,45 @@ def _show_corrections(arguments: ShowArguments) -> None:
         values = (line.split, line.what, line.key, *map(describe_value, (line.before, line.after)))
         table.add_row(*map(_cell, values))
     _write_lines(summary, table, shown=len(shown), total=len(named))
+
+
+def _show_findings(arguments: ShowArguments) -> None:
+    # Imported here, as pyarrow takes a while.
+    from shardbeam.transforms.dataset.read.findings import read_findings, strongest_images
+
+    dataset = open_dataset(arguments.path)
+    manifest = dataset.read_manifest()
+    kinds = list(KINDS)
+    if manifest is not None:
+        kinds = [kind for kind in kinds if kind not in manifest.ignored_findings]
+    if isinstance(arguments.findings, str):
+        kinds = [arguments.findings]
+    names = [split.name for split in dataset.splits]
+    if arguments.split is not None:
+        names = [dataset.find_split(arguments.split).name]
+    found = read_findings(dataset, splits=names, kinds=kinds)
+    if arguments.all:
+        for key in dict.fromkeys(each.key for each in found):
+            if not write_stdout(f"{escape(key)}\n"):
+                return
+        return
+    shown = strongest_images(found, limit=arguments.limit or _FINDINGS)
+    shown.sort(key=lambda each: kinds.index(each.kind))
+    if arguments.json:
+        _write_json({"path": dataset.path, "findings": shown})
+        return
+    if not shown:
+        write_stdout("no images are worth a look\n")
+        return
+    tables = []
+    for kind, images in itertools.groupby(shown, key=lambda each: each.kind):
+        table = make_table(KINDS[kind], "split", numbers=["example", "strength"])
+        for each in images:
+            table.add_row(
+                _cell(each.key), _cell(each.split), f"{each.number:,}", f"{each.strength:,}"
+            )
+        tables.append(f"{kind}\n{render_table(table, layout=stdout_layout())}")
+    write_stdout("\n".join(tables))
 
 
 def _write_lines(summary: Table, table: Table, *, shown: int, total: int) -> None:

@@ -26,10 +26,10 @@ from shardbeam.pipelines.tables import (
     stdout_layout,
 )
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.read.count import CountResult, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.statistics import (
     Statistics,
@@ -37,6 +37,7 @@ from shardbeam.transforms.dataset.statistics import (
     most_frequent_pairs,
 )
 from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.dataset.worth_a_look import KindFound
 
 # Pairs that a table shows; JSON has all.
 _PRINTED_PAIRS = 10
@@ -51,13 +52,13 @@ class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
         splits: `{split: what is in it}`.
         outcome: `{split: what became of its inputs}`, with rejects and corrections by reason; empty
             for files that Shardbeam has not written.
-        findings: Missing and rare classes (`find_imbalances`), one line each.
+        findings: What is worth a look, the most notable first and what is usual last.
     """
 
     path: str
     splits: Mapping[str, Statistics]
     outcome: Mapping[str, SplitOutcome] = {}
-    findings: tuple[str, ...] = ()
+    findings: tuple[KindFound, ...] = ()
 
 
 class _Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ def run_stats(arguments: StatsArguments) -> None:
         outcome={}
         if manifest is None
         else {name: split.outcome for name, split in manifest.splits.items()},
-        findings=tuple(find_imbalances(splits)),
+        findings=tuple(list_kinds(splits, manifest=manifest)),
     )
     if arguments.report:
         write_report(report, uri=arguments.report, mark=mark)
@@ -163,7 +164,10 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
         codes_table(report.outcome),
     ]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
-    findings = "".join(f"{escape(finding)}\n" for finding in report.findings)
+    findings = "".join(
+        f"{'usual here' if each.usual else 'worth a look'}: {escape(each.describe())}\n"
+        for each in report.findings
+    )
     return "\n".join([*parts, findings] if findings else parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -38,6 +39,10 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
     Status,
 )
+from shardbeam.transforms.dataset.worth_a_look import most_notable
+
+# Findings that the summary names.
+_FINDINGS = 3
 
 
 def print_summary(
@@ -124,6 +129,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         message: What went wrong and how to fix it; empty if nothing did.
         warnings: Results that may not be intended.
         notes: Facts that are worth knowing but no reason for a warning.
+        findings: What is worth a look, with the fields of `KindFound`.
         num_classes: How many classes the dataset has.
         classes: The names of the first ten, in the order of their ids.
         storage: The traffic with object storage (for a plan: the expected traffic): `requests` by
@@ -157,6 +163,7 @@ def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
         "message": result.message,
         "warnings": result.warnings,
         "notes": result.notes,
+        "findings": msgspec.to_builtins(result.findings),
         "num_classes": result.num_classes,
         "classes": result.classes,
         "storage": msgspec.to_builtins(result.storage),
@@ -250,6 +257,7 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
     yield from _describe_negatives(result)
     yield from map(escape, result.notes)
     yield from _describe_duplicates(result.duplicates)
+    yield from map(escape, _describe_findings(result))
     for warning in result.warnings:
         yield f"warning: {escape(warning)}"
     shards = sum(split.shards for split in result.splits.values())
@@ -308,6 +316,15 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
         )
     if counts.unlisted:
         yield f"duplicates.parquet has no room for {counts.unlisted:,} more images"
+
+
+def _describe_findings(result: PlanResult) -> Iterator[str]:
+    """Yields the findings that the most images have, and where the others are."""
+    shown = most_notable(result.findings, number=_FINDINGS)
+    for each in shown:
+        yield f"worth a look: {each.describe()}"
+    if shown and result.status is Status.COMMITTED:
+        yield f"all findings: shardbeam show {shlex.quote(result.output)} --findings"
 
 
 def _heading(result: PlanResult) -> str:

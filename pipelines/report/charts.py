@@ -10,9 +10,10 @@ from typing import NamedTuple
 from shardbeam.pipelines.histograms import HISTOGRAMS
 from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.imbalance import find_imbalances
+from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.statistics import (
     Statistics,
     merge_statistics,
@@ -91,7 +92,7 @@ class Charts(NamedTuple):
         sizes: Histograms; each row has one piece for each split.
         keypoints: Keypoints; each row has a piece for visible, hidden and not labelled ones.
         pairs: `(class, class, images)` of the classes that occur together most often.
-        findings: Missing and rare classes (`find_imbalances`), one line each.
+        findings: What is worth a look, one line each.
     """
 
     splits: Sequence[str]
@@ -119,14 +120,18 @@ def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, S
     return merge_counts(counted, splits=[split.name for split in dataset.splits])
 
 
-def make_charts(splits: Mapping[str, Statistics]) -> Charts:
+def make_charts(splits: Mapping[str, Statistics], *, manifest: Manifest | None = None) -> Charts:
     """Makes the charts of a dataset.
 
     Args:
         splits: `{split: what is in it}`, in the order of the splits' colours.
+        manifest: The dataset's manifest, if Shardbeam has written it.
     """
     total = merge_statistics(splits.values())
-    findings = itertools.islice(find_imbalances(splits), _FINDINGS)
+    findings = [
+        f"usual here: {each.describe()}" if each.usual else each.describe()
+        for each in list_kinds(splits, manifest=manifest)[:_FINDINGS]
+    ]
     if len(splits) > MOST_SPLITS:
         splits = {"all splits": total}
     return Charts(
@@ -138,7 +143,7 @@ def make_charts(splits: Mapping[str, Statistics]) -> Charts:
             (first or NO_NAME, second or NO_NAME, count)
             for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
         ],
-        findings=list(findings),
+        findings=findings,
     )
 
 

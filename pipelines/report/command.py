@@ -125,7 +125,10 @@ def make_page(
         facts=facts,
         duplicates=duplicates,
         changes=None if previous is None else find_changes(previous, dataset),
-        charts=make_charts({split.name: statistics[split.name] for split in dataset.splits}),
+        charts=make_charts(
+            {split.name: statistics[split.name] for split in dataset.splits},
+            manifest=dataset.read_manifest(),
+        ),
         classes=classes,
         sample=sample,
         thumbnails=(),

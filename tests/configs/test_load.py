@@ -107,7 +107,7 @@ def test_a_merge_may_swap_two_names() -> None:
             "'a\\nb': unknown key; expected name, version, description, seed, splits, "
             "source, fractions, exact, stratify, group_by, exclude, unannotated, objects, masks, "
             "example_per, image, panoptic, labels, features, output, rejects, "
-            "duplicates, expect or limit",
+            "duplicates, findings, expect or limit",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),

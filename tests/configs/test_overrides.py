@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.configs.load import ConfigError
-from shardbeam.configs.schema import Config
+from shardbeam.configs.schema import Config, FindingKind
 from shardbeam.pipelines.arguments import load_config
 from tests.support.config_making import make_config
 
@@ -25,6 +26,7 @@ BASE: dict[str, Any] = {
 }
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=8)
+FINDINGS = typing.get_args(FindingKind)
 ratios = st.floats(min_value=0, max_value=1)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "name": st.just("other"),
@@ -90,6 +92,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "expect.max_unannotated": st.none() | ratios,
     "expect.max_crowds": st.none() | ratios,
     "expect.max_corrections": st.none() | ratios,
+    "expect.max_findings": st.none()
+    | st.dictionaries(st.sampled_from(FINDINGS), st.integers(0, 2**40)),
+    "findings.ignore": st.lists(st.sampled_from(FINDINGS)),
     "limit": st.none() | st.integers(1, 2**40),
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -37,6 +38,7 @@ def make_row(number: int) -> IndexRow:
         dhash=2**64 - 1 if number else None,
         classes_digest=f"{number:016x}" if number else "",
         classes=(None, [], [-1], [7], [1, 90, 2**31 - 1])[number],
+        findings=(None, {}, {"thin_box": 0}, {"a": 2**63 - 1, "b": 1}, {})[number],
     )
 
 
@@ -54,11 +56,17 @@ def old_index(columns: int) -> bytes:
     return buffer.getvalue()
 
 
+def as_stored(row: IndexRow) -> dict[str, Any]:
+    found = row.findings
+    listed = None if found is None else [{"kind": k, "strength": found[k]} for k in found]
+    return {**msgspec.structs.asdict(row), "findings": listed}
+
+
 def test_rows_come_back() -> None:
     data = index_parquet(ROWS)
     table = parquet.read_table(io.BytesIO(data))
     assert table.schema == INDEX_SCHEMA
-    assert table.to_pylist() == [msgspec.structs.asdict(row) for row in ROWS]
+    assert table.to_pylist() == [as_stored(row) for row in ROWS]
     assert list(decode_index(data, uri="index")) == ROWS
 
 
@@ -88,12 +96,12 @@ def test_single_columns(data: bytes, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("data", "columns"),
-    [(index_parquet(ROWS), 16), *((old_index(columns), columns) for columns in (11, 14, 15))],
+    [(index_parquet(ROWS), 17), *((old_index(columns), columns) for columns in (11, 14, 15))],
 )
 def test_known_columns_have_their_present_names(data: bytes, columns: int) -> None:
     rows = read_known_columns(data, uri="index", max_rows=len(ROWS))
     names = INDEX_SCHEMA.names[:columns]
-    assert rows == [{name: getattr(row, name) for name in names} for row in ROWS]
+    assert rows == [{name: as_stored(row)[name] for name in names} for row in ROWS]
 
 
 def test_a_list_of_too_many_items_is_refused() -> None:

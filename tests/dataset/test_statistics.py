@@ -125,6 +125,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "images_by_class": {"cat": 1, "dog": 1},
                 "objects_by_class": {"cat": 1, "dog": 2},
                 "objects_per_image": {"3": 1},
+                "images_by_objects": {"3": 1},
                 "object_areas": {"small": 1, "medium": 1, "large": 1},
                 # 25 %, 100 %, 1 %
                 "relative_areas": {"250000": 1, "900000": 1, "10000": 1},
@@ -135,7 +136,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
         ),
         pytest.param(
             objects(),
-            {"unannotated": 1, "objects_per_image": {"0": 1}},
+            {"unannotated": 1, "objects_per_image": {"0": 1}, "images_by_objects": {"0": 1}},
             id="no objects",
         ),
         pytest.param(
@@ -146,6 +147,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "images_by_class": {"a": 1},
                 "objects_by_class": {"a": 1},
                 "objects_per_image": {"1": 1},
+                "images_by_objects": {"1": 1},
                 "object_areas": {"medium": 1},
                 "relative_areas": {"250000": 1},
             },
@@ -165,6 +167,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "images_by_class": {"a": 1},
                 "objects_by_class": {"a": 1},
                 "objects_per_image": {"1": 1},
+                "images_by_objects": {"1": 1},
                 "object_areas": {"small": 1},
                 "relative_areas": {"100000": 1},
                 "masks": 1,
@@ -185,6 +188,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "images_by_class": {"a": 1},
                 "objects_by_class": {"a": 2},
                 "objects_per_image": {"2": 1},
+                "images_by_objects": {"2": 1},
                 "object_areas": {"small": 2},
                 "relative_areas": {"10000": 2},
                 "keypoints": {"nose": {"1": 1, "2": 1}, "tail": {"0": 2}},
@@ -292,7 +296,7 @@ def test_bins_rise_from_zero(bounds: tuple[int, ...]) -> None:
 def test_other_bins_are_another_version() -> None:
     """Statistics of one version add up, also with those of shards that older runs have written."""
     digest = hashlib.sha256(msgspec.json.encode(BINS)).hexdigest()[:16]
-    assert (statistics.STATISTICS_VERSION, digest) == (1, "06f3cdd7242ad7c4")
+    assert (statistics.STATISTICS_VERSION, digest) == (2, "06f3cdd7242ad7c4")
 
 
 @pytest.mark.parametrize(

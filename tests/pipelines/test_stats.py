@@ -12,6 +12,7 @@ import pytest
 from shardbeam.pipelines.stats import StatisticsReport, render_text
 from shardbeam.pipelines.tables import PLAIN
 from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.worth_a_look import KindFound
 from tests.support.builds import Build, build
 from tests.support.dataset import read_tree, run
 from tests.support.image_makers import plain_jpeg
@@ -198,7 +199,9 @@ def test_tables() -> None:
         keypoints={"nose": {"2": 1}},
     )
     report = StatisticsReport(
-        path="x", splits={"train": train, "[bold]": Statistics()}, findings=("a finding",)
+        path="x",
+        splits={"train": train, "[bold]": Statistics()},
+        findings=(KindFound(kind="rare_class", text="a finding"),),
     )
 
     lines = render_text(report, PLAIN).splitlines()

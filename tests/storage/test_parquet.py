@@ -55,7 +55,7 @@ def test_empty_tables_and_missing_values() -> None:
             "its values are too long for a file",
         ),
         (lambda: repeated(b"a", pa.binary(), 9), "column 'key' is of binary"),
-        (lambda: repeated([1], pa.list_(pa.int8()), 9), "column 'key' is of list"),
+        (lambda: repeated([1.5], pa.list_(pa.float64()), 9), "column 'key' is of list"),
         (lambda: repeated(1.5, pa.float64(), 9), "column 'key' is of double"),
     ],
 )

@@ -45,7 +45,7 @@ from shardbeam.transforms.dataset.manifest import (
 )
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files, metadata_paths
 from shardbeam.transforms.dataset.object_lease import LEASE_PATH
-from shardbeam.transforms.dataset.outcome import Outcome, Status
+from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_pattern
 from shardbeam.transforms.dataset.repair import find_differences, judge_repair
@@ -66,6 +66,7 @@ from shardbeam.transforms.dataset.staging import (
     staged_commits,
 )
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
+from shardbeam.transforms.dataset.worth_a_look import UNUSED_CLASS, KindFound, find_kinds
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -145,6 +146,7 @@ def gate(
         duplicates=duplicates,
     )
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
+    found = _find_kinds(splits, statistics, label_map=label_map, dataset=dataset)
     outcome = judge(
         splits,
         max_ratio=dataset.max_reject_ratio,
@@ -157,6 +159,7 @@ def gate(
                 outcomes=splits,
                 statistics=_statistics(statistics),
                 classes=label_map.ids,
+                findings=found,
             )
         ),
         lost_elements=lost,
@@ -179,6 +182,7 @@ def gate(
         notes=make_notes(census, dataset=dataset),
         # These are for a refused run; `finish` finds all warnings of a run that commits.
         warnings=dataset.warnings,
+        findings=found,
         **name_classes(label_map),
     )
     corrections = _corrections(statistics)
@@ -207,6 +211,23 @@ def gate(
         )
     starts = range(0, len(moves), _MOVES_PER_BATCH)
     return [MoveBatch(tuple(moves[start : start + _MOVES_PER_BATCH])) for start in starts]
+
+
+def _find_kinds(
+    splits: Mapping[str, SplitOutcome],
+    statistics: Mapping[str, CountedStatistics],
+    *,
+    label_map: LabelMap,
+    dataset: DatasetSettings,
+) -> tuple[KindFound, ...]:
+    found = find_kinds(
+        {name: statistics[name].statistics for name in dataset.splits if name in statistics},
+        classes=label_map.ids,
+        corrections={name: split.corrections for name, split in splits.items()},
+        ignore=dataset.ignore,
+    )
+    # A warning says which classes never occur.
+    return tuple(each for each in found if each.kind != UNUSED_CLASS)
 
 
 def move(batch: MoveBatch, *, staging: Staging) -> int:
@@ -305,6 +326,7 @@ def finish(
                     corrected=(line for each in statistics.values() for line in each.corrected),
                 ),
                 notes=make_notes(census, dataset=dataset),
+                findings=_find_kinds(splits, statistics, label_map=label_map, dataset=dataset),
                 **name_classes(label_map),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 corrections=(join_uri(staging.output, CORRECTIONS_FOLDER) if corrections else ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardbeam.configs.schema import ExpectConfig
@@ -10,6 +10,7 @@ from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.worth_a_look import KindFound
 
 
 def find_unmet(
@@ -18,6 +19,7 @@ def find_unmet(
     outcomes: Mapping[str, SplitOutcome],
     statistics: Mapping[str, Statistics],
     classes: Collection[str],
+    findings: Iterable[KindFound] = (),
 ) -> Iterator[str]:
     """Describes each expectation that is not met, and what was found instead, in one line.
 
@@ -26,16 +28,34 @@ def find_unmet(
         outcomes: `{split: what became of its inputs}`.
         statistics: `{split: what is in it}`.
         classes: The names of all classes that are written.
+        findings: What is worth a look.
     """
+    yield from _find_too_many(dict(expect.max_findings or {}), findings=findings)
     for split, outcome in outcomes.items():
         # Inputs that belong to no split have no statistics.
         if split not in statistics:
             continue
         checks = _checks(outcome, statistics[split], classes=classes)
         for key, expected in expect.of_split(split).items():
+            if key == expect.BY_KIND:
+                continue
             problem = checks[key](expected)
             if problem:
                 yield f"split {split!r}: expect.{key}: {problem}"
+
+
+def _find_too_many(most: Mapping[Any, int], *, findings: Iterable[KindFound]) -> Iterator[str]:
+    by_split: dict[tuple[str, str], list[KindFound]] = {}
+    for each in findings:
+        by_split.setdefault((each.kind, each.split), []).append(each)
+    for (kind, split), found in by_split.items():
+        count = sum(each.images for each in found) or len(found)
+        if kind in most and count > most[kind]:
+            where = f"split {split!r}: " if split else ""
+            yield (
+                f"{where}expect.max_findings: {kind}: expected at most {most[kind]:,}, found "
+                f"{count:,}: {found[0].describe()}"
+            )
 
 
 def _checks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -47,6 +47,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             none. Objects do not count.
         classes: Ids of the classes of the Example's objects and of its image, each once, in order;
             None if the dataset has no label map.
+        findings: `{kind: greatest strength}` of what is worth a look in the Example
+            (`examples.findings`), by kind; None in older datasets.
     """
 
     key: str
@@ -65,6 +67,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     dhash: int | None = None
     classes_digest: str | None = None
     classes: Sequence[int] | None = None
+    findings: Mapping[str, int] | None = None
 
 
 # To add a column, add it here and to `IndexRow` at the end, add the number of columns before it to
@@ -87,6 +90,7 @@ INDEX_SCHEMA = pa.schema(
         ("dhash", pa.uint64()),
         ("classes_digest", pa.string()),
         ("classes", pa.list_(pa.int32())),
+        ("findings", pa.list_(pa.struct([("kind", pa.string()), ("strength", pa.int64())]))),
     ]
 )
 # The numbers of columns that older datasets have: the first of these columns.
@@ -113,7 +117,7 @@ _SCHEMAS = (
 # These columns have few distinct values; for others, a dictionary would be as long as the column.
 _DICTIONARY_COLUMNS = [
     *("source", "split", "shard", "width", "height", "format", "objects", "classes_digest"),
-    "classes.list.element",
+    *("classes.list.element", "findings.list.element.kind"),
 ]
 
 
@@ -136,7 +140,13 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
     Args:
         rows: The shard's examples, in order; may be empty.
     """
-    columns = {name: [getattr(row, name) for row in rows] for name in INDEX_SCHEMA.names}
+    columns: dict[str, list[Any]] = {
+        name: [getattr(row, name) for row in rows] for name in INDEX_SCHEMA.names
+    }
+    columns["findings"] = [
+        None if found is None else [{"kind": kind, "strength": found[kind]} for kind in found]
+        for found in columns["findings"]
+    ]
     buffer = io.BytesIO()
     parquet.write_table(
         pa.table(columns, schema=INDEX_SCHEMA),
@@ -145,6 +155,14 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
         use_dictionary=_DICTIONARY_COLUMNS,
     )
     return buffer.getvalue()
+
+
+def make_row(values: Mapping[str, Any]) -> IndexRow:
+    """Makes a row of the values of an index's columns, as pyarrow gives them."""
+    found = values.get("findings")
+    if found is not None:
+        values = {**values, "findings": {each["kind"]: each["strength"] for each in found}}
+    return IndexRow(**values)
 
 
 class IndexRows:
@@ -171,7 +189,7 @@ class IndexRows:
         if not self._begin <= number < self._begin + len(self._block):
             self._begin = number - number % _BLOCK_ROWS
             rows = self._table.slice(self._begin, _BLOCK_ROWS).to_pylist()
-            self._block = [IndexRow(**row) for row in rows]
+            self._block = [make_row(row) for row in rows]
         return self._block[number - self._begin]
 
 

@@ -86,6 +86,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str = ""
     numbered_maps: bool = False
 
+    @property
+    def ignored_findings(self) -> frozenset[str]:
+        """Kinds of findings that the config ignores."""
+        findings = self.config.get("findings")
+        ignored = findings.get("ignore") if isinstance(findings, dict) else None
+        return frozenset(map(str, ignored if isinstance(ignored, list) else ()))
+
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""
         for split in self.splits.values():

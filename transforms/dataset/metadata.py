@@ -73,6 +73,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         duplicates: Which duplicates are looked for, and which are refused.
         excluded: How many images the file `exclude` names.
         expect: What the splits must hold.
+        ignore: Kinds of findings that are neither shown nor refused.
         warnings: The formats' warnings.
         absent: Source names of the classes that `warnings` already calls absent.
         file_per_image: Whether a source has an annotation file for each image.
@@ -96,6 +97,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: DuplicatesConfig = DuplicatesConfig(find="none")
     excluded: int = 0
     expect: ExpectConfig = ExpectConfig()
+    ignore: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     file_per_image: bool = False

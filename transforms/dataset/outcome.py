@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.dataset.worth_a_look import KindFound
 
 
 class Status(str, enum.Enum):
@@ -168,6 +169,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
         duplicates: The numbers of duplicates; None if they were not looked for.
+        findings: What is worth a look, the most notable first.
         num_classes: How many classes the dataset has.
         classes: The names of the first ones, in the order of their ids.
     """
@@ -183,6 +185,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     resumed: Resumed = Resumed()
     sources: Mapping[str, int] = {}
     duplicates: DuplicateCounts | None = None
+    findings: tuple[KindFound, ...] = ()
     num_classes: int = 0
     classes: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -26,7 +26,12 @@ from shardbeam.transforms.dataset.index import (
     index_version,
     read_known_columns,
 )
-from shardbeam.transforms.dataset.read.count import CountedExample, CountTask, count_examples
+from shardbeam.transforms.dataset.read.count import (
+    CountedExample,
+    CountTask,
+    KnownPictures,
+    count_examples,
+)
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import (
@@ -34,12 +39,13 @@ from shardbeam.transforms.dataset.statistics import (
     STATISTICS_VERSION,
     StatisticsCounter,
 )
+from shardbeam.transforms.examples.findings import Finding, find_in_picture, strongest
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
-from shardbeam.transforms.images.check import hash_stored
-from shardbeam.transforms.images.difference_hash import HASH_VERSION
+from shardbeam.transforms.images.check import look_at_stored
+from shardbeam.transforms.images.difference_hash import HASH_VERSION, Look
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -131,6 +137,12 @@ def recount(
     old_rows = read_known_columns(data, uri=index_uri, max_rows=result.examples)
     legend = _legend(shard, settings=settings.encoder)
     counter = StatisticsCounter(class_names=legend.map_names())
+    look_at_picture = None
+    if _is_hashed_otherwise(result, settings=settings.encoder):
+        look_at_picture = functools.partial(
+            look_at_stored, settings=settings.encoder.image, memory=memory
+        )
+    pictures = _Pictures(old_rows, look_at_picture=look_at_picture)
     shard_file = _find(result.data, staged=result.staged, staging=staging)
     examples = count_examples(
         CountTask(
@@ -140,18 +152,14 @@ def recount(
         ),
         legend=legend,
         counter=counter,
+        look=pictures.look,
     )
-    hash_picture = None
-    if _is_hashed_otherwise(result, settings=settings.encoder):
-        hash_picture = functools.partial(
-            hash_stored, settings=settings.encoder.image, memory=memory
-        )
     rows = list(
         _rows(
             old_rows,
             examples,
             shard=shard,
-            hash_picture=hash_picture,
+            pictures=pictures,
             has_classes=not _dropped(settings.encoder, keys=CLASS_IDS),
         )
     )
@@ -191,12 +199,48 @@ def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
     )
 
 
+class _Pictures(KnownPictures):
+    """Looks at the pictures of a shard's Examples again, one after another.
+
+    Args:
+        rows: The rows of the old index.
+        look_at_picture: Looks at a stored picture (`look_at_stored`); None if what the old index
+            says of it is kept.
+
+    Attributes:
+        hashes: `{column: value}` of the last picture, if it was looked at.
+    """
+
+    def __init__(
+        self, rows: Iterable[Mapping[str, Any]], *, look_at_picture: Callable[..., Look] | None
+    ) -> None:
+        super().__init__(rows)
+        self.hashes: Mapping[str, int | None] = {}
+        self._look_at_picture = look_at_picture
+
+    def findings(self, row: Mapping[str, Any], image: bytes) -> Sequence[Finding]:
+        """Returns what is worth a look in the picture of a row.
+
+        Raises:
+            NotCountableError: The picture cannot be decoded.
+        """
+        if self._look_at_picture is None or not image:
+            self.hashes = {}
+            return super().findings(row, image)
+        try:
+            look = self._look_at_picture(image, image_format=row.get("format"))
+        except RejectedError as error:
+            raise NotCountableError(f"a stored picture cannot be hashed: {error}") from error
+        self.hashes = {"dhash": look.dhash}
+        return [] if look.levels is None else list(find_in_picture(*look.levels))
+
+
 def _rows(
     old_rows: Iterable[Mapping[str, Any]],
     examples: Iterable[CountedExample],
     *,
     shard: Shard,
-    hash_picture: Callable[..., int | None] | None,
+    pictures: _Pictures,
     has_classes: bool,
 ) -> Iterator[IndexRow]:
     """Yields the rows of the new index, made of the old index and the Examples.
@@ -205,12 +249,12 @@ def _rows(
         old_rows: The rows of the old index.
         examples: The Examples.
         shard: Their shard.
-        hash_picture: Hashes a stored picture (`hash_stored`); None if its old hash is kept.
+        pictures: What is seen of the Examples' pictures.
         has_classes: Whether the Examples hold the ids of all classes.
 
     Raises:
         NotCountableError: A column is in neither of them, as the digests of labels cannot be
-            computed from the Examples; or a picture cannot be decoded.
+            computed from the Examples.
     """
     for old, example in zip(old_rows, examples):  # noqa: B905  # The caller compares the numbers.
         row = {
@@ -222,11 +266,8 @@ def _rows(
             "length": len(example.record),
             "crc32c": google_crc32c.value(example.record),
         }
-        if hash_picture is not None and example.image:
-            try:
-                row["dhash"] = hash_picture(example.image, image_format=row.get("format"))
-            except RejectedError as error:
-                raise NotCountableError(f"a stored picture cannot be hashed: {error}") from error
+        row.update(pictures.hashes)
+        row["findings"] = strongest(example.findings)
         if has_classes or not shard.label_map.ids:
             row["classes"] = example.classes if shard.label_map.ids else None
         missing = [name for name in INDEX_SCHEMA.names if name not in row]

@@ -52,6 +52,7 @@ from shardbeam.transforms.examples.encode import (
     encoding_digest,
     fetch,
 )
+from shardbeam.transforms.examples.findings import strongest
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.storage.base import WriteFailedError
@@ -306,6 +307,8 @@ def write_shard(
                     example.values,
                     num_bytes=example.size_bytes,
                     image_bytes=len(encoded.image.data) if encoded.image is not None else 0,
+                    findings=example.findings,
+                    is_first=example is encoded.examples[0],
                 )
             progress.advance()
     with create_file(staging.uri(staged, shard.index_path)) as index:
@@ -366,13 +369,14 @@ def _index_row(
         sha256=example.sha256,
         crc32c=example.crc32c,
         labels=example.labels,
-        dhash=None if image is None else image.dhash,
+        dhash=None if image is None else image.look.dhash,
         classes_digest=example.classes_digest,
         classes=example.classes,
         width=0 if image is None else image.width,
         height=0 if image is None else image.height,
         format="" if image is None else image.format,
         objects=example.objects,
+        findings=strongest(example.findings),
     )
 
 

@@ -27,13 +27,16 @@ from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
+from shardbeam.transforms.examples.findings import Finding
 
 # Increase it when a change would count the same Examples differently.
-STATISTICS_VERSION = 1
+STATISTICS_VERSION = 2
 
 MAX_PAIRS = 5_000
 # If an image has more classes, only its first ones are paired.
 MAX_CLASSES_PAIRED = 100
+# Numbers of objects above this one are rounded down to three digits.
+_EXACT_OBJECTS = 1_000
 
 _SIDES = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 _AREAS = (
@@ -144,6 +147,13 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         mask_areas: Histogram of the other masks' areas, in millionths of the image's.
         pixels_by_class: `{class: pixels}` of maps of classes or segments; a value that no class has
             (0 for the background, 255 for ignored pixels) is named by its number.
+        images_by_objects: `{objects: images}`, exact up to 1,000 objects.
+        images_by_finding: `{kind: images}` of what is worth a look (`examples.findings`). An image
+            counts once, also if each of its objects has its own Example.
+        objects_by_finding: `{kind: {class: objects}}` of findings of objects.
+        same_boxes: `{class: {class: pairs}}` of boxes of two classes that are nearly the same; each
+            pair of classes is there once, in alphabetical order. Like `count_of_pairs`, it has
+            `MAX_PAIRS` pairs at most.
         captions: Number of captions.
         caption_words: Histogram of the captions' words, separated by white space.
         caption_characters: Histogram of the captions' characters.
@@ -176,6 +186,10 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     empty_masks: int = 0
     mask_areas: _Counts = {}
     pixels_by_class: _Counts = {}
+    images_by_objects: _Counts = {}
+    images_by_finding: _Counts = {}
+    objects_by_finding: dict[str, _Counts] = {}
+    same_boxes: dict[str, _Counts] = {}
     captions: int = 0
     caption_words: _Counts = {}
     caption_characters: _Counts = {}
@@ -193,7 +207,8 @@ def merge_statistics(parts: Iterable[Statistics]) -> Statistics:
             elif value:
                 sides = (*value, *total[name])
                 total[name] = (min(sides), max(sides))
-        total["count_of_pairs"] = _cut_pairs(total["count_of_pairs"])
+        for name in ("count_of_pairs", "same_boxes"):
+            total[name] = _cut_pairs(total[name])
     return Statistics(**total)
 
 
@@ -269,6 +284,7 @@ class StatisticsCounter:
         }
         self._class_names = {number: name.encode() for number, name in class_names.items()}
         self._total = Statistics()
+        self._last_kinds: set[str] = set()
         self._start()
 
     def _start(self) -> None:
@@ -290,8 +306,20 @@ class StatisticsCounter:
         self._masks: list[tuple[int, int]] = []
         self._pixels: Counter[int] = Counter()
         self._captions: list[bytes] = []
+        # The kinds of findings of the last image, each once for each image.
+        self._kinds: list[str] = []
+        self._findings: Counter[tuple[str, bytes]] = Counter()
+        self._same_boxes: Counter[tuple[bytes, bytes]] = Counter()
 
-    def add(self, values: _Values, *, num_bytes: int, image_bytes: int) -> None:
+    def add(
+        self,
+        values: _Values,
+        *,
+        num_bytes: int,
+        image_bytes: int,
+        findings: Sequence[Finding] = (),
+        is_first: bool = True,
+    ) -> None:
         """Counts an Example.
 
         Args:
@@ -301,6 +329,8 @@ class StatisticsCounter:
                 `image/segmentation/class/pixels` is `(id, pixels)` for each class of a map.
             num_bytes: Length of the serialized Example.
             image_bytes: Length of its encoded image; 0 where there is none.
+            findings: What is worth a look in it.
+            is_first: Whether it is the first Example of its image.
         """
         if len(self._example_bytes) == _FOLDED_EXAMPLES:
             self._fold()
@@ -326,6 +356,10 @@ class StatisticsCounter:
                 mapped.append(self._class_names[number])
         if names or labels or mapped:
             self._class_sets[frozenset((*names, *labels, *mapped))] += 1
+        if is_first:
+            self._last_kinds = set()
+        if findings:
+            self._add_findings(findings)
         captions = get("image/caption", ())
         self._captions += captions
         if image_bytes and not (
@@ -364,6 +398,16 @@ class StatisticsCounter:
             self._keypoints.update(zip(points, visibilities, strict=True))
         self._masks += [(area, width * height) for area in get("image/object/mask/area", ())]
         return names
+
+    def _add_findings(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            if finding.kind not in self._last_kinds:
+                self._last_kinds.add(finding.kind)
+                self._kinds.append(finding.kind)
+            if finding.other:
+                self._same_boxes[finding.name, finding.other] += 1
+            elif finding.name:
+                self._findings[finding.kind, finding.name] += 1
 
     def _add_annotation(self, values: _Values, *, width: int, height: int) -> Sequence[bytes]:
         """Counts the only object of an Example; its box is x, y, width, height in pixels."""
@@ -442,6 +486,17 @@ class StatisticsCounter:
             empty_masks=sum(not area for area, _ in self._masks),
             mask_areas=_share_histogram("mask_areas", np.array(shown, np.float64)),
             pixels_by_class=_by_name(pixels),
+            images_by_objects=_round_objects(self._objects_per_image),
+            images_by_finding=dict(Counter(self._kinds)),
+            objects_by_finding=_by_first(
+                ((kind, _text(name)), count) for (kind, name), count in self._findings.items()
+            ),
+            same_boxes=_cut_pairs(
+                _by_first(
+                    ((_text(one), _text(other)), count)
+                    for (one, other), count in self._same_boxes.items()
+                )
+            ),
             captions=len(texts),
             caption_words=_histogram("caption_words", Counter(len(text.split()) for text in texts)),
             caption_characters=_histogram("caption_characters", Counter(map(len, texts))),
@@ -471,6 +526,23 @@ def _by_name(counts: Mapping[bytes, int]) -> _Counts:
     for name, count in counts.items():
         by_name[_text(name)] = by_name.get(_text(name), 0) + count
     return by_name
+
+
+def _by_first(counts: Iterable[tuple[tuple[str, str], int]]) -> dict[str, _Counts]:
+    by_first: dict[str, _Counts] = {}
+    for (first, second), count in counts:
+        seconds = by_first.setdefault(first, {})
+        seconds[second] = seconds.get(second, 0) + count
+    return by_first
+
+
+def _round_objects(images: Mapping[int, int]) -> _Counts:
+    rounded: _Counts = {}
+    for objects, count in images.items():
+        unit = 10 ** max(0, len(str(objects)) - 3) if objects > _EXACT_OBJECTS else 1
+        name = str(objects // unit * unit)
+        rounded[name] = rounded.get(name, 0) + count
+    return rounded
 
 
 def _histogram(name: str, counts: Mapping[int, int]) -> _Counts:

@@ -29,7 +29,7 @@ from shardbeam.transforms.images.convert import (
 )
 from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import OpenedImage, decode_image, open_image
-from shardbeam.transforms.images.difference_hash import hash_image
+from shardbeam.transforms.images.difference_hash import Look, look_at_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
@@ -69,8 +69,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         changes: The values before and after each correction.
         notes: The decoder's complaints about damage or junk that was kept, one line each.
         channels: Values of a pixel of `data`: 1 or 3.
-        dhash: Difference hash of the upright picture (`difference_hash`); None for a flat picture,
-            and where pictures are not decoded.
+        look: What the upright picture looks like; empty where pictures are not decoded.
     """
 
     data: bytes
@@ -85,7 +84,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
     channels: int = 3
-    dhash: int | None = None
+    look: Look = Look()
 
 
 def check_image(
@@ -123,7 +122,7 @@ def check_image(
     corrections, changes = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
     notes: tuple[str, ...] = ()
-    dhash = None
+    look = Look()
     if header is not None:
         kept = _is_kept(header, settings=settings)
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
@@ -132,7 +131,7 @@ def check_image(
             found = _verify(
                 data, file_format, header=header, kept=kept, settings=settings, memory=memory
             )
-            dhash = found.dhash
+            look = found.look
             if found.correction is not None:
                 corrections, notes = (*corrections, found.correction), (found.complaint,)
                 changes = (*changes, (found.complaint, None))
@@ -150,7 +149,7 @@ def check_image(
                 changes=changes,
                 notes=notes,
                 channels=1 if header.gray else 3,
-                dhash=dhash,
+                look=look,
             )
     stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
     return msgspec.structs.replace(
@@ -192,14 +191,14 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         file_height=CIFAR_SIDE_PX,
         corrections=() if raw else (Correction.IMAGE_CONVERTED,),
         changes=() if raw else ((None, "png"),),
-        dhash=hash_image(image),
+        look=look_at_image(image),
     )
 
 
-def hash_stored(
+def look_at_stored(
     data: bytes, *, image_format: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
-) -> int | None:
-    """Computes `StoredImage.dhash` again; exactly, unless the image was converted to JPEG.
+) -> Look:
+    """Computes `StoredImage.look` again; exactly, unless the image was converted to JPEG.
 
     Args:
         data: `StoredImage.data`.
@@ -211,9 +210,9 @@ def hash_stored(
         RejectedError: It cannot be decoded.
     """
     if image_format == "raw":
-        return store_cifar(data, raw=True).dhash
+        return store_cifar(data, raw=True).look
     kept = msgspec.structs.replace(settings, damaged="keep", orientation="keep", max_side=None)
-    return check_image(data, name="", settings=kept, memory=memory).dhash
+    return check_image(data, name="", settings=kept, memory=memory).look
 
 
 def codec_versions() -> dict[str, str]:
@@ -287,7 +286,7 @@ def _verify(
                 converts=False,
                 memory=memory,
             ) as decoded:
-                return CheckedFile(hash_image(decoded.image, orientation=header.orientation))
+                return CheckedFile(look_at_image(decoded.image, orientation=header.orientation))
         return CheckedFile()
     if not header.storable:
         return CheckedFile()
@@ -383,7 +382,7 @@ def _convert(
             image = shrink(image, max_side=settings.max_side)
             corrections.append((Correction.IMAGE_RESIZED, (size, image.size)))
         turn = 1 if upright else header.orientation
-        dhash = hash_image(image, orientation=turn) if settings.verify == "decode" else None
+        look = look_at_image(image, orientation=turn) if settings.verify == "decode" else Look()
         encoded = encode(
             image,
             settings=settings,
@@ -402,5 +401,5 @@ def _convert(
         corrections=tuple(correction for correction, _ in corrections),
         changes=tuple(change for _, change in corrections),
         channels=1 if image.mode == "L" else 3,
-        dhash=dhash,
+        look=look,
     )

@@ -1,6 +1,7 @@
-"""A hash that is nearly the same for pictures that look nearly the same.
+"""What a picture looks like: its darkest and brightest parts, and a hash.
 
-It is the difference hash of N. Krawetz, "Kind of Like That" (2013),
+The hash is nearly the same for pictures that look nearly the same. It is the difference hash of
+N. Krawetz, "Kind of Like That" (2013),
 https://www.hackerfactor.com/blog/index.php?/archives/529-Kind-of-Like-That.html: the gray picture
 is averaged to 9 x 8 cells, and each bit is 1 if a cell is brighter than the one to its left. Size,
 compression and brightness change few of the 64 bits; crops, turns and mirror images change most.
@@ -14,6 +15,7 @@ of other files only some pixels are used.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +23,9 @@ from PIL import Image
 
 from shardbeam.transforms.images.convert import apply_orientation
 
-# Increase it whenever the hash of a picture changes, so that reused shards are hashed again.
-HASH_VERSION = 1
+# Increase it whenever what is seen of a picture changes, so that pictures of reused shards are
+# decoded again.
+HASH_VERSION = 2
 
 _ROWS, _COLUMNS = 8, 9
 _BITS = _ROWS * (_COLUMNS - 1)
@@ -37,8 +40,22 @@ _FEWEST_DIFFERENCES = 16
 _BLOCK_PX, _SMALLEST_REDUCED_PX = 8, 256
 # At least this many rows and columns of a cell are used; more take time without changing the hash.
 _CELL_SAMPLES = 16
+# About this many pixels are looked at for the levels of gray; more do not change them.
+_LEVEL_SAMPLES = 4096
 # From this EXIF orientation on, rows and columns are exchanged.
 _FIRST_TURNED = 5
+
+
+class Look(NamedTuple):
+    """What a picture looks like.
+
+    Attributes:
+        dhash: Its `difference_hash`; None for a flat picture, or one of a few pixels.
+        levels: Its `gray_levels`.
+    """
+
+    dhash: int | None = None
+    levels: tuple[int, int] | None = None
 
 
 def jpeg_scale(width: int, height: int) -> int:
@@ -87,8 +104,36 @@ def difference_hash(
     return int.from_bytes(np.packbits(brighter).tobytes(), "big")
 
 
-def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
-    """Hashes an image of any mode with `difference_hash`."""
+def gray_levels(pixels: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """Returns the gray levels of the 1st and the 99th of a hundred pixels, from dark to bright.
+
+    Args:
+        pixels: A picture in gray, (height, width), as it is hashed; at least one pixel. Of many
+            pixels only some in regular distances are used.
+    """
+    step = max(1, math.isqrt(pixels.size // _LEVEL_SAMPLES))
+    sampled = pixels[::step, ::step]
+    seen = np.bincount(sampled.ravel(), minlength=256).cumsum()
+    low, high = np.searchsorted(100 * seen, (sampled.size, 99 * sampled.size))
+    return int(low), int(high)
+
+
+def look_at(
+    pixels: npt.NDArray[np.uint8],
+    *,
+    size: tuple[int, int],
+    scale: int = 1,
+    orientation: int = 1,
+) -> Look:
+    """Looks at a picture; the arguments are those of `difference_hash`."""
+    return Look(
+        difference_hash(pixels, size=size, scale=scale, orientation=orientation),
+        gray_levels(pixels),
+    )
+
+
+def look_at_image(image: Image.Image, *, orientation: int = 1) -> Look:
+    """Looks at an image of any mode, like `look_at`."""
     width, height = image.size
     step = max(1, min(width // _COLUMNS, height // _ROWS) // _CELL_SAMPLES)
     # Pillow's other ways to pick pixels limit the size of the image.
@@ -96,7 +141,7 @@ def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
         (math.ceil(width / step), math.ceil(height / step)), Image.Resampling.NEAREST
     )
     pixels = np.asarray(sampled.convert("L"))
-    return difference_hash(pixels, size=sampled.size, orientation=orientation)
+    return look_at(pixels, size=sampled.size, orientation=orientation)
 
 
 def _sum_cells(

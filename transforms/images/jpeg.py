@@ -20,9 +20,10 @@ from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.difference_hash import (
-    difference_hash,
-    hash_image,
+    Look,
     jpeg_scale,
+    look_at,
+    look_at_image,
 )
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.sniff import FileFormat
@@ -120,13 +121,13 @@ class CheckedFile(NamedTuple):
     """The result of decoding a file.
 
     Attributes:
-        dhash: Difference hash of the upright picture (`difference_hash`), if it has one.
+        look: What the upright picture looks like, if it was decoded.
         correction: The correction to count if the file is kept: `JPEG_JUNK_KEPT` if its picture is
             whole, else `JPEG_DAMAGE_KEPT`; None if nothing is wrong.
         complaint: What is wrong, in libjpeg's words if libjpeg has found it.
     """
 
-    dhash: int | None = None
+    look: Look = Look()
     correction: Correction | None = None
     complaint: str = ""
 
@@ -185,7 +186,7 @@ def _decode_strictly(
         converts=False,
         memory=memory,
     ) as decoded:
-        return CheckedFile(hash_image(decoded.image, orientation=header.orientation))
+        return CheckedFile(look_at_image(decoded.image, orientation=header.orientation))
 
 
 def missing_scans(data: bytes) -> str | None:
@@ -272,7 +273,7 @@ def _without_junk(data: bytes) -> bytes:
 
 
 def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
-    """Decodes and hashes a file's picture; returns libjpeg's complaint where it cannot."""
+    """Decodes a file's picture and looks at it; returns libjpeg's complaint where it cannot."""
     size = header.width, header.height
     scale = jpeg_scale(*size)
     try:
@@ -291,7 +292,7 @@ def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | 
         raise_shortage(error, size_bytes=DECODED_BYTES)
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
     return CheckedFile(
-        difference_hash(pixels[:, :, 0], size=size, scale=scale, orientation=header.orientation)
+        look_at(pixels[:, :, 0], size=size, scale=scale, orientation=header.orientation)
     )
 
 

@@ -29,7 +29,7 @@ def read_parquet(
     max_rows: int,
     schemas: Sequence[pa.Schema] = (),
 ) -> pa.Table:
-    """Decodes columns of texts, integers, booleans, and lists of integers.
+    """Decodes columns of texts, integers and booleans, and lists of integers or of structs.
 
     Args:
         data: The file's content.
@@ -58,7 +58,7 @@ def read_parquet(
         for field in fields:
             if not _is_readable(field.type):
                 raise DamagedError(uri=uri, problem=f"column {field.name!r} is of {field.type}")
-        texts = [field.name for field in fields if _is_text(_values(field.type))]
+        texts = [path for field in fields for path in _text_paths(field.name, field.type)]
         limit = _BYTES + rows * _BYTES_PER_ROW
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         if sum(group.total_byte_size for group in groups) > limit:
@@ -70,7 +70,7 @@ def read_parquet(
         # Dictionaries keep a repeated text once, until the total length is known to be small.
         file = parquet.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts)
         table = file.read(columns=[field.name for field in fields], use_threads=False)
-        if sum(_text_bytes(table[name]) for name in texts) > limit:
+        if sum(_text_bytes(table[path.partition(".")[0]]) for path in texts) > limit:
             raise _too_long(uri)
         return table.cast(pa.schema([(f.name, _values(f.type)) for f in fields]))
     except (OSError, pa.ArrowException) as error:
@@ -83,7 +83,14 @@ def _values(kind: pa.DataType) -> pa.DataType:
 
 def _is_readable(kind: pa.DataType) -> bool:
     if types.is_list(kind):
-        return types.is_integer(kind.value_type)
+        item = kind.value_type
+        if types.is_struct(item):
+            return all(_is_scalar(field.type) for field in item)
+        return types.is_integer(item)
+    return _is_scalar(kind)
+
+
+def _is_scalar(kind: pa.DataType) -> bool:
     return any(is_kind(_values(kind)) for is_kind in _IS_FLAT)
 
 
@@ -97,13 +104,33 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _IS_TEXT)
 
 
+def _text_paths(name: str, kind: pa.DataType) -> list[str]:
+    """Returns the paths of the texts in a column: its own, or those in the structs of its lists."""
+    if _is_text(_values(kind)):
+        return [name]
+    if types.is_list(kind) and types.is_struct(kind.value_type):
+        item = kind.value_field.name
+        return [
+            f"{name}.list.{item}.{field.name}"
+            for field in kind.value_type
+            if _is_text(_values(field.type))
+        ]
+    return []
+
+
 def _text_bytes(column: pa.ChunkedArray) -> int:
     """Adds up the lengths of a column's texts, which are stored in dictionaries."""
-    lengths = (
-        pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py()
-        for chunk in column.chunks
-    )
-    return sum(length or 0 for length in lengths)
+    return sum(map(_bytes_in_dictionaries, column.chunks))
+
+
+def _bytes_in_dictionaries(values: pa.Array) -> int:
+    if types.is_list(values.type):
+        return _bytes_in_dictionaries(values.values)
+    if types.is_struct(values.type):
+        return sum(map(_bytes_in_dictionaries, values.flatten()))
+    if not types.is_dictionary(values.type):
+        return 0
+    return pc.sum(pc.take(pc.binary_length(values.dictionary), values.indices)).as_py() or 0
 
 
 def _too_long(uri: str) -> DamagedError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy as np
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.statistics import (
     COUNTED_KINDS,
@@ -19,12 +20,13 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.examples.decode import feature_values, parse_example, recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.findings import PICTURE_KINDS, Finding, find_in_example
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import list_class_ids
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.images.mask_file import read_indices
-from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.base import StoredFile, join_uri
 
 _CLASS_MAP = "image/segmentation/class/encoded"
 # If an Example has this map, it holds the ids, and the pixels of `_CLASS_MAP` are something else.
@@ -41,11 +43,13 @@ class CountTask(msgspec.Struct, frozen=True, kw_only=True):
         data: The shard.
         container: Name of its container (`find_container`).
         split: Its split.
+        index: Its index, which says what is worth a look in its pictures; empty if it has none.
     """
 
     data: StoredFile
     container: str
     split: str
+    index: str = ""
 
 
 class CountResult(msgspec.Struct, frozen=True):
@@ -70,12 +74,14 @@ class CountedExample(NamedTuple):
         record: The serialized Example.
         image: Its image; empty where it has none.
         classes: Ids of its classes (`list_class_ids`).
+        findings: What is worth a look in it.
     """
 
     place: int
     record: bytes
     image: bytes
     classes: Sequence[int]
+    findings: Sequence[Finding]
 
 
 def plan_counts(dataset: StoredDataset) -> list[CountTask]:
@@ -85,7 +91,14 @@ def plan_counts(dataset: StoredDataset) -> list[CountTask]:
         InputError: A split is incomplete.
     """
     return [
-        CountTask(data=shard, container=split.container, split=split.name)
+        CountTask(
+            data=shard,
+            container=split.container,
+            split=split.name,
+            index=""
+            if dataset.features is None
+            else join_uri(dataset.path, index_path(shard.path)),
+        )
         for split in (dataset.find_split(each.name) for each in dataset.splits)
         for shard in split.shards
     ]
@@ -110,17 +123,68 @@ def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
     """
     counter = StatisticsCounter(class_names=legend.map_names())
     try:
-        for _ in count_examples(shard, legend=legend, counter=counter):
+        pictures = KnownPictures(_read_known(shard.index))
+        for _ in count_examples(shard, legend=legend, counter=counter, look=pictures.look):
             pass
     except InputError as error:
         return CountResult(shard.split, counter.total(), str(error))
     return CountResult(shard.split, counter.total())
 
 
+class KnownPictures:
+    """What an index says about the pictures of a shard, one after another.
+
+    Args:
+        rows: The rows of the index; fewer if it is not known.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._rows = iter(rows)
+        self._last: tuple[str, str] | None = None
+
+    def look(self, image: bytes) -> tuple[bool, Sequence[Finding]]:
+        """Looks at the picture of the next Example, as `count_examples` asks for it."""
+        row: Mapping[str, Any] = next(self._rows, {})
+        # Without a row, each Example counts as an image.
+        name = (row["source"], row["key"]) if row else None
+        is_first, self._last = name is None or name != self._last, name
+        return is_first, self.findings(row, image)
+
+    def findings(self, row: Mapping[str, Any], image: bytes) -> Sequence[Finding]:
+        """Returns what is worth a look in the picture of a row."""
+        del image
+        known = ((each["kind"], each["strength"]) for each in row.get("findings") or ())
+        return [Finding(kind, strength) for kind, strength in known if kind in PICTURE_KINDS]
+
+
+def _read_known(index: str) -> list[dict[str, Any]]:
+    """Reads what an index says about pictures; nothing if there is no such index."""
+    if not index:
+        return []
+    try:
+        rows: list[dict[str, Any]] = load_index(
+            index, columns=["source", "key", "findings"]
+        ).to_pylist()
+    except InputError:
+        return []
+    return rows
+
+
 def count_examples(
-    shard: CountTask, *, legend: Legend, counter: StatisticsCounter
+    shard: CountTask,
+    *,
+    legend: Legend,
+    counter: StatisticsCounter,
+    look: Callable[[bytes], tuple[bool, Iterable[Finding]]] = lambda _: (True, ()),
 ) -> Iterator[CountedExample]:
     """Reads a shard, and yields each of its Examples once it is counted.
+
+    Args:
+        shard: The shard.
+        legend: How its Examples are to be read.
+        counter: Counts them.
+        look: Looks at the picture of each Example in turn: whether it is the first Example of its
+            image, and the findings of the picture. Without it, no picture is decoded.
 
     Raises:
         InputError: It cannot be read to its end, or is damaged.
@@ -133,12 +197,17 @@ def count_examples(
         example = parse_example(record, uri=shard.data.uri, place=words)
         values = dict(_values(example, keys=keys))
         image = next(iter(values.get(IMAGE, ())), b"")
+        complete = _complete(values, image=image, names=legend.class_names)
+        is_first, seen = look(image)
+        findings = [*find_in_example(complete), *seen]
         counter.add(
-            _complete(values, image=image, names=legend.class_names),
+            complete,
             num_bytes=len(record),
             image_bytes=len(image),
+            findings=findings,
+            is_first=is_first,
         )
-        yield CountedExample(place, record, image, list_class_ids(values))
+        yield CountedExample(place, record, image, list_class_ids(values), findings)
 
 
 def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:

@@ -1,0 +1,166 @@
+"""Reads which Examples of a dataset are worth a look, from its indexes alone."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.manifest import Manifest
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.dataset.worth_a_look import KindFound, find_kinds
+from shardbeam.transforms.examples.findings import (
+    MANY_OBJECTS,
+    NO_OBJECTS,
+    ObjectLimits,
+    limit_objects,
+)
+from shardbeam.transforms.storage.base import join_uri
+
+_COLUMNS = ("key", "source", "objects", "findings")
+
+
+def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
+    """Lists what is worth a look in a dataset, without the kinds that its config ignores.
+
+    Args:
+        splits: `{split: what is in it}`.
+        manifest: Its manifest, if Shardbeam has written it.
+    """
+    if manifest is None:
+        return find_kinds(splits)
+    return find_kinds(
+        splits,
+        classes=manifest.labels,
+        corrections={name: split.outcome.corrections for name, split in manifest.splits.items()},
+        ignore=manifest.ignored_findings,
+    )
+
+
+class FoundImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An Example that is worth a look.
+
+    Attributes:
+        split: Its split.
+        number: Its number there, from 1.
+        source: The source of its image.
+        key: The key of its image.
+        kind: The kind of finding.
+        strength: How far it is from usual (`examples.findings.Finding`).
+    """
+
+    split: str
+    number: int
+    source: str
+    key: str
+    kind: str
+    strength: int
+
+
+def read_findings(
+    dataset: StoredDataset, *, splits: Collection[str], kinds: Collection[str]
+) -> Iterator[FoundImage]:
+    """Yields the findings of a dataset, in its order, one of each kind for each Example.
+
+    Args:
+        dataset: The dataset, built by Shardbeam.
+        splits: The splits to read.
+        kinds: The kinds to yield.
+
+    Raises:
+        InputError: The dataset has no index with findings, or an index is missing or damaged.
+    """
+    statistics = read_statistics(dataset.path) if dataset.features is not None else None
+    if statistics is None:
+        raise InputError(
+            uri=dataset.path,
+            problem="says nothing about findings: only datasets that this version of Shardbeam "
+            "has built do; build it again with --reuse, which copies the shards and counts them",
+        )
+    for name in splits:
+        counts = statistics[name].images_by_objects if name in statistics else {}
+        limits = limit_objects({int(objects): images for objects, images in counts.items()})
+        for found in _read_split(dataset.find_split(name), dataset=dataset, limits=limits):
+            if found.kind in kinds:
+                yield found
+
+
+def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundImage]:
+    """Chooses the strongest findings of each kind; each image counts once.
+
+    Of equally strong ones those with the smallest hash of source and key come first, so that the
+    choice does not depend on the order of the shards.
+
+    Args:
+        found: All findings.
+        limit: How many of each kind.
+    """
+    # {kind: {image: finding}}
+    by_kind: dict[str, dict[tuple[str, str, str], FoundImage]] = {}
+    for each in found:
+        images = by_kind.setdefault(each.kind, {})
+        image = each.split, each.source, each.key
+        if image not in images or each.strength > images[image].strength:
+            images[image] = each
+            if len(images) > 4 * limit + 1000:
+                by_kind[each.kind] = {
+                    (kept.split, kept.source, kept.key): kept
+                    for kept in heapq.nsmallest(limit, images.values(), key=_rank)
+                }
+    return [
+        each
+        for images in by_kind.values()
+        for each in heapq.nsmallest(limit, images.values(), key=_rank)
+    ]
+
+
+def _rank(found: FoundImage) -> tuple[int, bytes]:
+    name = f"{found.source}\0{found.key}".encode("utf-8", "surrogatepass")
+    return -found.strength, hashlib.sha256(name).digest()
+
+
+def _read_split(
+    split: StoredSplit, *, dataset: StoredDataset, limits: ObjectLimits
+) -> Iterator[FoundImage]:
+    first = 1
+    most = max(split.shard_examples, default=0)
+    for shard in split.shards:
+        uri = join_uri(dataset.path, index_path(shard.path))
+        table = load_index(uri, columns=_COLUMNS, max_rows=most)
+        if "findings" not in table.column_names:
+            raise InputError(uri=uri, problem="an older version of Shardbeam wrote it")
+        for row in _rows_with_findings(table, limits=limits):
+            values = table.slice(row, 1).to_pylist()[0]
+            found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
+            if limits.most is not None and values["objects"] > limits.most:
+                found.append((MANY_OBJECTS, values["objects"]))
+            if limits.none and not values["objects"]:
+                found.append((NO_OBJECTS, 0))
+            for kind, strength in found:
+                yield FoundImage(
+                    split=split.name,
+                    number=first + row,
+                    source=values["source"],
+                    key=values["key"],
+                    kind=kind,
+                    strength=strength,
+                )
+        first += table.num_rows
+
+
+def _rows_with_findings(table: pa.Table, *, limits: ObjectLimits) -> Iterator[int]:
+    """Yields the numbers of the rows that have any finding: few, so most are never decoded."""
+    objects: Sequence[int] = table["objects"].to_pylist()
+    lengths = pc.list_value_length(table["findings"]).to_pylist()
+    for row, (length, number) in enumerate(zip(lengths, objects, strict=True)):
+        is_odd = (limits.most is not None and number > limits.most) or (limits.none and not number)
+        if length or is_odd:
+            yield row

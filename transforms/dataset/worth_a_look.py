@@ -1,0 +1,248 @@
+"""What is worth a look in a dataset, by its statistics: which kinds of findings, and how many.
+
+A kind that many images share is usual in this dataset: a set of product photographs has boxes over
+the whole image. It is listed as usual, so that the rare findings are not lost among the many.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.dataset.imbalance import find_imbalances
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.examples.findings import (
+    BRIGHT_PICTURE,
+    DARK_PICTURE,
+    DUPLICATE_BOX,
+    LARGE_BOX,
+    LOW_CONTRAST,
+    MANY_OBJECTS,
+    NO_OBJECTS,
+    SAME_BOX,
+    SPARSE_MASK,
+    THIN_BOX,
+    TINY_BOX,
+    limit_objects,
+)
+
+# Kinds of the dataset as a whole, which name classes and no images.
+UNUSED_CLASS = "unused_class"
+SIMILAR_NAMES = "similar_names"
+RARE_CLASS = "rare_class"
+CORRECTION = "correction"
+
+# {kind: what is found}, in the order of `configs.schema.FindingKind`.
+KINDS: Mapping[str, str] = {
+    DUPLICATE_BOX: "boxes of one class that are nearly the same",
+    SAME_BOX: "boxes of two classes that are nearly the same",
+    LARGE_BOX: "a box over more than 90 % of the image",
+    TINY_BOX: "a box of at most 16 square pixels",
+    THIN_BOX: "a box more than 20 times as long as wide",
+    SPARSE_MASK: "a mask that fills less than 2 % of its box",
+    MANY_OBJECTS: "far more objects than the split's other images",
+    NO_OBJECTS: "no objects, where nearly all images have some",
+    DARK_PICTURE: "a picture that is almost black",
+    BRIGHT_PICTURE: "a picture that is almost white",
+    LOW_CONTRAST: "a picture with hardly any contrast",
+    UNUSED_CLASS: "classes that never occur",
+    SIMILAR_NAMES: "classes whose names are nearly the same",
+    RARE_CLASS: "classes that are rare, or missing from a split",
+    CORRECTION: "corrections that changed annotations",
+}
+# Corrections that say nothing about the annotations.
+_HARMLESS = (
+    Correction.WRONG_EXTENSION_KEPT,
+    Correction.JPEG_JUNK_KEPT,
+    Correction.IMAGE_CONVERTED,
+    Correction.IMAGE_RESIZED,
+    Correction.ORIENTATION_APPLIED,
+)
+
+# A kind that more of a split's images have is usual, and so is one that more objects of a class
+# have, if the class has enough objects to tell. A few images are never usual.
+_USUAL_IMAGES, _USUAL_OBJECTS, _ENOUGH_OBJECTS = 0.01, 0.005, 200
+_FEW_IMAGES = 3
+# Of two similar names, one is probably a slip if its class has less than this part of the other's
+# objects.
+_SLIP_SHARE = 0.01
+
+
+class KindFound(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of one kind in a split, or in the whole dataset.
+
+    Attributes:
+        kind: The kind's stable name.
+        split: The split; empty if the finding is about the dataset as a whole.
+        images: Images that have it; 0 for findings about classes.
+        share: Their share of the split's images.
+        usual: Whether so many have it that it is usual here.
+        objects: `{class: objects}` that have it, without classes in which it is usual. Two classes
+            are joined by " + ".
+        usual_classes: `{class: share of its objects}` of classes in which it is usual.
+        text: A finding about classes in words; empty for others.
+    """
+
+    kind: str
+    split: str = ""
+    images: int = 0
+    share: float = 0.0
+    usual: bool = False
+    objects: Mapping[str, int] = {}
+    usual_classes: Mapping[str, float] = {}
+    text: str = ""
+
+    def describe(self) -> str:
+        """Describes the finding in one line."""
+        if self.text:
+            return self.text
+        images = "1 image" if self.images == 1 else f"{self.images:,} images"
+        where = f"{images} of {self.split} ({self.share:.2%})"
+        line = f"{where}: {KINDS[self.kind]}"
+        if self.objects:
+            most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
+            line += f" ({list_classes([f'{name}: {count:,}' for name, count in most])})"
+        return line
+
+
+def find_kinds(
+    splits: Mapping[str, Statistics],
+    *,
+    classes: Collection[str] = (),
+    corrections: Mapping[str, Mapping[str, int]] | None = None,
+    ignore: Collection[str] = (),
+) -> list[KindFound]:
+    """Lists what is worth a look, the most notable first and what is usual last.
+
+    Args:
+        splits: `{split: what is in it}`.
+        classes: Names of the declared classes.
+        corrections: `{split: {correction: count}}`.
+        ignore: Kinds that are left out.
+    """
+    found = [
+        *(each for name, split in splits.items() for each in _find_in_split(name, split)),
+        *_find_in_classes(splits, classes=classes),
+        *_find_corrections(corrections or {}),
+    ]
+    order = list(KINDS)
+    return sorted(
+        (each for each in found if each.kind not in ignore),
+        key=lambda each: (each.usual, not each.images, order.index(each.kind)),
+    )
+
+
+def most_notable(found: Sequence[KindFound], *, number: int) -> list[KindFound]:
+    """Returns the findings of images that most images have, and that are not usual."""
+    notable = [each for each in found if each.images and not each.usual]
+    return sorted(notable, key=lambda each: -each.images)[:number]
+
+
+def count_images(statistics: Statistics) -> Mapping[str, int]:
+    """Counts the images of each kind of finding in a split."""
+    by_objects = {int(objects): images for objects, images in statistics.images_by_objects.items()}
+    limits = limit_objects(by_objects)
+    many = sum(
+        images
+        for objects, images in by_objects.items()
+        if limits.most is not None and objects > limits.most
+    )
+    return {
+        **statistics.images_by_finding,
+        **({MANY_OBJECTS: many} if many else {}),
+        **({NO_OBJECTS: by_objects[0]} if limits.none else {}),
+    }
+
+
+def _find_in_split(name: str, split: Statistics) -> Iterator[KindFound]:
+    for kind, images in count_images(split).items():
+        share = images / max(1, split.images)
+        objects, usual_classes = {}, {}
+        for label, (count, of) in _count_objects(split, kind=kind).items():
+            if of >= _ENOUGH_OBJECTS and count > _USUAL_OBJECTS * of:
+                usual_classes[label] = count / of
+            else:
+                objects[label] = count
+        yield KindFound(
+            kind=kind,
+            split=name,
+            images=images,
+            share=share,
+            usual=(images > _FEW_IMAGES and share > _USUAL_IMAGES)
+            or (bool(usual_classes) and not objects),
+            objects=objects,
+            usual_classes=usual_classes,
+        )
+
+
+def _count_objects(split: Statistics, *, kind: str) -> dict[str, tuple[int, int]]:
+    """Returns `{class: (objects with this finding, objects)}`; of two classes, of the smaller."""
+    of = split.objects_by_class
+    if kind == SAME_BOX:
+        return {
+            f"{one} + {other}": (count, min(of.get(one, 0), of.get(other, 0)))
+            for one, others in split.same_boxes.items()
+            for other, count in others.items()
+        }
+    counts = split.objects_by_finding.get(kind, {})
+    return {name: (count, of.get(name, 0)) for name, count in counts.items()}
+
+
+def _find_in_classes(
+    splits: Mapping[str, Statistics], *, classes: Collection[str]
+) -> Iterator[KindFound]:
+    counts: dict[str, int] = {}
+    for split in splits.values():
+        for name, count in (split.objects_by_class or split.images_by_class).items():
+            counts[name] = counts.get(name, 0) + count
+        for name in split.images_by_class:
+            counts.setdefault(name, 0)
+    unused = sorted(set(classes) - counts.keys())
+    if unused:
+        occur = (
+            "1 class never occurs" if len(unused) == 1 else f"{len(unused):,} classes never occur"
+        )
+        yield KindFound(kind=UNUSED_CLASS, text=f"{occur}: {list_classes(unused)}")
+    for one, other in _similar_names({**dict.fromkeys(classes, 0), **counts}):
+        yield KindFound(kind=SIMILAR_NAMES, text=f"{one!r} and {other!r} may be one class")
+    for line in find_imbalances(splits):
+        yield KindFound(kind=RARE_CLASS, text=line)
+
+
+def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields pairs of classes that may be one: equal but for their writing, or by a slip."""
+    by_form: dict[str, list[str]] = {}
+    for name in sorted(counts):
+        by_form.setdefault(re.sub(r"[\s_-]+", "", name.casefold()), []).append(name)
+    for names in by_form.values():
+        for other in names[1:]:
+            yield names[0], other
+    for name in sorted(counts):
+        for slip in _slips(name):
+            if slip in counts and counts[name] < _SLIP_SHARE * counts[slip]:
+                yield slip, name
+
+
+def _slips(name: str) -> Iterator[str]:
+    """Yields the names with two neighbouring characters exchanged, without digits."""
+    for at, (one, other) in enumerate(itertools.pairwise(name)):
+        if (
+            one != other
+            and not (one + other).isdigit()
+            and not one.isdigit()
+            and not other.isdigit()
+        ):
+            yield f"{name[:at]}{other}{one}{name[at + 2 :]}"
+
+
+def _find_corrections(corrections: Mapping[str, Mapping[str, int]]) -> Iterator[KindFound]:
+    harmless = {each.value for each in _HARMLESS}
+    for split, counts in corrections.items():
+        for code, count in counts.items():
+            if code not in harmless:
+                yield KindFound(kind=CORRECTION, split=split, text=f"{count:,} {code} in {split}")
