@@ -13,6 +13,7 @@ from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.arguments import load_config
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.config_making import make_config
 from tests.support.making import Good
 
@@ -189,9 +190,8 @@ def test_a_merge_may_swap_two_names() -> None:
         ),
         (
             {"splits": {"train": {**COCO, "format": "cocoo"}}},
-            "splits.train.format: unknown format 'cocoo': expected coco, lvis, voc, yolo, "
-            "cvat, labelme, open-images, csv, jsonl, filename-label, image-folder, cifar10, "
-            "cifar100, webdataset, or a class of your own as package.module:Class or "
+            "splits.train.format: unknown format 'cocoo': expected "
+            f"{', '.join(built_in_formats())}, or a class of your own as package.module:Class or "
             "path/to/file.py:Class; did you mean 'coco'?",
         ),
         (

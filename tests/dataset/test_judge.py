@@ -443,6 +443,17 @@ TWO_SOURCES = ("train/0", "train/1")
                 "rejects.max_ratio=0.75"
             ],
         ),
+        # The ratio that lets all splits pass.
+        (
+            {"splits": {**BROKEN, "test": SplitOutcome(listed=10, rejected={"corrupt": 9})}},
+            [
+                "a build would be refused: split 'train': 3 of 4 inputs rejected (75.00%); "
+                "rejects.max_ratio allows 50.00%",
+                "a build would be refused: split 'test': 9 of 10 inputs rejected (90.00%); "
+                "rejects.max_ratio allows 50.00%; fix them, or let them pass: --set "
+                "rejects.max_ratio=0.9",
+            ],
+        ),
         ({"splits": BROKEN, "max_reject_ratio": 0.75}, []),
         # The gate has already refused these.
         ({"splits": BROKEN, "statistics": COUNTED, "absent": ("dog",)}, []),
@@ -547,7 +558,7 @@ def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> 
 
 
 def make_shards() -> list[ShardResult]:
-    origins = [Origin.COPIED, Origin.COPIED, Origin.MENDED, Origin.WRITTEN]
+    origins = [Origin.COPIED, Origin.COPIED, Origin.DAMAGED, Origin.WRITTEN]
     return [
         msgspec.structs.replace(
             make_shard_result(

@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.edges import SHARDS, STATISTICS, Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import statistics
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.statistics import (
     BINS,
+    CountedStatistics,
     Statistics,
     StatisticsCounter,
+    merge_counted,
     merge_statistics,
     most_frequent_pairs,
 )
@@ -460,7 +463,7 @@ def test_imbalances(splits: Mapping[str, Statistics], expected: list[str]) -> No
     assert list(find_imbalances(splits)) == expected
 
 
-def test_keys_of_the_sources_own_are_not_taken_for_others() -> None:
+def test_extra_keys_of_other_types_are_not_counted() -> None:
     """A column of a table may have the name of any key."""
     extras = [
         FeatureSpec("image/caption", FeatureKind.INT64, repeated=True),
@@ -477,3 +480,17 @@ def test_keys_of_the_sources_own_are_not_taken_for_others() -> None:
 
     assert counter.total().captions == 0
     assert counter.total().images_by_class == {"cat": 1}
+
+
+def test_counted_statistics_keep_the_counts_of_their_edges() -> None:
+    """Otherwise the gate could not see that a runner lost a shard."""
+    whole, parts = Edges(), []
+    for shard in (b"0", b"1", b"2"):
+        edges = Edges()
+        edges.receive(SHARDS, shard)
+        edges.send(STATISTICS, shard)
+        whole.add(edges)
+        parts.append(CountedStatistics(Statistics(), edges=edges))
+    merged = merge_counted([merge_counted(parts[:2]), *parts[2:]])
+    assert merged.edges == whole
+    assert merged.edges.received[SHARDS].number == 3

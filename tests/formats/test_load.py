@@ -221,7 +221,7 @@ def test_file_that_cannot_be_imported(tmp_path: Path, content: str, cause: str) 
         assert "\n" not in str(raised.value)
 
 
-def test_mended_file_can_be_loaded(tmp_path: Path) -> None:
+def test_corrected_file_can_be_loaded(tmp_path: Path) -> None:
     file = _own_file(tmp_path, content="import no_such_package\n")
     with pytest.raises(FormatError):
         find_format(f"{file}:Prefixes")

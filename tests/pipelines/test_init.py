@@ -315,7 +315,7 @@ def test_layouts(
             "coco (1 annotation file); voc (1 XML file)",
         ),
         ({**images("a.jpg"), "a.json": coco("a.jpg")}, "--format voc", "d: no voc dataset is"),
-        ({"a.jpg": JPEG}, "--format cocoo", "unknown format 'cocoo': expected coco"),
+        ({"a.jpg": JPEG}, "--format cocoo", "unknown format 'cocoo': expected "),
         (
             {"a.json": coco("a.jpg")},
             "",

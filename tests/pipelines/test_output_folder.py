@@ -176,7 +176,7 @@ SHARD = "coco-train.tfrecord-00001-of-00003"
         ("dataset_info.json", "is missing: readers see no dataset", 3),
     ],
 )
-def test_if_changed_mends_what_is_missing(
+def test_if_changed_repairs_what_is_missing(
     path: str,
     found: str,
     copied: int,
@@ -337,7 +337,7 @@ class FullDisk:
         monkeypatch.setattr(LocalStorage, "create", create)
 
 
-def test_a_full_disk_is_one_clear_line_and_can_be_mended(
+def test_a_full_disk_is_one_clear_line_and_can_be_repaired(
     shapes: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"

@@ -192,7 +192,7 @@ def spoil_image(folder: Path) -> None:
     (folder / "images" / "000000000010.jpg").write_bytes(b"no image")
 
 
-def mend_image(folder: Path) -> None:
+def repair_image(folder: Path) -> None:
     # The third is empty.
     empty = sorted((folder / "images").glob("0*.jpg"))[1]
     assert empty.stat().st_size == 0
@@ -226,7 +226,7 @@ def test_only_the_shard_that_changes_is_written(
 ) -> None:
     previous = tmp_path / "previous"
     assert run(*coco_words(changing, previous, *SETTINGS)).exit_code == 0
-    changes = (touch, mend_image, add_image, replace_image, spoil_image, remove_image, move_box)
+    changes = (touch, repair_image, add_image, replace_image, spoil_image, remove_image, move_box)
     for change in changes:
         change(changing)
         read_images.clear()

@@ -100,7 +100,7 @@ def test_names_of_files_cannot_forge_lines(damaged: Path) -> None:
     assert "\nwhole" not in run("verify", str(damaged)).stdout
 
 
-def test_building_on_the_dataset_itself_mends_it(shapes: Path, whole: Path, damaged: Path) -> None:
+def test_a_build_on_the_dataset_itself_repairs_it(shapes: Path, whole: Path, damaged: Path) -> None:
     (damaged / "index" / f"{SHARD[:-14]}00002-of-00003.parquet").unlink()
     words = coco_words(shapes, damaged, *SETTINGS, "--overwrite", "--reuse", str(damaged))
     result = run(*words)

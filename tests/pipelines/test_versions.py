@@ -206,7 +206,7 @@ def test_dates_without_a_pointer_tell_no_change(inputs: Path) -> None:
     assert versions(inputs) == []
 
 
-def test_a_missing_pointer_is_mended(inputs: Path) -> None:
+def test_a_missing_pointer_is_repaired(inputs: Path) -> None:
     flags = (*latest_flags(inputs), "--if-changed")
     build(inputs, "{fingerprint}", *flags)
     (name,) = versions(inputs)
@@ -387,7 +387,7 @@ def test_what_is_a_pointer(data: bytes, folder: str | None) -> None:
     assert decode_pointer(data) == folder
 
 
-def test_writing_a_pointer_again_mends_what_a_kill_has_left(tmp_path: Path) -> None:
+def test_writing_a_pointer_again_repairs_what_a_kill_has_left(tmp_path: Path) -> None:
     uri = f"{tmp_path}/latest"
     (tmp_path / "latest.new").write_text("/ha")
     write_pointer(uri, folder="/a")

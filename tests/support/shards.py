@@ -92,7 +92,7 @@ def make_shard(folder: Path, *, key: str = "0" * 64, images: int = 20) -> Shard:
         file_name="x-train.tfrecord-00000-of-00001",
         records=[msgspec.msgpack.encode(record) for record in make_records(folder, images)],
         label_map=make_label_map({"cat": 1}, objects=False),
-        origin=Origin.MENDED,
+        origin=Origin.DAMAGED,
     )
 
 

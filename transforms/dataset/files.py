@@ -71,7 +71,7 @@ class Origin(str, enum.Enum):
     # It was copied from the previous version of the dataset.
     COPIED = "copied"
     # It should have been copied, but was damaged or gone there: its images were read.
-    MENDED = "mended"
+    DAMAGED = "damaged"
 
 
 class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

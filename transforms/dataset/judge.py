@@ -301,7 +301,7 @@ def count_reuse(previous: str, shards: Sequence[ShardResult]) -> Reuse | None:
         copied_shards=len(copied),
         copied_images=sum(shard.images for shard in copied),
         unread_images=sum(shard.records for shard in copied),
-        damaged_shards=sum(shard.origin is Origin.MENDED for shard in shards),
+        damaged_shards=sum(shard.origin is Origin.DAMAGED for shard in shards),
     )
 
 

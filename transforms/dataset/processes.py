@@ -161,7 +161,7 @@ class WriterPool:
         except (InputError, OSError) as error:
             # A failed reuse falls back to writing. Log the first failure; count all.
             self._warn(error)
-            return None, Origin.WRITTEN if is_resumed else Origin.MENDED
+            return None, Origin.WRITTEN if is_resumed else Origin.DAMAGED
         return found, Origin.WRITTEN
 
     def _warn(self, error: Exception | str) -> None:
