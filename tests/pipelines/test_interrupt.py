@@ -22,7 +22,11 @@ import psutil
 import pytest
 from PIL import Image
 
+from shardbeam.pipelines.run import _end_early
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.lease import Lease
+from shardbeam.transforms.dataset.outcome import Totals, WriteProgress
+from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from tests.support.builds import wait_for, wait_for_a_shard
 from tests.support.crash_points import LONG
 from tests.support.dataset import (
@@ -246,6 +250,23 @@ def test_what_was_finished_is_resumed(shapes: Path, expected: Tree, tmp_path: Pa
             assert progress["shards_resumed"] <= len(shards)
             assert progress["images_resumed"] <= images
     assert read_dataset(output) == expected
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"),
+    [
+        (0, "no shard was finished: the same command starts again"),
+        (2, "2 of 3 shards are finished, and the same command goes on with the others"),
+        (3, "all shards are finished, and the same command commits them"),
+    ],
+)
+def test_what_is_said_of_finished_shards(finished: int, said: str, tmp_path: Path) -> None:
+    staging = Staging(output=str(tmp_path), plan="plan", run_id="run")
+    staging.write_state(TOTALS, Totals(shards=3, examples=30, num_bytes=300))
+    for index in range(3):
+        progress = WriteProgress(examples=10, finished=index < finished)
+        staging.write_progress(progress, split="train", shard_index=index)
+    assert _end_early(staging, lease=Lease(str(tmp_path))) == f"interrupted; {said}"
 
 
 # Its main thread fails, and others write, while the signal's thread asks for its words.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -13,9 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import google_crc32c
 
+from shardbeam.pipelines import log_lines
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
@@ -82,9 +85,13 @@ def write_mixed(shapes: Path, folder: Path) -> Path:
 
 
 def run(*words: str) -> Run:
-    """Runs the command in this process."""
+    """Runs the command in this process, without the lines of progress that a slow machine adds."""
     stdout, stderr = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+    with (
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        mock.patch.object(log_lines, "_EVERY_S", math.inf),
+    ):
         exit_code = main(words)
     return Run(exit_code, stdout.getvalue(), stderr.getvalue())
 
