@@ -210,6 +210,10 @@ damages: $(READY)  ## Damage a dataset 1,000 times, and check that `verify` find
 bench: $(READY)  ## Run the benchmarks, and write benchmarks/RESULTS.md.
 	$(BIN)/python -m benchmarks.run
 
+.PHONY: bench-large
+bench-large: $(READY)  ## Read COCO files of 367 MB and 4 GB, and print the memory and CPU time.
+	$(BIN)/python -m benchmarks.large_coco
+
 .PHONY: lock
 lock:  ## Update the lock files (needs uv).
 	uv pip compile pyproject.toml --extra dataflow --extra tensorflow --extra build --extra dev --universal --python-version 3.10 \

@@ -53,14 +53,28 @@ def write_coco_like(folder: Path, *, images: int, seed: int = 0) -> None:
         seed: Decides the annotations.
     """
     rng = np.random.default_rng(seed)
-    image_ids = np.sort(rng.choice(6 * images, size=images, replace=False) + 1)
+    image_ids = _image_ids(images, rng=rng)
     (folder / "images").mkdir(parents=True)
     stand_in = _stand_in_jpeg()
     for image_id in image_ids:
         (folder / "images" / _file_name(image_id)).write_bytes(stand_in)
 
     (folder / "annotations").mkdir()
-    with open(folder / "annotations" / "instances.json", "w", encoding="ascii") as file:
+    _write_instances(folder / "annotations" / "instances.json", image_ids, rng=rng)
+
+
+def write_instances(path: Path, *, images: int, seed: int = 0) -> None:
+    """Writes only the file of annotations; for 4 GB, a million images."""
+    rng = np.random.default_rng(seed)
+    _write_instances(path, _image_ids(images, rng=rng), rng=rng)
+
+
+def _image_ids(images: int, *, rng: np.random.Generator) -> _Integers:
+    return np.sort(rng.choice(6 * images, size=images, replace=False) + 1)
+
+
+def _write_instances(path: Path, image_ids: _Integers, *, rng: np.random.Generator) -> None:
+    with open(path, "w", encoding="ascii") as file:
         file.write('{"info": {"description": "stand-in", "year": 2017},"licenses": [],"images": [')
         _write_joined(file, map(_image_text, image_ids))
         file.write('],"annotations": [')

@@ -140,3 +140,13 @@ def _tree_bytes(pid: int) -> int:
         except psutil.NoSuchProcess:
             continue
     return total
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Returns a process's memory without pages of files; 0 if it has ended. Linux only."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    sizes = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")]
+    return int(sizes[0]) * 1024 if sizes else 0

@@ -69,6 +69,7 @@ class _Step(NamedTuple):
 # In the order in which they follow each other.
 _STEPS = (
     _Step("list", "listing", (("files", "files"),)),
+    _Step("scan", "scanning annotations", (("scanned_bytes", "bytes"),)),
     _Step(
         "read",
         "reading annotations",

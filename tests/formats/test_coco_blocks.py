@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats import json_array
-from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, T
+from shardbeam.transforms.formats.coco_file import CocoAnnotation, CocoFile, CocoImage
 from shardbeam.transforms.formats.json_array import JsonArray
 from shardbeam.transforms.formats.lvis import LvisFormat
 from tests.support.coco_reading import (
@@ -30,16 +29,18 @@ _CAPTION = dict.fromkeys(["bbox", "category_id", "area", "iscrowd", "segmentatio
 
 
 def _count_decoded(content: dict[str, Any], *, tasks: list[str], masks: bool = False) -> int:
-    """Counts the annotations that are decoded by themselves."""
-    positions = set()
-    decode = CocoFile.decode
+    """Counts the annotations that are read again when their image is."""
+    positions: set[int] = set()
+    read_rows = CocoFile.read_rows
 
-    def recording(self: CocoFile[CocoImage], index: int, *, decoder: msgspec.json.Decoder[T]) -> T:
-        positions.add(index)
-        return decode(self, index, decoder=decoder)
+    def recording(
+        self: CocoFile[CocoImage], rows: Sequence[int]
+    ) -> Iterator[tuple[bytes, CocoAnnotation | None]]:
+        positions.update(rows)
+        return read_rows(self, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CocoFile, "decode", recording)
+        patch.setattr(CocoFile, "read_rows", recording)
         read_coco(content, tasks=tasks, masks=masks)
     return len(positions)
 
@@ -194,7 +195,7 @@ def test_annotations_are_read_in_blocks_as_each_is_by_itself(
     data = json.dumps(content).replace(placeholder, written).encode()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_array, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(json_array, "BLOCK_BYTES", block_bytes)
         found = _outcome(data, tasks=tasks, masks=masks)
         patch.setattr(JsonArray, "blocks", _each_by_itself)
         assert _outcome(data, tasks=tasks, masks=masks) == found

@@ -22,7 +22,7 @@ def cut(data: bytes) -> tuple[Any, list[Any]] | None:
     if found is None:
         return None
     rest, entries = found
-    return json.loads(rest), [json.loads(entries[index]) for index in range(len(entries))]
+    return json.loads(rest.data), [json.loads(entries[index]) for index in range(len(entries))]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def cut(data: bytes) -> tuple[Any, list[Any]] | None:
 def test_the_array_and_the_rest(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = json.loads(text)
     for block_bytes in range(1, len(text)):
-        monkeypatch.setattr(json_array, "_BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(json_array, "BLOCK_BYTES", block_bytes)
 
         assert cut(text.encode()) == ({**whole, "a": []}, whole["a"])
 
@@ -89,7 +89,7 @@ def test_what_is_cut_out_is_what_was_there(
     data = json.dumps(whole, indent=indent, ensure_ascii=False).encode()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_array, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(json_array, "BLOCK_BYTES", block_bytes)
         if missing:
             with pytest.raises(json.JSONDecodeError):
                 # None leaves the file to the reader of whole files.
@@ -118,7 +118,7 @@ def test_no_decoder_of_a_coco_file_gets_more_than_a_block(
     )
     expected = read_coco(content)
     monkeypatch.setattr(json_array, "_array_decoder", Recording())
-    monkeypatch.setattr(json_array, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(json_array, "BLOCK_BYTES", 10_000)
 
     assert read_coco(content) == expected
     assert len(lengths) > len(json.dumps(content)) / 15_000 > 2

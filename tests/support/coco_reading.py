@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+import pytest
+
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -13,6 +17,8 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import Storage, StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.making import make_format
 
@@ -35,6 +41,19 @@ class StoredBytes(LocalStorage):
     ) -> bytes:
         del uri, offset, size_bytes, version
         return self._data
+
+
+class BytesOnDisk(StoredBytes):
+    """The same, but the file is one that can be opened, whatever its name."""
+
+    def stat(self, uri: str) -> StoredFile:
+        return StoredFile(path=uri, uri=uri, size_bytes=len(self._data), version="1")
+
+    def open_local(self, uri: str) -> BinaryIO:
+        del uri
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # The reader closes it.
+        file.write(self._data)
+        return file
 
 
 class ParsedCoco(NamedTuple):
@@ -78,13 +97,34 @@ def read_image(
 def read_content(
     source: Format, content: bytes | Mapping[str, Any], *, file_index: int = 0
 ) -> ParsedCoco:
-    """Reads one file of a format, whatever its name, from memory."""
+    """Reads one file of a format, whatever its name, from memory.
+
+    It is also read as a long file is, which stays on disk; the outcome must be the same.
+    """
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    items = list(source.read_annotations(storage=StoredBytes(data), file_index=file_index))
+    in_memory = _outcome(source, StoredBytes(data), file_index=file_index)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "WHOLE_ANNOTATION_BYTES", -1)
+        on_disk = _outcome(source, BytesOnDisk(data), file_index=file_index)
+    assert _comparable(on_disk) == _comparable(in_memory)
+    if isinstance(in_memory, InputError):
+        raise in_memory
+    return in_memory
+
+
+def _outcome(source: Format, storage: Storage, *, file_index: int) -> ParsedCoco | InputError:
+    try:
+        items = list(source.read_annotations(storage=storage, file_index=file_index))
+    except InputError as error:
+        return error
     return ParsedCoco(
         categories=[item for item in items if isinstance(item, Category)],
         entries=[item for item in items if isinstance(item, AnnotationEntry)],
     )
+
+
+def _comparable(outcome: ParsedCoco | InputError) -> object:
+    return str(outcome) if isinstance(outcome, InputError) else outcome
 
 
 def document(

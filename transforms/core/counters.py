@@ -79,6 +79,7 @@ class Counters:
 
     Attributes:
         files: Files that were listed.
+        scanned_bytes: Bytes of large annotation files in which the entries were found.
         annotation_bytes: Bytes of annotation files that were decoded.
         annotation_files: Listed annotation files that were read.
         entries: Annotation entries that were read; in tables without images, rows.
@@ -103,6 +104,7 @@ class Counters:
             annotation_bytes: The total of that count.
         """
         self.files = Count()
+        self.scanned_bytes = Count()
         self.annotation_bytes = Count()
         self.annotation_files = Count()
         self.entries = Count()

@@ -13,20 +13,24 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry
+from shardbeam.transforms.formats.json_text import Places, TextInMemory, TextOnDisk
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.base import Storage, StoredFile, too_large
+from shardbeam.transforms.storage.disk_file import open_on_disk
 
 T = TypeVar("T")
 
 # Beginnings of files that are not JSON, and what such a file is.
+_GZIP = b"\x1f\x8b"
 _SIGNATURES = (
-    (b"\x1f\x8b", "the file is compressed with gzip: unpack it first"),
+    (_GZIP, "the file is compressed with gzip: unpack it first"),
     (b"PK\x03\x04", "the file is a zip archive: unpack it first"),
     (b"version https://git-lfs", "the file is a Git LFS pointer: fetch its content first"),
     (b"<", "the file is HTML or XML, perhaps an error page that was saved in its place"),
     (codecs.BOM_UTF16_LE, "the file is UTF-16 text: save it as UTF-8"),
     (codecs.BOM_UTF16_BE, "the file is UTF-16 text: save it as UTF-8"),
 )
+TRUNCATED = "the JSON ends in the middle: the file is truncated"
 _UTF16_WITHOUT_BOM = re.compile(rb"[\s{\[]\0|\0[\s{\[]")
 
 # How msgspec words places: "... (byte 17)" and "... - at `$.annotations[3].bbox`".
@@ -54,9 +58,34 @@ def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
     Raises:
         InputError: The file is missing, cannot be read, or is too large to be read whole.
     """
-    with _explain_errors(uri):
+    with explain_errors(uri):
         data = storage.read_small(uri, max_bytes=limits.ANNOTATION_BYTES)
     return data.removeprefix(codecs.BOM_UTF8)
+
+
+def open_json(uri: str, *, storage: Storage) -> bytes | TextOnDisk:
+    """Reads a JSON file of annotations, without its mark; a long one is opened and stays on disk.
+
+    Raises:
+        InputError: The file is missing, cannot be read, or is too large; or it is on a remote
+            storage, and the folder of temporary files has no room for it.
+    """
+    with explain_errors(uri):
+        stored = storage.stat(uri)
+        if stored is None or not _stays_on_disk(stored, storage=storage):
+            return read_annotation_file(uri, storage=storage)
+        if stored.size_bytes > limits.ANNOTATION_BYTES:
+            raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
+        return TextOnDisk(open_on_disk(stored, storage=storage))
+
+
+def _stays_on_disk(stored: StoredFile, *, storage: Storage) -> bool:
+    if stored.size_bytes <= limits.WHOLE_ANNOTATION_BYTES:
+        return False
+    # Remote storage may unpack an object, which is possible only if it is read whole.
+    return not storage.is_remote or not storage.read(
+        stored.uri, size_bytes=len(_GZIP), version=stored.version
+    ).startswith(_GZIP)
 
 
 def read_part(uri: str, *, storage: Storage, offset: int = 0, size_bytes: int) -> bytes:
@@ -65,12 +94,13 @@ def read_part(uri: str, *, storage: Storage, offset: int = 0, size_bytes: int) -
     Raises:
         InputError: The file is missing, or cannot be read.
     """
-    with _explain_errors(uri):
+    with explain_errors(uri):
         return storage.read(uri, offset=offset, size_bytes=size_bytes)
 
 
 @contextlib.contextmanager
-def _explain_errors(uri: str) -> Iterator[None]:
+def explain_errors(uri: str) -> Iterator[None]:
+    """Turns errors of the system into an `InputError` that names the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -80,9 +110,7 @@ def _explain_errors(uri: str) -> Iterator[None]:
             uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
         ) from error
     except MemoryError as error:
-        raise InputError(
-            uri=uri, problem="the file is read whole and does not fit into memory; split it"
-        ) from error
+        raise InputError(uri=uri, problem="the file does not fit into memory; split it") from error
 
 
 def decode_text(data: bytes, *, uri: str) -> str:
@@ -117,7 +145,12 @@ def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
 
 
 def decode_json(
-    data: bytes | msgspec.Raw, *, decoder: msgspec.json.Decoder[T], uri: str, place: str = ""
+    data: bytes | msgspec.Raw,
+    *,
+    decoder: msgspec.json.Decoder[T],
+    uri: str,
+    place: str = "",
+    places: Places | None = None,
 ) -> T:
     """Decodes a JSON file, or a part of one.
 
@@ -128,6 +161,7 @@ def decode_json(
         decoder: Decodes the expected type.
         uri: The file, for errors.
         place: The part's path in the file, such as `$.annotations[3]`; empty for the whole file.
+        places: Finds places in the file, where `data` is the file with a part left out.
 
     Raises:
         InputError: `data` is not JSON, or not of the type that `decoder` expects.
@@ -138,16 +172,16 @@ def decode_json(
     except msgspec.ValidationError as error:
         raise _validation_error(error, uri=uri, root=place or "$") from error
     except UnicodeDecodeError as error:
-        where = place or _place(bytes(data), _first_undecodable(bytes(data)))
+        where = place or (places or TextInMemory(bytes(data))).first_undecodable()
         raise InputError(uri=uri, place=where, problem="expected UTF-8 text") from error
     except msgspec.DecodeError as error:
         text = bytes(data)
         replaced = replace_surrogates(text)
         if replaced != text:
-            return decode_json(replaced, decoder=decoder, uri=uri, place=place)
+            return decode_json(replaced, decoder=decoder, uri=uri, place=place, places=places)
         if place:
             raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
-        raise _malformed(error, data=text, uri=uri) from error
+        raise _malformed(error, data=text, uri=uri, places=places) from error
     except RecursionError as error:
         raise InputError(uri=uri, place=place, problem="the JSON is nested too deeply") from error
 
@@ -248,32 +282,17 @@ def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) ->
     )
 
 
-def _malformed(error: msgspec.DecodeError, *, data: bytes, uri: str) -> InputError:
+def _malformed(
+    error: msgspec.DecodeError, *, data: bytes, uri: str, places: Places | None
+) -> InputError:
     if not data or data.isspace():
         return InputError(uri=uri, problem="the file is empty")
     foreign = foreign_content(data)
     if foreign is not None:
         return InputError(uri=uri, problem=foreign)
     message = str(error)
+    places = places or TextInMemory(data)
     byte = _BYTE.search(message)
     if byte is None:
-        return InputError(
-            uri=uri,
-            place=_place(data, len(data)),
-            problem="the JSON ends in the middle: the file is truncated",
-        )
-    return InputError(uri=uri, place=_place(data, int(byte[1])), problem=_BYTE.sub("", message))
-
-
-def _place(data: bytes, position: int) -> str:
-    line = data.count(b"\n", 0, position) + 1
-    column = position - data.rfind(b"\n", 0, position)
-    return f"line {line}, column {column}"
-
-
-def _first_undecodable(data: bytes) -> int:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return 0
+        return InputError(uri=uri, place=places.at(len(data)), problem=TRUNCATED)
+    return InputError(uri=uri, place=places.at(int(byte[1])), problem=_BYTE.sub("", message))

@@ -60,7 +60,7 @@ class _Row(NamedTuple):
     """One entry of `annotations`.
 
     Attributes:
-        position: Its position in `annotations`.
+        text: Its text.
         item: The entry itself.
         label: The name of its category; None where the file declares no such category.
         bbox: Its box as `(xmin, ymin, xmax, ymax)`; None where it has none.
@@ -69,7 +69,7 @@ class _Row(NamedTuple):
         segmentation: Its segmentation as JSON; empty where it has none.
     """
 
-    position: int
+    text: bytes
     item: CocoAnnotation
     label: str | None
     bbox: _Box | None
@@ -179,11 +179,16 @@ class AnnotationReader:
         """
         found = _Found()
         first_error: InputError | None = None
+        size = _KEPT.size
+        # The first byte says whether one was kept.
+        unkept = [at for at in rows if not self._kept[at * size]] if self._kept else rows
+        read = dict(zip(unkept, self._file.read_rows(unkept), strict=True))
         for index in rows:
-            if self._add_kept(index, found):
+            if index not in read and self._add_kept(index, found):
                 continue
+            text, item = read.get(index) or next(self._file.read_rows([index]))
             try:
-                row = self._read_row(index)
+                row = self._read_row(index, text, item)
             except InputError as error:
                 first_error = first_error or error
                 if self._first_error is None or index < self._first_error[0]:
@@ -195,13 +200,9 @@ class AnnotationReader:
         return found.annotations_of(image)
 
     def _add_kept(self, index: int, found: _Found) -> bool:
-        """Adds an object that was kept; returns False if it was not, or if a rule changes it."""
-        at = index * _KEPT.size
-        # The first byte says whether one was kept.
-        if not self._kept or not self._kept[at]:
-            return False
+        """Adds an object that was kept; returns False if a rule changes it."""
         _, annotation_id, category_id, x, y, width, height, area, is_crowd = _KEPT.unpack_from(
-            self._kept, at
+            self._kept, index * _KEPT.size
         )
         label, bbox = self._file.names.get(category_id), _corners(x, y, width, height)
         identity = annotation_id, label, bbox
@@ -213,15 +214,17 @@ class AnnotationReader:
         )
         return True
 
-    def _read_row(self, index: int) -> _Row:
-        item = self._file.decode(index, decoder=_annotation_decoder)
+    def _read_row(self, index: int, text: bytes, item: CocoAnnotation | None) -> _Row:
+        if item is None:
+            place = f"$.annotations[{index}]"
+            item = self._decode_part(text, decoder=_annotation_decoder, place=place)
         bbox, is_from_polygons = self._bbox(item, index=index)
         keypoints = self._keypoints(item, index=index)
         segmentation = bytes(item.segmentation)
         if _NO_SEGMENTATION.fullmatch(segmentation):
             segmentation = b""
         label = self._file.names.get(item.category_id)
-        return _Row(index, item, label, bbox, is_from_polygons, keypoints, segmentation)
+        return _Row(text, item, label, bbox, is_from_polygons, keypoints, segmentation)
 
     def _add(self, row: _Row, found: _Found) -> None:
         """Adds an annotation as a caption, a region, a class of the image, or an object."""
@@ -243,7 +246,7 @@ class AnnotationReader:
         self._known += 1
         if Kind.CAPTIONS in self._wanted:
             found.captions.append(row.item.caption or "")
-            lone = count_replaced(self._file.annotations[row.position])
+            lone = count_replaced(row.text)
             found.corrections[Correction.LONE_SURROGATE_REPLACED.value] += lone
 
     def _add_region(self, row: _Row, found: _Found) -> None:
@@ -393,7 +396,9 @@ class AnnotationReader:
         shifted = {(first - start, second - start) for first, second in pairs}
         return tuple(sorted(pair for pair in shifted if min(pair) >= 0))
 
-    def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
+    def _decode_part(
+        self, part: bytes | msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str
+    ) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
 
 

@@ -6,12 +6,14 @@ captioning, stuff segmentation).
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
+import numpy as np
 
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
@@ -24,12 +26,16 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
-    read_annotation_file,
+    explain_errors,
+    open_json,
     repeated_key,
 )
-from shardbeam.transforms.formats.json_array import JsonArray, cut_array
+from shardbeam.transforms.formats.json_array import JsonArray, array_of, cut_array
+from shardbeam.transforms.formats.json_scan import ArrayOnDisk, scan_array
+from shardbeam.transforms.formats.json_text import Excerpt, TextInMemory, TextOnDisk, whole
 from shardbeam.transforms.formats.names import escape_key, key_problem
 from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.disk_file import UnreadableError
 
 # Crowd annotations have ids beyond int32.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -39,6 +45,8 @@ _Pixels = (
     | Annotated[float, msgspec.Meta(ge=0, le=2**31 - 1, multiple_of=1)]
 )
 
+# Numbers as they are written; longer ones are no ids that are numbers.
+_DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 ABSENT = msgspec.Raw()
 _SECTIONS = ("images", "annotations", "categories")
 # COCO's files of test images hold these sections, and no annotations.
@@ -56,6 +64,7 @@ class CocoImage(msgspec.Struct, gc=False):
 
 # Takes the position of an annotation, and the decoded annotations from there on.
 Keep = Callable[[int, Sequence["CocoAnnotation"]], None]
+Annotations = JsonArray | ArrayOnDisk
 T = TypeVar("T")
 ImageT = TypeVar("ImageT", bound=CocoImage)
 
@@ -114,8 +123,7 @@ _block_encoder = msgspec.json.Encoder()
 class CocoFile(Generic[ImageT]):
     """A COCO file whose annotations are still text.
 
-    It takes as much memory as the file is long, and for a moment twice as much where the
-    annotations have an unexpected form.
+    A file of more than 256 MB stays on disk; a shorter one is in memory as a whole.
 
     Attributes:
         uri: The file.
@@ -134,20 +142,16 @@ class CocoFile(Generic[ImageT]):
         """
         self.uri = uri
         self._image_type = image_type
-        data = read_annotation_file(uri, storage=storage)
-        # Annotations stay text: decoded all at once, they take over twice the file's size.
-        rest, cut_out = cut_array(data, key="annotations", entry_type=_Owner) or (data, None)
+        with explain_errors(uri):
+            content = open_json(uri, storage=storage)
+            rest, annotations = _cut_annotations(content, uri=uri)
 
         def decode(decoder: msgspec.json.Decoder[T]) -> T:
-            try:
-                return decode_json(rest, decoder=decoder, uri=uri)
-            except InputError:
-                # The place in the error must be one in the whole file.
-                return decode_json(data, decoder=decoder, uri=uri)
+            return decode_json(rest.data, decoder=decoder, uri=uri, places=rest)
 
         sections = decode(_sections_decoder)
-        self._check_keys(rest, place="$")
-        counters.annotation_bytes.add(len(rest))
+        self._check_keys(rest.data, place="$")
+        counters.annotation_bytes.add(len(rest.data))
         document: _Document[ImageT] = decode(
             msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
         )
@@ -157,9 +161,9 @@ class CocoFile(Generic[ImageT]):
         ]
         self.require("images")
         self.images: Sequence[ImageT] = document.images or ()
-        self.annotations: JsonArray | Sequence[msgspec.Raw] = (
-            self._entries(sections, "annotations") if cut_out is None else cut_out
-        )
+        if annotations is None:
+            annotations = array_of(self._entries(sections, "annotations"))
+        self.annotations: Annotations = annotations
         self.categories: dict[int, CocoCategory] = {}
         self.names: dict[int | None, str] = {}
         # {position of an image, or name of a category: lone surrogates in its texts}
@@ -233,6 +237,17 @@ class CocoFile(Generic[ImageT]):
         place = f"$.annotations[{index}]"
         return decode_json(self.annotations[index], decoder=decoder, uri=self.uri, place=place)
 
+    def read_rows(self, rows: Sequence[int]) -> Iterator[tuple[bytes, CocoAnnotation | None]]:
+        """Reads annotations, given by their positions.
+
+        Yields:
+            The text of each, and the annotation; None where one of them has an unexpected form, so
+            that each has to be decoded by itself.
+        """
+        texts = self.annotations.texts(rows)
+        items: Sequence[CocoAnnotation | None] | None = _decode_block(b"[%b]" % b",".join(texts))
+        yield from zip(texts, items or [None] * len(rows), strict=True)
+
     def entries(
         self,
         annotate: Callable[[ImageT, Sequence[int]], ImageAnnotations],
@@ -257,27 +272,16 @@ class CocoFile(Generic[ImageT]):
                 blocks that hold one of an unexpected form.
 
         Raises:
-            InputError: An annotation has no image id.
+            InputError: An annotation has no image id; or the file has changed meanwhile.
         """
         # Details are written into the dataset, which must not depend on the input's folder.
         name = self.uri.rpartition("/")[2]
-        # {image id: position of the first image that has it}. Ids that only annotations name get
-        # positions after those of the images.
-        positions: dict[str, int] = {}
-        for position, image in enumerate(self.images):
-            positions.setdefault(str(image.id), position)
-        unlisted: list[str] = []
-        rows: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
-        # {image id, as a number or as text: positions of its annotations}
-        rows_by_id: dict[ImageId, array[int]] = {}
-        for index, image_id in enumerate(self._image_ids(keep)):
-            if image_id not in rows_by_id:
-                text = str(image_id)
-                if text not in positions:
-                    positions[text] = len(self.images) + len(unlisted)
-                    unlisted.append(text)
-                rows_by_id[image_id] = rows[positions[text]]
-            rows_by_id[image_id].append(index)
+        owners = _Owners(self.images)
+        rows = _Rows(
+            self._find_owners(owners, keep), number=len(owners.firsts) + len(owners.unlisted)
+        )
+        firsts, unlisted = owners.firsts, owners.unlisted
+        del owners
 
         # {key: position of the image that keeps it}
         keys: dict[str, int] = {}
@@ -291,12 +295,13 @@ class CocoFile(Generic[ImageT]):
                 position=position,
                 image_id=str(image.id),
             )
-            own = rows.get(position, ())
+            own = rows[position]
             found, malformed = _annotations_or_defect(annotate, image, own)
             if found is not None and self._lone_surrogates:
                 found = self._add_surrogates(found, position)
-            first = positions[str(image.id)]
-            defect = self._unusable(position, key=key, keys=keys, first=first, count=len(own))
+            defect = self._unusable(
+                position, key=key, keys=keys, first=firsts[position], count=len(own)
+            )
             if defect is None:
                 keys[key] = position
                 defect = malformed
@@ -320,26 +325,28 @@ class CocoFile(Generic[ImageT]):
                 f"which {len(own)} annotations name",
             )
 
-    def _image_ids(self, keep: Keep | None) -> Iterator[ImageId]:
-        """Yields the image id of each annotation, and checks the annotation's keys."""
-        entries = self.annotations
-        # A file that was decoded as a whole is odd, so each of its entries is decoded by itself.
-        whole = [(range(len(entries)), b"")]
-        for positions, text in entries.blocks() if isinstance(entries, JsonArray) else whole:
+    def _find_owners(self, owners: _Owners, keep: Keep | None) -> array[int]:
+        """Finds the image of each annotation, and checks the annotations' keys."""
+        found = array("i")
+        for positions, text in self.annotations.blocks():
             items = _decode_block(text)
-            if items is None:
-                decoded = (self.decode(index, decoder=_owner_decoder) for index in positions)
-                image_ids = (owner.image_id for owner in decoded)
-            else:
-                image_ids = (item.image_id for item in items)
-                if keep is not None:
-                    keep(positions.start, items)
-            is_checked = items is not None and _has_all_members(items, text)
-            for index, image_id in zip(positions, image_ids, strict=True):
-                if not is_checked:
-                    self._check_keys(entries[index], place=f"$.annotations[{index}]")
-                yield image_id
             counters.annotation_bytes.add(len(text))
+            if keep is not None and items is not None:
+                keep(positions.start, items)
+            if items is not None and _has_all_members(items, text):
+                found.extend([owners[item.image_id] for item in items])
+                continue
+            texts = self.annotations.texts(positions)
+            for index, text in zip(positions, texts, strict=True):
+                place = f"$.annotations[{index}]"
+                item: _Owner | CocoAnnotation = (
+                    decode_json(text, decoder=_owner_decoder, uri=self.uri, place=place)
+                    if items is None
+                    else items[index - positions.start]
+                )
+                self._check_keys(text, place=place)
+                found.append(owners[item.image_id])
+        return found
 
     def _add_surrogates(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
         """Adds the lone surrogates in the image's own entry and in the names of its classes."""
@@ -376,6 +383,70 @@ class CocoFile(Generic[ImageT]):
         return None
 
 
+def _cut_annotations(
+    content: bytes | TextOnDisk, *, uri: str
+) -> tuple[Excerpt, Annotations | None]:
+    """Cuts the annotations out, which stay text: decoded, they take over twice the file's size."""
+    if isinstance(content, TextOnDisk):
+        return scan_array(content, key="annotations", uri=uri)
+    return cut_array(content, key="annotations", entry_type=_Owner) or (
+        whole(TextInMemory(content)),
+        None,
+    )
+
+
+class _Owners(dict[ImageId, int]):
+    """`{image id: position of the first image that has it}`; ids are compared as text.
+
+    Ids that only annotations name get positions after those of the images.
+
+    Attributes:
+        firsts: The position of the first image with the same id, for each image.
+        unlisted: The ids that only annotations name.
+    """
+
+    def __init__(self, images: Iterable[CocoImage]) -> None:
+        super().__init__()
+        self.unlisted: list[str] = []
+        self.firsts = array("i")
+        for position, image in enumerate(images):
+            self.firsts.append(self.setdefault(_comparable(image.id), position))
+
+    def __missing__(self, image_id: ImageId) -> int:
+        comparable = _comparable(image_id)
+        if comparable not in self:
+            self[comparable] = len(self.firsts) + len(self.unlisted)
+            self.unlisted.append(str(image_id))
+        # A text may be written like a number.
+        owner = self[image_id] = self[comparable]
+        return owner
+
+
+def _comparable(image_id: ImageId) -> ImageId:
+    """Returns one value for ids whose texts are equal, such as 7 and "7"."""
+    is_number = isinstance(image_id, str) and _DECIMAL.fullmatch(image_id)
+    return int(image_id) if is_number else image_id
+
+
+class _Rows:
+    """The positions of each image's annotations.
+
+    Args:
+        owners: The position of the image of each annotation.
+        number: Number of images.
+    """
+
+    def __init__(self, owners: array[int], *, number: int) -> None:
+        found = np.asarray(owners, np.int32)
+        self._rows = np.argsort(found, kind="stable").astype(np.int32)
+        self._ends = np.cumsum(np.bincount(found, minlength=number))
+
+    def __getitem__(self, position: int) -> list[int]:
+        begin = self._ends[position - 1] if position else 0
+        rows: list[int] = self._rows[begin : self._ends[position]].tolist()
+        return rows
+
+
 def _decode_block(text: bytes) -> list[CocoAnnotation] | None:
     """Decodes an array of annotations; returns None where one has an unexpected form."""
     try:
@@ -405,6 +476,8 @@ def _annotations_or_defect(
         return annotate(image, rows), None
     except RejectedError as error:
         return None, error
+    except UnreadableError:
+        raise
     except InputError as error:
         detail = f"{error.place}: {error.problem}"
         return None, RejectedError(Reason.ANNOTATION_MALFORMED, detail)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -124,6 +124,7 @@ class _Named(msgspec.Struct, gc=False):
 
 _annotation_decoder = msgspec.json.Decoder(_Annotation)
 _named_decoder = msgspec.json.Decoder(_Named)
+_names_decoder = msgspec.json.Decoder(list[_Named])
 
 
 class PanopticReader:
@@ -137,14 +138,22 @@ class PanopticReader:
         file.require("annotations", "categories")
         self._file = file
         self._names = names
-        for index in range(len(file.annotations)):
-            if not file.decode(index, decoder=_named_decoder).file_name:
-                raise InputError(
-                    uri=file.uri,
-                    place=f"$.annotations[{index}]",
-                    problem="expected file_name and segments_info; is this a file of panoptic "
-                    "segments?",
-                )
+        for positions, text in file.annotations.blocks():
+            for index, named in zip(positions, self._decode_names(positions, text), strict=True):
+                if not named.file_name:
+                    raise InputError(
+                        uri=file.uri,
+                        place=f"$.annotations[{index}]",
+                        problem="expected file_name and segments_info; is this a file of panoptic "
+                        "segments?",
+                    )
+
+    def _decode_names(self, positions: range, text: bytes) -> Iterable[_Named]:
+        try:
+            return _names_decoder.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # One of them has an unexpected form.
+            return (self._file.decode(index, decoder=_named_decoder) for index in positions)
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
         """Reads the segments of one image from the first of its annotations (`rows`)."""

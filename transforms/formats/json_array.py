@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from shardbeam.transforms.formats.json_text import Excerpt, TextInMemory
+
 # Decoded entries take several times as much.
-_BLOCK_BYTES = 64_000
+BLOCK_BYTES = 64_000
 # Places where the next entry may begin, and how much text is decoded to check each.
 _MAX_CANDIDATES = 1000
 _MAX_ENTRY_BYTES = 1 << 16
@@ -52,6 +54,10 @@ class JsonArray:
             self._find_bounds()
         return self._data[self._bounds[2 * index] : self._bounds[2 * index + 1]]
 
+    def texts(self, positions: Sequence[int]) -> list[bytes]:
+        """Returns the texts of several entries."""
+        return [self[index] for index in positions]
+
     def add(self, start: int, end: int) -> None:
         """Adds a block: the next entries, between two positions in the file.
 
@@ -78,9 +84,25 @@ class JsonArray:
                 start = self._bounds[-1]
 
 
+def array_of(entries: Sequence[msgspec.Raw]) -> JsonArray:
+    """Makes an array of entries that were decoded one by one."""
+    texts = [*map(bytes, entries)]
+    made = JsonArray(b",".join(texts))
+    start = end = 0
+    for text in texts:
+        end += len(text)
+        if end - start > BLOCK_BYTES:
+            made.add(start, end)
+            start = end + 1
+        end += 1
+    if start < end:
+        made.add(start, end - 1)
+    return made
+
+
 def cut_array(
     data: bytes, *, key: str, entry_type: type[msgspec.Struct]
-) -> tuple[bytes, JsonArray] | None:
+) -> tuple[Excerpt, JsonArray] | None:
     """Cuts an array of objects out of a JSON file whose root is an object.
 
     If the text up to a cut is valid JSON once a closing bracket is added, the cut is between two
@@ -100,28 +122,28 @@ def cut_array(
     found = re.search(rb"%b(?<!\\%b)\s*:\s*\[" % (name, name), data)
     if found is None:
         return None
-    before = data[: found.end()]
     try:
-        _object_decoder.decode(before + b"]}")
+        _object_decoder.decode(data[: found.end()] + b"]}")
         entries, end = _decode_in_blocks(
             data, start=found.end(), decoder=msgspec.json.Decoder(entry_type)
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return before + b"]" + data[end:], entries
+    text = TextInMemory(data)
+    return Excerpt(text, begin=found.end(), end=end, until=len(data)), entries
 
 
 def _decode_in_blocks(
     data: bytes, *, start: int, decoder: msgspec.json.Decoder[msgspec.Struct]
 ) -> tuple[JsonArray, int]:
-    """Decodes the array whose first entry begins at `start`; returns its entries and its end.
+    """Decodes the array whose first entry begins at `start`; returns its entries and where it ends.
 
     Raises:
         msgspec.DecodeError: The array is not valid, or was cut at a wrong place.
     """
     entries = JsonArray(data)
     while start < len(data):
-        cut = _find_cut(data, start + _BLOCK_BYTES, decoder=decoder)
+        cut = _find_cut(data, start + BLOCK_BYTES, decoder=decoder)
         try:
             entries.add(start, cut)
         except msgspec.DecodeError as error:
@@ -129,9 +151,9 @@ def _decode_in_blocks(
             if behind is None:
                 raise
             # The array ends before the cut. The block has a bracket in front, which is byte 1.
-            after = start + int(behind[1]) - 2
-            entries.add(start, data.rindex(b"]", start, after))
-            return entries, after
+            end = data.rindex(b"]", start, start + int(behind[1]) - 2)
+            entries.add(start, end)
+            return entries, end
         start = cut + 1
     raise msgspec.DecodeError("the array does not end")
 

@@ -219,6 +219,18 @@ class Storage(abc.ABC):
             raise too_large(uri, max_bytes=max_bytes)
         return data
 
+    def open_local(self, uri: str) -> BinaryIO | None:
+        """Opens a file on this machine's disks for reading, without a buffer.
+
+        Returns:
+            The file; None where each read is a request.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        del uri
+        return None
+
     @abc.abstractmethod
     def create(self, uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
         """Opens a new file for writing, and creates its folders.

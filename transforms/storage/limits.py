@@ -14,8 +14,10 @@ KEY_FILE_BYTES = 256 << 20
 KEY_FILE_ROWS = 2_000_000
 # Lists of images, classes or columns that come with annotations.
 LIST_BYTES = 256 << 20
-# An annotation file that is read whole, and an annotation file of a single image.
+# An annotation file that one worker reads, and an annotation file of a single image.
 ANNOTATION_BYTES = 8 << 30
 IMAGE_ANNOTATION_BYTES = 256 << 20
+# A longer COCO or LVIS file stays on disk while it is read.
+WHOLE_ANNOTATION_BYTES = 256 << 20
 # A protobuf message, such as an Example.
 RECORD_BYTES = (2 << 30) - 1

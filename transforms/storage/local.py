@@ -132,6 +132,10 @@ class LocalStorage(Storage):
             raise too_large(uri, max_bytes=max_bytes)
         return super().read_small(uri, max_bytes=max_bytes, version=version)
 
+    def open_local(self, uri: str) -> BinaryIO:
+        """Opens a regular file."""
+        return open(uri, "rb", buffering=0, opener=_open_regular)
+
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
         """Opens a new file for writing."""
