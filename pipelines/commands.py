@@ -111,7 +111,7 @@ on. Without --runner, the build runs on this machine and needs only this package
     threads: Annotated[
         _Count | None,
         named(
-            "threads that read images in each of these processes (default: its CPUs plus two)",
+            "threads that read images in each of these processes (default: its CPUs plus one)",
             metavar="N",
         ),
     ] = None
