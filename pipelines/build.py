@@ -121,7 +121,7 @@ def build_dataset(
         records: As for `gather_records`.
         processes: Processes that write shards, for each worker process; 0 for one per CPU if
             there is much to write.
-        threads: Threads that encode, in each of these processes; None for its CPUs plus two.
+        threads: Threads that encode, in each of these processes; None for its CPUs plus one.
         memory_mb: Memory for decoding (MB of 10⁶ bytes), in each of these processes; None for the
             default of `ShardSettings`.
         read_ahead: Images that are read from object storage at a time, for each shard; None for

@@ -68,7 +68,7 @@ class RunArguments(Arguments, frozen=True, kw_only=True):
     threads: Annotated[
         _Count | None,
         named(
-            "threads that read images in each of these processes (default: its CPUs plus two)",
+            "threads that read images in each of these processes (default: its CPUs plus one)",
             metavar="N",
         ),
     ] = None

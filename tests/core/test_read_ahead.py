@@ -107,23 +107,15 @@ def test_an_error_comes_in_its_turn_and_the_rest_is_not_computed(
     assert max(seen) <= 3 + 5
 
 
-@given(
-    sizes=st.lists(st.integers(0, 50)), max_items=st.integers(1, 10), max_bytes=st.integers(1, 100)
-)
-def test_batches_hold_all_items_in_order_within_their_bounds(
-    sizes: list[int], max_items: int, max_bytes: int
+@given(sizes=st.lists(st.integers(0, 50)), max_bytes=st.integers(1, 100))
+def test_batches_hold_all_items_in_order_within_their_bound(
+    sizes: list[int], max_bytes: int
 ) -> None:
-    batches = list(
-        batch_by_size(sizes, size_bytes=lambda size: size, max_items=max_items, max_bytes=max_bytes)
-    )
+    batches = list(batch_by_size(sizes, size_bytes=lambda size: size, max_bytes=max_bytes))
     assert [size for batch in batches for size in batch] == sizes
-    assert all(1 <= len(batch) <= max_items for batch in batches)
     assert all(len(batch) == 1 or sum(batch) <= max_bytes for batch in batches)
     # Two that follow each other would not have fitted into one.
-    assert all(
-        len(one) == max_items or sum(one) + other[0] > max_bytes
-        for one, other in itertools.pairwise(batches)
-    )
+    assert all(sum(one) + other[0] > max_bytes for one, other in itertools.pairwise(batches))
 
 
 def test_many_items_are_mapped_in_order_and_few_are_under_way() -> None:

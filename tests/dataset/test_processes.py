@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +20,7 @@ import psutil
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
 from shardbeam.transforms.dataset import processes
 from shardbeam.transforms.dataset import shard as shard_module
@@ -28,6 +32,7 @@ from shardbeam.transforms.dataset.processes import (
     count_workers,
 )
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter
+from shardbeam.transforms.examples.encode import EncodedRecord, RecordEncoder
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.processes import LIMIT_S, worker_processes
 from tests.support.shards import make_settings, make_shard, read_shard
@@ -324,7 +329,7 @@ def test_a_shard_that_is_lost_on_its_way_is_written_anew(
 
 
 @pytest.mark.parametrize(
-    ("threads", "processes", "expected"), [(0, 1, 8), (0, 2, 5), (0, 4, 4), (7, 3, 7)]
+    ("threads", "processes", "expected"), [(0, 1, 7), (0, 2, 4), (0, 4, 3), (7, 3, 7)]
 )
 def test_threads_are_shared_out_among_processes(
     threads: int,
@@ -337,6 +342,51 @@ def test_threads_are_shared_out_among_processes(
     writer = ShardWriter(dataclasses.replace(settings, threads=threads), processes=processes)
     assert writer._encoders._max_workers == expected
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "ratio", "expected"),
+    [
+        # Threads would wait for each other.
+        (1_000, math.inf, 1),
+        (15_000, math.inf, 1),
+        # Most of what large images need, they need without the interpreter.
+        (100_000, math.inf, 2),
+        (2_000_000, math.inf, 2),
+        # Threads wait for the disk.
+        (1_000, 4, 2),
+    ],
+)
+def test_threads_encode_at_the_same_time_where_they_do_not_wait_for_each_other(
+    size_bytes: int,
+    ratio: float,
+    expected: int,
+    shard: Shard,
+    settings: ShardSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy: Counter[int] = Counter()
+    most = 0
+
+    def encode(encoder: RecordEncoder, record: Record) -> EncodedRecord:
+        nonlocal most
+        busy[threading.get_ident()] = 1
+        most = max(most, busy.total())
+        time.sleep(0.002)
+        busy[threading.get_ident()] = 0
+        return EncodedRecord(record=record)
+
+    monkeypatch.setattr(RecordEncoder, "encode", encode)
+    monkeypatch.setattr(shard_module, "_WAITING_RATIO", ratio)
+    (first, *_) = (msgspec.msgpack.decode(each, type=Record) for each in shard.records)
+    assert first.image is not None
+    image = msgspec.structs.replace(first.image, size_bytes=size_bytes)
+    records = [msgspec.msgpack.encode(msgspec.structs.replace(first, image=image))] * 200
+    writer = ShardWriter(settings)
+    result = writer.write(msgspec.structs.replace(shard, records=records))
+    writer.close()
+    assert result.records == 200
+    assert most == expected
 
 
 @pytest.mark.parametrize(

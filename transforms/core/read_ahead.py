@@ -12,14 +12,14 @@ R = TypeVar("R")
 
 
 def batch_by_size(
-    items: Iterable[T], *, size_bytes: Callable[[T], int], max_items: int, max_bytes: int
+    items: Iterable[T], *, size_bytes: Callable[[T], int], max_bytes: int
 ) -> Iterator[list[T]]:
     """Groups items into batches, in order; an item larger than `max_bytes` gets its own batch."""
     batch: list[T] = []
     weight = 0
     for item in items:
         size = size_bytes(item)
-        if batch and (len(batch) >= max_items or weight + size > max_bytes):
+        if batch and weight + size > max_bytes:
             yield batch
             batch, weight = [], 0
         batch.append(item)

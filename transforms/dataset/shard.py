@@ -2,7 +2,7 @@
 
 write_shard       the caller's thread: takes the encoded records in order, and writes them
 ▲ EncodedRecord, at most 64 images or 64 MB under way
-encode threads    check, convert and encode, eight images at a time
+encode threads    check, convert and encode batches of 64 images or 1 MB
 ▲ FetchedRecord, at most 64 MB under way
 read threads      read images from object storage; the encode threads read those on disk
 """
@@ -64,11 +64,13 @@ DEFAULT_READ_AHEAD = 32
 # Images of one shard that are read or encoded and not yet written.
 _MAX_IMAGES_AHEAD = 64
 _MAX_BYTES_AHEAD = 64_000_000
-# Handing a record to a thread and back costs as much as encoding a small image.
-_BATCH_IMAGES = 8
-_BATCH_BYTES = 1_000_000
-# Threads beyond the CPUs: some always wait for the disk, or for each other.
-_WAITING_THREADS = 2
+# Small images need the interpreter most of the time, so that several threads would wait for each
+# other: one batch of them is all that is under way.
+_BATCH_BYTES = _MAX_BYTES_AHEAD // _MAX_IMAGES_AHEAD
+# A batch has waited for the disk if it took this many times the CPU time of the process.
+_WAITING_RATIO = 4
+# Threads beyond the CPUs, because one may wait for the disk or for the writer.
+_WAITING_THREADS = 1
 # Unread files of a shard that are recorded for the next run.
 _MAX_UNREAD = 100
 # Attempts at a shard, if its upload to object storage fails.
@@ -94,8 +96,8 @@ class ShardSettings:
         processes: Processes that write shards at the same time, including the worker itself. Each
             can use a whole CPU, because they do not share the interpreter's lock. 0 means one for
             each CPU, at most eight, and fewer if there is little to write.
-        threads: Threads that read and encode ahead, in each of these processes; 0 means two more
-            than the process's share of the CPUs.
+        threads: Threads that read and encode ahead, in each of these processes; 0 means one more
+            than the process's share of the CPUs. Small images occupy one of them.
         memory_bytes: Memory for decoding in each of these processes; 0 means half a GB, or less if
             all of them together would take more than a quarter of the machine's memory. An image
             that needs more is decoded alone.
@@ -174,8 +176,10 @@ class ShardWriter:
         )
         # Threads start when they are needed.
         self._readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
-        threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
-        self._encoders = ThreadPoolExecutor(threads, thread_name_prefix="encode")
+        self._threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
+        self._encoders = ThreadPoolExecutor(self._threads, thread_name_prefix="encode")
+        # How many batches the small images under way make.
+        self._small_batches = 1
 
     def close(self) -> None:
         """Ends the threads; a shard that is under way fails."""
@@ -208,24 +212,37 @@ class ShardWriter:
             memory=self.memory,
         )
 
+        def share_of(item: Record | FetchedRecord) -> int:
+            least = _BATCH_BYTES * self._small_batches // _MAX_IMAGES_AHEAD
+            return max(item.size_bytes, least)
+
         def batches() -> Iterator[list[Record | FetchedRecord]]:
             yield from batch_by_size(
                 self._fetch(map(_record_decoder.decode, shard.records)),
-                size_bytes=_image_size,
-                max_items=_BATCH_IMAGES,
+                size_bytes=share_of,
                 max_bytes=_BATCH_BYTES,
             )
             handed_out()
 
         encoded = map_ahead(
-            lambda batch: [encoder.encode(item) for item in batch],
+            functools.partial(self._encode_batch, encoder=encoder),
             batches(),
             executor=self._encoders,
-            size_bytes=lambda batch: sum(map(_image_size, batch)),
-            max_items=_MAX_IMAGES_AHEAD // _BATCH_IMAGES,
+            size_bytes=lambda batch: sum(max(item.size_bytes, _BATCH_BYTES) for item in batch),
+            max_items=_MAX_IMAGES_AHEAD,
             max_bytes=_MAX_BYTES_AHEAD,
         )
         return itertools.chain.from_iterable(encoded)
+
+    def _encode_batch(
+        self, batch: Sequence[Record | FetchedRecord], *, encoder: RecordEncoder
+    ) -> list[EncodedRecord]:
+        begun_s, busy_s = time.monotonic(), time.process_time()
+        encoded = [encoder.encode(item) for item in batch]
+        elapsed_s, worked_s = time.monotonic() - begun_s, time.process_time() - busy_s
+        # Threads that wait for a slow disk do not wait for each other.
+        self._small_batches = self._threads if elapsed_s > _WAITING_RATIO * worked_s else 1
+        return encoded
 
     def _fetch(self, records: Iterator[Record]) -> Iterator[Record | FetchedRecord]:
         first = next(records, None)
@@ -242,10 +259,6 @@ class ShardWriter:
             max_items=self._settings.read_ahead,
             max_bytes=_MAX_BYTES_AHEAD,
         )
-
-
-def _image_size(item: Record | FetchedRecord) -> int:
-    return item.size_bytes
 
 
 def write_shard(
