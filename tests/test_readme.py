@@ -130,7 +130,9 @@ def demo(tmp_path: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("demo")
 def test_the_commands_for_reading_run() -> None:
     shown = commands("docs/reading.md")
-    assert [command[1] for command in shown] == ["show", "show", "stats", "report", "verify"]
+    assert [command[1] for command in shown] == [
+        *("index", "show", "show", "stats", "report", "verify")
+    ]
     for command in shown:
         assert main(command[1:]) == 0
 
@@ -138,7 +140,9 @@ def test_the_commands_for_reading_run() -> None:
 def test_the_snippets_run(demo: Path) -> None:
     """TensorFlow is kept out of this process, and one process imports it once for all of them."""
     first, reading = blocks("README.md", "python"), blocks("docs/reading.md", "python")
-    assert (len(first), len(reading)) == (1, 3)
+    assert (len(first), len(reading)) == (2, 5)
+    # A snippet reads with this index.
+    assert main(["index", "demo/coco", "--output", "demo/index"]) == 0
     programs = [
         snippet
         for snippet in (*first, *reading)

@@ -46,6 +46,14 @@ def test_names_without_ids_are_numbered_in_sorted_order(
     assert label_map.ids == expected
 
 
+@pytest.mark.parametrize("label_id", [2**31, -(2**31) - 1])
+def test_ids_that_a_label_map_cannot_hold_are_refused(label_id: int) -> None:
+    other = label_id - 1 if label_id > 0 else label_id + 1
+    assert _map(*_categories({"cat": other})).ids == {"cat": other}
+    with pytest.raises(InputError, match=r"class 'cat' has id .*; set labels\.ids: contiguous"):
+        _map(*_categories({"cat": label_id}))
+
+
 _PETS = {"car": 3, "truck": 8, "dog": 5}
 _VEHICLES = {"vehicle": ["truck", "car"]}
 

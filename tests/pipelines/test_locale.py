@@ -54,6 +54,7 @@ COMMANDS = [
     "verify {images}",
     "report {images}",
     "diff {images} {images}",
+    "index {images} --output {out}",
     "sample shapes --images 1 --output {out}",
 ]
 

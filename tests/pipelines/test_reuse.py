@@ -312,7 +312,7 @@ Age = dict[str, Any]
 AGES: list[Age] = [
     {"other_hashes": True},
     {},
-    {"lost_columns": ["crc32c", "sha256"]},
+    {"lost_columns": ["crc32c", "sha256", "classes"]},
     {"without_versions": True, "lost_columns": (), "other_hashes": True},
 ]
 
@@ -359,6 +359,12 @@ def test_what_another_version_has_counted_is_counted_again(
         ),
         # The shard without examples lacks nothing.
         ([], {"lost_columns": ["labels", "dhash"]}, 1, "its index lacks labels, dhash"),
+        (
+            ["--set", "features.drop=[image/object/class/label]"],
+            {"lost_columns": ["classes"], "same_statistics": True},
+            1,
+            "its index lacks classes",
+        ),
         (
             ["--set", "features.drop=[image/encoded]"],
             {"other_hashes": True},

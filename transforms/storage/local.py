@@ -134,7 +134,7 @@ class LocalStorage(Storage):
 
     def open_local(self, uri: str) -> BinaryIO:
         """Opens a regular file."""
-        return open(uri, "rb", buffering=0, opener=_open_regular)
+        return open(uri, "rb", buffering=0, opener=open_regular)
 
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:

@@ -180,9 +180,10 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
             labels = read.integers(f"{objects}class/label")
             count = len(labels)
             if objects is _ANNOTATION:
-                x, y, *size = read.floats(f"{_ANNOTATION}bbox", count=4)
-                corners = np.array([[x, y, x + size[0], y + size[1]]], np.float32)
-                fractions = corners / np.array([width, height, width, height], np.float32)
+                x, y, *size = read.floats(f"{_ANNOTATION}bbox", count=4).tolist()
+                right, bottom = x + size[0], y + size[1]
+                corners = [x / width, y / height, right / width, bottom / height]
+                fractions = np.array([corners], np.float32)
             else:
                 fractions = np.stack([read.floats(side, count=count) for side in _SIDES], axis=1)
             boxes = _in_form(fractions, self.boxes, width=width, height=height)
@@ -378,7 +379,8 @@ def _value_reader(
         count = len(values)
         if not count:
             check_kind(stored)
-        if count % size if feature.repeated else count != size:
+        # A hostile shape may have no values.
+        if (count % size if size else count) if feature.repeated else count != size:
             raise ValueError(f"{key!r} has {count:,} values, which do not fit the shape {shape}")
         array = np.fromiter(values, dtype, count)
         return array.reshape(shape) if feature.shape else array

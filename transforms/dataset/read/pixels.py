@@ -57,7 +57,8 @@ def decode_gray(data: bytes) -> Pixels:
     if file_format is FileFormat.PNG:
         header = scan_png(data, complete=False)
         check_pixel_count(header.width, header.height, max_pixels=_LIMITS.max_pixels)
-        return read_indices(data, size=(header.width, header.height))[..., None]
+        # A copy, because Pillow's own array cannot be written to, which PyTorch warns of.
+        return np.array(read_indices(data, size=(header.width, header.height)))[..., None]
     pixels = _decode_jpeg(data, "GRAY") if file_format is FileFormat.JPEG else None
     if pixels is not None:
         return pixels

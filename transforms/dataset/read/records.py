@@ -157,6 +157,11 @@ class Records:
                 raise InputError(uri=file.uri, place=f"byte {begin}", problem=problem)
         return record
 
+    def size_bytes(self, number: int) -> int:
+        """Returns the length of a record, with its frame."""
+        _, begin, end = self._find(number)
+        return end - begin
+
     def place(self, number: int) -> tuple[str, str]:
         """Returns the shard's URI and the place of a record in it, for errors."""
         shard, begin, _ = self._find(number)

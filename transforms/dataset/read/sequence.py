@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 import google_crc32c
@@ -22,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.read_ahead import map_ahead
 from shardbeam.transforms.dataset.read.dataset import (
     StoredDataset,
     StoredSplit,
@@ -53,6 +55,9 @@ from shardbeam.transforms.storage.find import storage_for
 T = TypeVar("T")
 
 _TFRECORD = "tfrecord"
+# Examples that are read ahead in object storage.
+_REQUESTS_AT_A_TIME = 64
+_MAX_BYTES_AHEAD = 64_000_000
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,9 +234,18 @@ class ExampleSequence(Generic[T]):
     def _read_all(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Iterator[T]:
         """Yields items, read many at a time where each is a request."""
         records = self._split.opened.records
-        if records.is_remote:
-            return storage_for(self._split.place.path).map_many(self._read, numbers)
-        return map(self._read, numbers)
+        if not records.is_remote:
+            yield from map(self._read, numbers)
+            return
+        with ThreadPoolExecutor(_REQUESTS_AT_A_TIME, thread_name_prefix="read") as executor:
+            yield from map_ahead(
+                self._read,
+                numbers,
+                executor=executor,
+                max_items=_REQUESTS_AT_A_TIME,
+                size_bytes=records.size_bytes,
+                max_bytes=_MAX_BYTES_AHEAD,
+            )
 
     def _read(self, number: int) -> T:
         records = self._split.opened.records
@@ -370,10 +384,13 @@ def _open_split(
 
     def read(shard: StoredFile) -> tuple[npt.NDArray[np.int64], pa.Table]:
         index = find_index(shard, folder=place.index)
-        if storage_for(index).stat(index) is None:
+        try:
+            return read_bounds(shard, index=index, columns=columns)
+        except InputError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             problem = f"has no index ({index}); {_how_to_index(place.path)}"
-            raise InputError(uri=shard.uri, problem=problem)
-        return read_bounds(shard, index=index, columns=columns)
+            raise InputError(uri=shard.uri, problem=problem) from error
 
     indexes = list(storage_for(place.index or place.path).map_many(read, shards))
     records = Records(

@@ -52,7 +52,9 @@ class ShardCache:
             InputError: There is not.
         """
         missing = [shard for shard in shards if not self._has(shard)]
-        needed = sum(shard.size_bytes for shard in missing)
+        # Other processes may be making copies now.
+        begun = sum(_size(f"{self._path(shard)}.part") for shard in missing)
+        needed = sum(shard.size_bytes for shard in missing) - begun
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise self._no_room(f"{len(missing):,} shards of {needed:,} bytes", free=free)
@@ -109,9 +111,8 @@ class ShardCache:
             raise
 
     def _has(self, shard: StoredFile) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return os.stat(self._path(shard)).st_size == shard.size_bytes
-        return False
+        path = self._path(shard)
+        return os.path.exists(path) and _size(path) == shard.size_bytes
 
     def _path(self, shard: StoredFile) -> str:
         what = f"{shard.uri}\n{shard.version}\n{shard.size_bytes}"
@@ -125,6 +126,14 @@ class ShardCache:
             problem=f"has no room for {what}: {free:,} bytes are free; free some, choose another "
             "folder, or read without a cache",
         )
+
+
+def _size(path: str) -> int:
+    """Returns the length of a file; 0 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _read(shard: StoredFile, *, offset: int) -> bytes:
