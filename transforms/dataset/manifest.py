@@ -23,6 +23,9 @@ FEATURES = "features.json"
 LABEL_MAP = "label_map.pbtxt"
 LABELS = "labels.txt"
 STATISTICS = "statistics.json"
+CROISSANT = "croissant.json"
+# The data card; people may add to it.
+CARD = "README.md"
 RUNS_FOLDER = "runs"
 # Strict, because a user may have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
