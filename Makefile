@@ -145,6 +145,17 @@ $(TOOLS)/tfdv/.ready:
 	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python $(TFDV)
 	@touch $@
 
+# Libraries that read datasets, for the tests of what other programs load. 0.6 GB.
+CONSUMERS = datasets==5.2.0 webdataset==1.0.2 mlcroissant==1.1.1 pandas==3.1.1 pillow
+
+.PHONY: consumers
+consumers: $(TOOLS)/consumers/.ready  ## Get libraries that read datasets (datasets, webdataset, pandas, mlcroissant), to test that they do (Python 3.11 or later).
+
+$(TOOLS)/consumers/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check $(CONSUMERS)
+	@touch $@
+
 $(TOOLS)/flink: tests/runners/flink-pom.xml
 	rm -rf $@ $@.new
 	mvn --batch-mode --quiet --file $< dependency:copy-dependencies \

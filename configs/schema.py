@@ -365,6 +365,19 @@ _Range = Annotated[
 ]
 
 
+class CardConfig(_Strict, frozen=True, kw_only=True):
+    """What the data card (`README.md`) and `croissant.json` say about where the data comes from.
+
+    Attributes:
+        license: The license of the images and annotations: its name on the Hugging Face Hub, such
+            as `cc-by-4.0`, or its URL.
+        source: Where the data comes from, such as a URL.
+    """
+
+    license: str = ""
+    source: str = ""
+
+
 class ExpectConfig(_Strict, frozen=True, kw_only=True):
     """What each split must contain; otherwise nothing is committed.
 
@@ -427,7 +440,8 @@ class Config(_Strict, frozen=True, kw_only=True):
     Attributes:
         name: The dataset's name, with which the names of its shards begin.
         version: The dataset's version.
-        description: A text for people, kept in `dataset_info.json`.
+        description: A text for people, kept in `dataset_info.json` and in the data card.
+        card: What the data card says about where the data comes from.
         seed: Seed of the hash that decides the split and the shard of each image, and the order
             inside a shard.
         splits: `{split: source}`. A split may also have a list of sources: `train: [{format: coco,
@@ -477,6 +491,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         Version, named("the dataset's version (default: 1.0.0)", metavar="X.Y.Z")
     ] = "1.0.0"
     description: str = ""
+    card: CardConfig = CardConfig()
     seed: Seed = 0
     splits: dict[Name, Sources] | list[Name] = {}
     source: Sources | None = None

@@ -159,6 +159,8 @@ def make_plan(
             name=config.name,
             version=config.version,
             description=hide_passwords(config.description),
+            license=config.card.license,
+            source=hide_passwords(config.card.source),
             splits=splits.names,
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
@@ -178,7 +180,7 @@ def make_plan(
                 # Each split is one file without a number.
                 template=None if file_name is None else "",
             ),
-            file_format=container.tfds_name,
+            container=config.output.container,
             sources=tuple(source.name for source in sources),
             warnings=tuple(
                 dict.fromkeys(line for source in sources for line in source.format.warnings())
@@ -301,6 +303,10 @@ def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> En
         kinds=kinds,
         extras=tuple(extras[key] for key in sorted(extras)),
         example_per=config.example_per,
+        # The formats decide this, not the data. An image whose only class is left out is excluded.
+        single_label=all(
+            known.single_label and Kind.CLASSIFICATION in known.kinds for known in formats
+        ),
         raw_images=any(known.raw_images for known in formats),
         image=config.image,
         panoptic=config.panoptic,

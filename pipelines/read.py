@@ -137,7 +137,7 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
         raise InputError(
             uri=path,
             problem=f"tf.data reads no {chosen.container} files; read them with "
-            f"{find_container(chosen.container).read_with}",
+            f"{find_container(chosen.container).readers}",
         )
     if dataset.features is not None:
         features = read_features(dataset.features)

@@ -31,7 +31,8 @@ from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, Fea
 from shardbeam.transforms.examples.schema import FeaturePlan
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.storage.base import StoredFile
-from tests.support.dataset import coco_words, last_run, read_dataset, run
+from tests.support.crash_points import finished_shards, moments, record_states, restore
+from tests.support.dataset import check_whole, coco_words, last_run, read_dataset, run
 
 pytest.importorskip("array_record")
 
@@ -112,6 +113,25 @@ def test_the_bytes_are_the_same_and_shards_are_reused(
     assert run(*again).exit_code == 0
     assert last_run(tmp_path / "again")["outcome"]["reuse"]["copied_shards"] == 6
     assert read_dataset(tmp_path / "again") == read_dataset(folders[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_killed_build_goes_on_with_its_shards(
+    name: str, folders: dict[str, Path], shapes: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    words = coco_words(shapes, output, *settings(name))
+    with record_states(output) as states:
+        assert run(*words).exit_code == 0
+    # A kill in the middle, when some shards are finished, and one in the commit.
+    begun = [
+        state for state in moments(states) if finished_shards(state) > 1 and not check_whole(state)
+    ]
+    for state in (begun[0], begun[-1]):
+        restore(output, state)
+        assert run(*words).exit_code == 0
+        assert last_run(output)["outcome"]["resumed"]["shards"] == finished_shards(state)
+        assert read_dataset(output) == read_dataset(folders[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -218,6 +238,7 @@ VALUES: dict[tuple[FeatureKind, FeatureRole], st.SearchStrategy[Any]] = {
     (FeatureKind.INT64, FeatureRole.VALUE): INT64,
     (FeatureKind.FLOAT, FeatureRole.VALUE): FLOAT32,
     (FeatureKind.BYTES, FeatureRole.TEXT): TEXT,
+    (FeatureKind.BYTES, FeatureRole.VALUE): st.binary(),
     (FeatureKind.BYTES, FeatureRole.DATA): st.binary(),
     (FeatureKind.BYTES, FeatureRole.IMAGE): st.binary().map(lambda data: b"\xff\xd8\xff" + data),
     (FeatureKind.BYTES, FeatureRole.MASK): st.binary(),

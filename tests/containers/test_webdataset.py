@@ -89,7 +89,7 @@ def test_headers_are_the_same_every_time_and_the_end_is_marked(tmp_path: Path) -
 
 
 def test_maps_are_files_and_masks_of_objects_are_in_base64(shapes: Path, tmp_path: Path) -> None:
-    config = {
+    config: Json = {
         "source": {
             "format": "coco",
             "images": f"{shapes}/images",

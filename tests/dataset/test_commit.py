@@ -170,6 +170,8 @@ REJECT = Reject(
     listed=False,
 )
 COMMITTED = [
+    "README.md",
+    "croissant.json",
     "dataset_info.json",
     "features.json",
     *(f"index/toy-train.tfrecord-{index:05d}-of-00002.parquet" for index in range(2)),

@@ -40,6 +40,8 @@ def test_lists_all_files_with_sizes_and_checksums(tmp_path: Path) -> None:
     shards = [msgspec.structs.asdict(shard) for shard in manifest.shards()]
     assert shards == [msgspec.structs.asdict(shard.data) for shard in SHARDS]
     assert [file.path for file in manifest.files] == [
+        "README.md",
+        "croissant.json",
         "dataset_info.json",
         "features.json",
         *(f"index/{shard.data.path}.parquet" for shard in SHARDS),
@@ -48,7 +50,7 @@ def test_lists_all_files_with_sizes_and_checksums(tmp_path: Path) -> None:
         "statistics.json",
     ]
     assert set(manifest.files) >= {shard.index for shard in SHARDS}
-    assert len(list(manifest.paths())) == 9
+    assert len(list(manifest.paths())) == 11
 
 
 def test_a_manifest_of_an_older_version_is_read(tmp_path: Path) -> None:

@@ -165,7 +165,26 @@ def test_labels_from_0_are_class_labels(tmp_path: Path) -> None:
     assert [example["image/class/label"].tolist() for example in examples] == [[2], [0, 1], []]
 
 
-@pytest.mark.parametrize("ids", [{"cat": 1, "dog": 2}, {"cat": 0, "dog": 2}, {" cat": 0}, {}])
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        ({"cat": 1, "dog": 2}, ["unused 0", "cat", "dog"]),
+        ({"dog": 3, "cat": 0}, ["cat", "unused 1", "unused 2", "dog"]),
+    ],
+)
+def test_gaps_between_ids_have_names(ids: dict[str, int], names: list[str], tmp_path: Path) -> None:
+    kinds = [Kind.CLASSIFICATION]
+    label_map = make_label_map(ids, objects=False)
+    write_dataset(tmp_path, CLASSIFIED[:1], label_map=label_map, kinds=kinds)
+    labels = tmp_path / "image.class.label.labels.txt"
+    assert labels.read_text().splitlines() == names
+    builder, _ = load(tmp_path)
+    assert builder.info.features["image/class/label"].names == names
+
+
+@pytest.mark.parametrize(
+    "ids", [{" cat": 0}, {}, {"cat": 10_001}, {"cat": 1, "unused 0": 2}, {"cat": -1}]
+)
 def test_other_labels_are_integers(ids: dict[str, int]) -> None:
     label_map = make_label_map(ids, objects=False)
     schema = plan_features(EncoderSettings(kinds=frozenset({Kind.CLASSIFICATION}))).schema()

@@ -255,6 +255,9 @@ class TestOutput:
                 "toy-train.array_record-00000-of-00002",
                 "array_record",
             ),
+            ({"container": "webdataset"}, "toy-train-00000-of-00002.tar", "webdataset"),
+            ({"container": "hf_parquet"}, "toy-train-00000-of-00002.parquet", "hf_parquet"),
+            ({"container": "webdataset", "file_name": "{split}.tar"}, "train.tar", "webdataset"),
         ],
     )
     def test_names_of_shards(self, output: Json, shard: str, file_format: str) -> None:
@@ -262,7 +265,7 @@ class TestOutput:
             pytest.importorskip("array_record")
         found = plan(output={"path": "out", **output})
         assert found.dataset.naming.file_name(split="train", shard_index=0, num_shards=2) == shard
-        assert (found.dataset.file_format, found.container) == (file_format, file_format)
+        assert (found.dataset.container, found.container) == (file_format, file_format)
 
     def test_the_manifest_keeps_the_config_without_places(self, data: Path) -> None:
         kept = plan(output={"path": "out", "latest": "latest"}, exclude="exclude.txt").dataset

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from tests.support.builds import Build, Json, build
+from tests.support.builds import Build, Json, build, build_config
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
@@ -130,7 +130,8 @@ def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path)
     classes = sorted(path.name for path in (shapes / "class_folders").iterdir())
     assert (builder.info.name, str(builder.info.version)) == ("class_folders", "2.3.4")
     assert builder.info.description == "Shapes, one a picture."
-    assert builder.info.features["image/class/label"].feature.names == classes
+    assert builder.info.features["image/class/label"].names == classes
+    assert builder.info.supervised_keys == ("image/encoded", "image/class/label")
 
     keys = []
     for split in ("train", "validation"):
@@ -139,15 +140,71 @@ def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path)
         for example in found:
             key = example["image/filename"].decode()
             keys.append(key)
-            label = classes[example["image/class/label"].item()]
-            assert (label, [label.encode()]) == (
-                key.split("/")[0],
-                list(example["image/class/text"]),
-            )
+            label = classes[example["image/class/label"]]
+            assert (label, label.encode()) == (key.split("/")[0], example["image/class/text"])
             with Image.open(shapes / "class_folders" / key) as picture:
                 assert example["image/encoded"].shape == (picture.height, picture.width, 3)
     root = shapes / "class_folders"
     assert sorted(keys) == sorted(path.relative_to(root).as_posix() for path in root.glob("*/*"))
+
+
+@pytest.mark.parametrize("container", ["tfrecord", "array_record"])
+def test_tfds_finds_a_dataset_by_its_name_and_version(
+    container: str, shapes: Path, tmp_path: Path
+) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    if container == "array_record":
+        pytest.importorskip("array_record")
+    built = build(
+        *("image-folder", "--images", shapes / "class_folders", "--name", "my_shapes"),
+        *("--set", f"output.container={container}"),
+        output=tmp_path / "my_shapes" / "{version}",
+    )
+    assert built.exit_code == 0, built.stderr
+    classes = sorted(path.name for path in (shapes / "class_folders").iterdir())
+    if container == "array_record":
+        source = tfds.data_source("my_shapes:1.0.0", data_dir=tmp_path, split="train")
+        labels = {row["image/class/label"] for row in source}
+    else:
+        dataset = tfds.load("my_shapes:1.0.0", data_dir=tmp_path, split="train", as_supervised=True)
+        pairs = list(tfds.as_numpy(dataset))
+        assert all(image.shape[-1] == 3 for image, _ in pairs)
+        labels = {label for _, label in pairs}
+    assert labels == set(range(len(classes)))
+
+
+@pytest.mark.parametrize("container", ["webdataset", "hf_parquet"])
+def test_tfds_refuses_what_it_cannot_read(container: str, shapes: Path, tmp_path: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    words = ("image-folder", "--images", shapes / "class_folders")
+    output = tmp_path / "out"
+    built = build(*words, "--set", f"output.container={container}", output=output)
+    assert built.exit_code == 0, built.stderr
+    with pytest.raises(ValueError, match=f"{container}.* is not a valid"):
+        tfds.builder_from_directory(str(output))
+
+
+def test_images_whose_label_is_left_out_do_not_make_lists(shapes: Path, tmp_path: Path) -> None:
+    words = ("image-folder", "--images", shapes / "class_folders")
+    built = build(*words, "--set", "labels.exclude=[star]", output=tmp_path / "out")
+    assert built.exit_code == 0, built.stderr
+    assert {len(example.features["image/class/label"]) for example in built.examples()} == {1}
+    assert built.counts()["excluded"]["label_excluded"] > 0
+
+
+def test_a_format_with_lists_decides_for_all_sources(shapes: Path, tmp_path: Path) -> None:
+    folders = {"format": "image-folder", "images": f"{shapes}/class_folders"}
+    objects = {
+        "format": "coco",
+        "images": f"{shapes}/images",
+        "annotations": [f"{shapes}/annotations/instances.json"],
+    }
+    built = build_config({"splits": {"train": [folders, objects]}}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    assert {len(example.features["image/class/label"]) for example in built.examples()} == {0, 1}
+    features = json.loads((built.output / "features.json").read_bytes())["featuresDict"]["features"]
+    assert "sequence" in features["image/class/label"]
+    assert "supervisedKeys" not in built.info
 
 
 def test_the_index_points_at_the_examples(coco: Build) -> None:

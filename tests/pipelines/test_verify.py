@@ -95,6 +95,14 @@ def test_a_quick_look_reads_no_shard(damaged: Path) -> None:
     assert f"{SHARD}: has 0 bytes; the manifest says " in result.stdout
 
 
+def test_people_may_add_to_the_data_card(damaged: Path) -> None:
+    card = damaged / "README.md"
+    card.write_text(f"{card.read_text()}\nMore about it.\n")
+    assert "README" not in run("verify", str(damaged)).stdout
+    card.unlink()
+    assert "README.md: is missing" in run("verify", str(damaged)).stdout
+
+
 def test_names_of_files_cannot_forge_lines(damaged: Path) -> None:
     (damaged / "x.tfrecord\nwhole: y").write_text("")
     assert "\nwhole" not in run("verify", str(damaged)).stdout
@@ -123,6 +131,21 @@ def config(shapes: Path, tmp_path: Path) -> Path:
     assert run("build", str(path)).exit_code == 0
     flip(tmp_path / "1.0.0" / SHARD)
     return path
+
+
+def test_repair_keeps_what_people_added_to_the_data_card(config: Path, tmp_path: Path) -> None:
+    card = tmp_path / "1.0.0" / "README.md"
+    before = card.read_bytes()
+    card.write_bytes(before + b"More about it.\n")
+    assert run("build", str(config), "--if-changed").stdout.count("README.md") == 0
+    result = run("verify", str(tmp_path / "1.0.0"), "--repair", str(config))
+    assert result.exit_code == 0, result.stderr
+    assert card.read_bytes() == before + b"More about it.\n"
+    assert run("verify", str(tmp_path / "1.0.0")).exit_code == 0
+    flip(tmp_path / "1.0.0" / SHARD)
+    card.unlink()
+    assert run("verify", str(tmp_path / "1.0.0"), "--repair", str(config)).exit_code == 0
+    assert card.read_bytes() == before
 
 
 def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_path: Path) -> None:

@@ -38,8 +38,13 @@ class ArrayRecord(Container):
 
     suffix = ".array_record"
     tfds_name = "array_record"
-    read_with = "tfds.builder_from_directory(path).as_data_source(split), or with Grain"
+    readers = "tfds.builder_from_directory(path).as_data_source(split), or with Grain"
     checks_records = False
+    recipe = (
+        "import tensorflow_datasets as tfds\n\n"
+        'builder = tfds.builder_from_directory("path/to/this/folder")\n'
+        "dataset = builder.as_data_source(split={split})"
+    )
 
     def versions(self) -> Mapping[str, str]:
         """Returns the version of the array-record package."""

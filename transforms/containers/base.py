@@ -114,7 +114,9 @@ class Container(abc.ABC):
             or after it (`.tfrecord-00000-of-00001`).
         tfds_name: Its name in TFDS, for `dataset_info.json`; one that TFDS does not know makes
             TFDS refuse the dataset.
-        read_with: Other libraries that read its files, for messages.
+        readers: Other libraries that read its files, for messages.
+        media_type: The files' media type.
+        recipe: Python code that reads the split `{split}` of a dataset's folder, for the data card.
         checks_records: Whether its reader finds damage by itself; otherwise a file's size and
             CRC-32C are compared with the manifest's before it is read.
     """
@@ -122,7 +124,9 @@ class Container(abc.ABC):
     suffix: str
     number_before_suffix: bool = False
     tfds_name: str
-    read_with: str = ""
+    readers: str = ""
+    media_type: str = "application/octet-stream"
+    recipe: str = ""
     checks_records: bool = True
 
     def versions(self) -> Mapping[str, str]:

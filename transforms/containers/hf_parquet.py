@@ -35,6 +35,7 @@ from shardbeam.transforms.examples.columns import (
     feature_dict,
     is_image,
     is_list,
+    is_text,
 )
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile
@@ -65,8 +66,12 @@ class HFParquet(Container):
     number_before_suffix = True
     # TFDS does not know it, and refuses it at once; it reads other Parquet files as `parquet`.
     tfds_name = "hf_parquet"
-    read_with = "datasets.load_dataset(path), or with pandas"
+    media_type = "application/x-parquet"
+    readers = "datasets.load_dataset(path), or with pandas"
     checks_records = False
+    recipe = (
+        'import datasets\n\ndataset = datasets.load_dataset("path/to/this/folder", split={split})'
+    )
 
     def versions(self) -> Mapping[str, str]:
         """Returns the version of pyarrow."""
@@ -212,7 +217,7 @@ def _arrow_type(spec: FeatureSpec) -> pa.DataType:
     if is_image(spec):
         return _IMAGE
     if spec.kind is FeatureKind.BYTES:
-        return pa.binary() if spec.role is FeatureRole.DATA else pa.string()
+        return pa.string() if is_text(spec) else pa.binary()
     return _TYPES[spec.kind]
 
 
@@ -234,7 +239,7 @@ def _leaves(schema: pa.Schema, *, features: Sequence[FeatureSpec]) -> tuple[list
 def _to_arrow(value: Any, *, spec: FeatureSpec, path: str | None) -> Any:  # noqa: ANN401
     if is_image(spec):
         return {"bytes": value, "path": path if spec.role is FeatureRole.IMAGE else None}
-    if spec.kind is FeatureKind.BYTES and spec.role is not FeatureRole.DATA:
+    if is_text(spec):
         try:
             return value.decode()
         except UnicodeDecodeError as error:

@@ -53,6 +53,11 @@ class TFRecord(Container):
 
     suffix = ".tfrecord"
     tfds_name = "tfrecord"
+    recipe = (
+        "import tensorflow_datasets as tfds\n\n"
+        'builder = tfds.builder_from_directory("path/to/this/folder")\n'
+        "dataset = builder.as_dataset(split={split})"
+    )
 
     @contextlib.contextmanager
     def writer(self, file: ChecksummedFile, *, schema: ExampleSchema) -> Iterator[WriteExample]:

@@ -117,8 +117,12 @@ class WebDataset(Container):
     number_before_suffix = True
     # TFDS does not know it, and refuses it at once.
     tfds_name = "webdataset"
-    read_with = "webdataset, or with datasets.load_dataset(path)"
+    media_type = "application/x-tar"
+    readers = "webdataset, or with datasets.load_dataset(path)"
     checks_records = False
+    recipe = (
+        'import datasets\n\ndataset = datasets.load_dataset("path/to/this/folder", split={split})'
+    )
 
     @contextlib.contextmanager
     def writer(self, file: ChecksummedFile, *, schema: ExampleSchema) -> Iterator[WriteExample]:
@@ -173,7 +177,7 @@ class WebDataset(Container):
         for spec, field in zip(schema.features, _plan_fields(schema.features), strict=True):
             kind = column_type(spec, label_map=schema.label_map)
             if not field.file:
-                in_json[spec.key] = as_text(kind) if field.base64 else kind
+                in_json[spec.key] = kind if spec.kind is not FeatureKind.BYTES else as_text(kind)
             elif field.file == _IMAGE:
                 ends = {_OF_FORMAT.get(name, _OTHER) for name in image_formats}
                 columns.update((end, IMAGE_TYPE) for end in _EXTENSIONS if end in ends)

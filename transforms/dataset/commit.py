@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -38,6 +38,7 @@ from shardbeam.transforms.dataset.judge import (
     name_classes,
 )
 from shardbeam.transforms.dataset.manifest import (
+    CARD,
     DATASET_INFO,
     MANIFEST,
     RUN_FILE,
@@ -208,6 +209,8 @@ def gate(
             metadata=metadata_paths(dataset),
             staging=staging,
             late=_late_names(dataset),
+            # People may have added to it, and a repair gives the same dataset.
+            keep=(CARD,) if settings.repairs else (),
         )
     starts = range(0, len(moves), _MOVES_PER_BATCH)
     return [MoveBatch(tuple(moves[start : start + _MOVES_PER_BATCH])) for start in starts]
@@ -341,6 +344,8 @@ def finish(
         info = files.pop(DATASET_INFO)
         staged_info = staging.stage_file(DATASET_INFO, info)
         seen = _look([*files, DATASET_INFO], output=staging.output)
+        if settings.repairs and seen[CARD] is not None:
+            del files[CARD]
         staging.check_lease()
         for path, data in files.items():
             staging.write_file(path, data, replaces=seen[path])
@@ -391,6 +396,7 @@ def prepare_output(
     metadata: Sequence[str],
     staging: Staging,
     late: re.Pattern[str] | None = None,
+    keep: Collection[str] = (),
 ) -> None:
     """Makes the output ready for the moves: deletes what an older commit left there.
 
@@ -405,6 +411,7 @@ def prepare_output(
         metadata: Paths of the files that `finish` is going to write there.
         staging: The run's staging area.
         late: Matches the names that files of this dataset have.
+        keep: Files of the old dataset that stay.
 
     Raises:
         InputError: A list of files that may be deleted is damaged; nothing was deleted.
@@ -434,7 +441,7 @@ def prepare_output(
     old.update(path for path in found if RECORD_FILE.fullmatch(path))
     if staging.lease is not None and late is not None:
         old.update(path for path in found if late.fullmatch(path))
-    _delete(old - kept - {MANIFEST, DATASET_INFO}, found=found, output=output)
+    _delete(old - kept - {MANIFEST, DATASET_INFO, *keep}, found=found, output=output)
     for folder in ("index", "rejects", CORRECTIONS_FOLDER):
         storage.prune(join_uri(output, folder))
 

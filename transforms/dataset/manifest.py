@@ -22,6 +22,9 @@ DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"
 FEATURES = "features.json"
 STATISTICS = "statistics.json"
+CROISSANT = "croissant.json"
+# The data card; people may add to it.
+CARD = "README.md"
 RUNS_FOLDER = "runs"
 # Strict, because a user may have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")

@@ -8,13 +8,22 @@ TensorFlow Datasets loads a directory by its `dataset_info.json` and `features.j
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
+from shardbeam.transforms.containers.base import ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.card import (
+    Card,
+    CardClass,
+    CardSplit,
+    croissant_json,
+    data_card,
+)
 from shardbeam.transforms.dataset.corrections import corrections_path
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -24,6 +33,8 @@ from shardbeam.transforms.dataset.files import (
 )
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints
 from shardbeam.transforms.dataset.manifest import (
+    CARD,
+    CROISSANT,
     DATASET_INFO,
     FEATURES,
     MANIFEST,
@@ -59,6 +70,8 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         version: Its version, `x.y.z`.
         description: A text for readers.
+        license: The license of the data, for readers; empty if the config names none.
+        source: Where the data comes from, for readers; empty if the config does not say it.
         splits: The splits' names, in the config's order.
         seed: Key of the hash that decided split, shard and order.
         max_reject_ratio: The greatest share of a split's inputs that may be rejected.
@@ -67,7 +80,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         codecs: `{library: version}` of the libraries that decide bytes.
         shardbeam: Shardbeam's version.
         naming: How the shards' files are named.
-        file_format: TFDS's name of the shards' container.
+        container: The kind of the shards' files (`containers.base.find_container`).
         objects: Whether the dataset must hold objects.
         sources: The sources' names.
         duplicates: Which duplicates are looked for, and which are refused.
@@ -91,7 +104,9 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     codecs: Mapping[str, str]
     shardbeam: str
     naming: FileNaming
-    file_format: str = "tfrecord"
+    license: str = ""
+    source: str = ""
+    container: str = "tfrecord"
     objects: bool = False
     sources: tuple[str, ...] = ()
     duplicates: DuplicatesConfig = DuplicatesConfig(find="none")
@@ -111,6 +126,8 @@ def metadata_paths(dataset: DatasetSettings) -> list[str]:
         LABEL_MAP,
         LABELS,
         STATISTICS,
+        CARD,
+        CROISSANT,
         MANIFEST,
         DATASET_INFO,
         *map(corrections_path, dataset.splits),
@@ -153,13 +170,15 @@ def metadata_files(
         STATISTICS: encode_statistics(statistics),
         **(corrections or {}),
     }
-    if _fits_class_label(label_map):
+    if names := _class_label_names(label_map):
         for spec in dataset.features:
             if spec.role is FeatureRole.LABEL:
-                files[_class_names_path(spec)] = labels_txt(label_map)
+                files[_class_names_path(spec)] = _lines(names)
     if label_map.ids:
         files[LABEL_MAP] = label_map_pbtxt(label_map)
         files[LABELS] = labels_txt(label_map)
+    card = _make_card(dataset, shards=by_split, label_map=label_map, statistics=statistics)
+    files[CARD], files[CROISSANT] = data_card(card), croissant_json(card)
     shard_paths = {shard.data.path for shard in shards}
     others = [
         *(file for file in moved if file.path not in shard_paths),
@@ -193,6 +212,57 @@ def metadata_files(
     return files
 
 
+def _make_card(
+    dataset: DatasetSettings,
+    *,
+    shards: Mapping[str, Sequence[ShardResult]],
+    label_map: LabelMap,
+    statistics: Mapping[str, Statistics],
+) -> Card:
+    container = find_container(dataset.container)
+    counted = {split: statistics.get(split, Statistics()) for split in dataset.splits}
+    images: Counter[str] = Counter()
+    objects: Counter[str] = Counter()
+    formats: set[str] = set()
+    for each in counted.values():
+        images.update(each.images_by_class)
+        objects.update(each.objects_by_class)
+        formats.update(each.formats)
+    return Card(
+        name=dataset.name,
+        version=dataset.version,
+        description=dataset.description,
+        license=dataset.license,
+        source=dataset.source,
+        splits=[
+            CardSplit(
+                name=split,
+                files=dataset.naming.glob(split),
+                shards=len(shards[split]),
+                num_bytes=sum(shard.data.size_bytes for shard in shards[split]),
+                examples=sum(shard.examples for shard in shards[split]),
+                images=counted[split].images,
+                objects=counted[split].objects,
+            )
+            for split in dataset.splits
+        ],
+        classes=[
+            CardClass(
+                number=number, name=_label_line(name), images=images[name], objects=objects[name]
+            )
+            for name, number in _labels_by_id(label_map)
+        ],
+        files=dataset.naming.glob("*"),
+        media_type=container.media_type,
+        columns=container.columns(
+            ExampleSchema(features=dataset.features, label_map=label_map),
+            image_formats=sorted(formats),
+        ),
+        recipe=container.recipe,
+        shardbeam=dataset.shardbeam,
+    )
+
+
 def _has_numbered_maps(dataset: DatasetSettings, label_map: LabelMap) -> bool:
     """Returns whether images have maps of plain numbers, although there are classes."""
     renamed = dataset.config.get("features", {}).get("rename", {})
@@ -209,8 +279,9 @@ def dataset_info_json(
         dataset: What the config says about the dataset.
         shards: `{split: its shards, in order}`.
     """
+    file_format = find_container(dataset.container).tfds_name
     template = dataset.naming.tfds_template
-    if template == f"{dataset.name}-{{SPLIT}}.{dataset.file_format}-{_TFDS_NUMBER}":
+    if template == f"{dataset.name}-{{SPLIT}}.{file_format}-{_TFDS_NUMBER}":
         # TFDS names shards like this by default.
         template = ""
     return _json(
@@ -218,7 +289,8 @@ def dataset_info_json(
             "name": dataset.name,
             "version": dataset.version,
             "description": dataset.description,
-            "fileFormat": dataset.file_format,
+            "fileFormat": file_format,
+            **_supervised_keys(dataset.features),
             "splits": [
                 {
                     "name": split,
@@ -237,10 +309,10 @@ def features_json(features: Sequence[FeatureSpec], *, label_map: LabelMap) -> by
 
     Args:
         features: The features of every Example.
-        label_map: The dataset's labels. If their ids are 0 to n - 1, labels are `ClassLabel`s,
-            whose names are in separate files; otherwise labels are integers.
+        label_map: The dataset's labels. They are `ClassLabel`s, whose names are in separate files;
+            they are integers if an id is above `MAX_NUMBERED`, or if TFDS cannot read the names.
     """
-    num_classes = len(label_map.ids) if _fits_class_label(label_map) else None
+    num_classes = len(_class_label_names(label_map)) or None
     nodes = {spec.key: _feature(spec, num_classes=num_classes) for spec in features}
     return _json(_node("features_dict.FeaturesDict", featuresDict={"features": nodes}))
 
@@ -250,13 +322,19 @@ def _class_names_path(spec: FeatureSpec) -> str:
     return f"{spec.key.replace('/', '.')}.labels.txt"
 
 
-def _fits_class_label(label_map: LabelMap) -> bool:
-    """Returns whether ids are 0 to n - 1, and TFDS reads the same names back from the file."""
-    labels = _labels_by_id(label_map)
-    return bool(labels) and all(
-        label_id == index and name == _label_line(name).strip()
-        for index, (name, label_id) in enumerate(labels)
-    )
+def _class_label_names(label_map: LabelMap) -> list[str]:
+    """Returns the names of a `ClassLabel`; none if TFDS reads other names back from their file."""
+    names = label_map.numbered_names()
+    return names if all(name == _label_line(name).strip() for name in names) else []
+
+
+def _supervised_keys(features: Sequence[FeatureSpec]) -> dict[str, Any]:
+    """Returns what `as_supervised` gives: the image and its label, if there is one of each."""
+    image = [spec.key for spec in features if spec.role is FeatureRole.IMAGE and not spec.repeated]
+    label = [spec.key for spec in features if spec.role is FeatureRole.LABEL and not spec.repeated]
+    if len(image) != 1 or len(label) != 1:
+        return {}
+    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": key} for key in image + label]}}}
 
 
 def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
@@ -312,7 +390,11 @@ def label_map_pbtxt(label_map: LabelMap) -> bytes:
 
 def labels_txt(label_map: LabelMap) -> bytes:
     """Renders `labels.txt`: one name per line, in id order, with control characters escaped."""
-    return "".join(f"{_label_line(name)}\n" for name, _ in _labels_by_id(label_map)).encode()
+    return _lines([name for name, _ in _labels_by_id(label_map)])
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return "".join(f"{_label_line(name)}\n" for name in names).encode()
 
 
 def _label_line(name: str) -> str:

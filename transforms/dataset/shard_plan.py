@@ -68,6 +68,11 @@ class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
         name = re.escape(self._fill(lambda _: "\0").replace("{split}", "\1"))
         return name.replace("\0", r"\d+").replace("\1", f"(?:{'|'.join(map(re.escape, splits))})")
 
+    def glob(self, split: str) -> str:
+        """Returns a pattern for the names of a split's shards; `split` may be `*`."""
+        name = re.sub(r"[*?\[]", r"[\g<0>]", self._fill(lambda _: "\0"))
+        return name.replace("\0", "*").replace("{split}", split)
+
     @property
     def tfds_template(self) -> str:
         """The naming as TFDS's `filepathTemplate`, in which numbers are padded to five digits."""

@@ -11,6 +11,7 @@ from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import (
+    CARD,
     DATASET_INFO,
     FEATURES,
     MANIFEST,
@@ -113,7 +114,7 @@ def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
         elif not (file.version or file.size_bytes):
             problem = "is not a regular file, or is a broken link"
             problems.append(Problem(file=entry.path, problem=problem))
-        elif file.size_bytes != entry.size_bytes:
+        elif file.size_bytes != entry.size_bytes and entry.path != CARD:
             problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
             problems.append(Problem(file=entry.path, problem=problem))
     return problems
@@ -175,6 +176,9 @@ def _small_files(
         file = listed.get(entry.path)
         # A size mismatch was already reported.
         if file is None or file.size_bytes != entry.size_bytes or entry.path in indexes:
+            continue
+        if entry.path == CARD:
+            # People may change it.
             continue
         if problem := find_change(read_parts(file), crc32c=entry.crc32c):
             problems.append(Problem(file=entry.path, problem=problem))

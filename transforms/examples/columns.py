@@ -49,6 +49,11 @@ def is_image(spec: FeatureSpec) -> bool:
     return spec.role in _IMAGE_ROLES
 
 
+def is_text(spec: FeatureSpec) -> bool:
+    """Returns whether a feature holds texts in UTF-8."""
+    return spec.role in (FeatureRole.TEXT, FeatureRole.LABEL_TEXT)
+
+
 def is_list(spec: FeatureSpec) -> bool:
     """Returns whether a feature is a list in a table, not a single value."""
     return spec.repeated or spec.length != 1
@@ -60,7 +65,7 @@ def column_type(spec: FeatureSpec, *, label_map: LabelMap) -> ColumnType:
     if is_image(spec):
         item = IMAGE_TYPE
     elif spec.kind is FeatureKind.BYTES:
-        item = "binary" if spec.role is FeatureRole.DATA else "string"
+        item = "string" if is_text(spec) else "binary"
     elif spec.role is FeatureRole.LABEL and (names := label_map.numbered_names()):
         item = Classes(names)
     else:
@@ -69,7 +74,7 @@ def column_type(spec: FeatureSpec, *, label_map: LabelMap) -> ColumnType:
 
 
 def as_text(kind: ColumnType) -> ColumnType:
-    """Returns the type of a column of bytes in base64."""
+    """Returns the type of a column of bytes in a JSON file."""
     return ListOf("string") if isinstance(kind, ListOf) else "string"
 
 

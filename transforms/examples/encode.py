@@ -350,6 +350,11 @@ class RecordEncoder:
         """Renders the values of an image's Examples and serializes each Example."""
         with self._memory.take(_masks_bytes(subject)) if subject.masks else nullcontext():
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
+        if self._settings.single_label and len(subject.labels) != 1:
+            raise RejectedError(
+                Reason.ANNOTATION_MALFORMED,
+                f"{len(subject.labels)} labels; the format says that every image has one",
+            )
         whole: dict[str, Sequence[Any]] = {}
         for by_object, group in rendered:
             if not by_object:

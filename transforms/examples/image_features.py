@@ -65,6 +65,14 @@ LABELS = FeatureGroup(
     ),
     _label_values,
 )
+# The labels of formats whose images have exactly one.
+LABEL = FeatureGroup(
+    (
+        one_value("image/class/label", FeatureKind.INT64, FeatureRole.LABEL),
+        one_value("image/class/text", FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
+    ),
+    _label_values,
+)
 CONFIDENCES = FeatureGroup(
     (value_list("image/class/confidence", FeatureKind.FLOAT),), _confidence_values
 )

@@ -25,7 +25,13 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
-from shardbeam.transforms.examples.image_features import CAPTIONS, CONFIDENCES, LABELS, image_group
+from shardbeam.transforms.examples.image_features import (
+    CAPTIONS,
+    CONFIDENCES,
+    LABEL,
+    LABELS,
+    image_group,
+)
 from shardbeam.transforms.examples.maps import SEMANTIC
 from shardbeam.transforms.examples.masks import ANNOTATION_MASK, MASKS
 from shardbeam.transforms.examples.objects import (
@@ -68,6 +74,8 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
         kinds: The groups of default keys that the dataset's formats fill.
         extras: The features that its formats add.
         example_per: Whether an image makes one Example, or one for each of its objects.
+        single_label: Whether every image has exactly one label, so that `image/class/label` is one
+            value and not a list.
         raw_images: Whether `image/encoded` holds bare pixels, which readers cannot decode as an
             image.
         image: The settings for checking and storing images.
@@ -77,6 +85,7 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
     kinds: frozenset[Kind]
     extras: tuple[ExtraFeature, ...] = ()
     example_per: Literal["image", "annotation"] = "image"
+    single_label: bool = False
     raw_images: bool = False
     image: ImageConfig = ImageConfig()
     panoptic: PanopticConfig = PanopticConfig()
@@ -135,7 +144,7 @@ def _groups(settings: EncoderSettings) -> list[FeatureGroup]:
     if Kind.SEMANTIC in kinds and Kind.PANOPTIC in kinds:
         raise ValueError("features: a dataset holds either semantic or panoptic maps, not both")
     of_kind = {
-        Kind.CLASSIFICATION: LABELS,
+        Kind.CLASSIFICATION: LABEL if settings.single_label else LABELS,
         Kind.LABEL_CONFIDENCE: CONFIDENCES,
         Kind.DETECTION: OBJECTS,
         Kind.INSTANCE_MASKS: MASKS,

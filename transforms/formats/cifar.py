@@ -58,6 +58,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
 
     ROOTS = ("root",)
     kinds = frozenset({Kind.CLASSIFICATION})
+    single_label = True
     lists_annotations = True
     label_bytes: ClassVar[Mapping[str, tuple[str, int]]]
     split_files: ClassVar[Mapping[str, str]]

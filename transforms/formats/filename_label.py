@@ -35,6 +35,7 @@ class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
     """
 
     SUMMARY = "the label in the file's name, found by a regular expression"
+    single_label = True
 
     pattern: Annotated[
         str, named("regular expression whose group `label` is the label", metavar="REGEX")

@@ -46,6 +46,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
     SUMMARY = "a folder per class"
     kinds = frozenset({Kind.CLASSIFICATION})
+    single_label = True
     needs_classes = True
 
     classes: (

@@ -322,6 +322,10 @@ def _check_annotations(made: Format, report: FormatReport) -> None:
     keypoints = {category.name: len(category.keypoints) for category in report.categories}
     extras = {extra.spec.key: extra for extra in made.extra_features()}
     for key, found in report.annotations.items():
+        _require(
+            len(found.labels) == 1 or not (made.single_label and Kind.CLASSIFICATION in made.kinds),
+            f"{key}: {len(found.labels)} labels, but `single_label` says that there is one",
+        )
         for kind, present in _found_kinds(found).items():
             _require(
                 not present or kind in made.kinds,
