@@ -191,7 +191,7 @@ def test_a_merge_may_swap_two_names() -> None:
             {"splits": {"train": {**COCO, "format": "cocoo"}}},
             "splits.train.format: unknown format 'cocoo': expected coco, lvis, voc, yolo, "
             "cvat, labelme, open-images, csv, jsonl, filename-label, image-folder, cifar10, "
-            "cifar100, webdataset, or a class of your own as package.module:Class or "
+            "cifar100, webdataset, tfrecord, or a class of your own as package.module:Class or "
             "path/to/file.py:Class; did you mean 'coco'?",
         ),
         (
