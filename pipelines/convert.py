@@ -14,6 +14,7 @@ from shardbeam.configs.schema import Config
 from shardbeam.pipelines.commands import ConvertArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.library import Build
+from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.run import run_to_end
 from shardbeam.pipelines.runners import make_options
 from shardbeam.transforms.core.errors import InputError
@@ -45,7 +46,7 @@ def run_convert(arguments: ConvertArguments) -> int:
             converted.
     """
     dataset, manifest = _open(arguments.path)
-    if join_uri(dataset.path, "") == join_uri(arguments.output, ""):
+    if join_uri(absolute_path(dataset.path), "") == join_uri(absolute_path(arguments.output), ""):
         raise UsageError("--output: is the dataset itself; name another folder")
     sources = _find_sources(dataset)
     config = _make_config(
@@ -108,7 +109,8 @@ def _find_sources(dataset: StoredDataset) -> list[Source]:
         shards, map_many(read_sources, paths, threads=_INDEXES_AT_A_TIME), strict=True
     ):
         for name in names:
-            files.setdefault(name, []).append(shard.uri)
+            # Workers may run in another folder.
+            files.setdefault(name, []).append(absolute_path(shard.uri))
     return [
         Source(
             name,

@@ -137,3 +137,27 @@ def test_webdataset(folder: Path, shapes: Path) -> None:
     assert main([word.replace("00331", "00002") for word in command[1:]]) == 0
     shutil.rmtree(folder / "out")
     assert main(["build", "pairs.yaml"]) == 0
+
+
+def test_tfrecord(folder: Path, shapes: Path) -> None:
+    pytest.importorskip("array_record")
+    (folder / "new").mkdir()
+    (folder / "new" / "images").symlink_to(shapes / "images")
+    annotations = folder / "new" / "instances.json"
+    annotations.symlink_to(shapes / "annotations" / "instances.json")
+    words = ("--images", "new/images", "--annotations", str(annotations), "--output", "made")
+    split = ("--fractions", "train=0.8,val=0.2")
+    assert run("build", "coco", *words, *split, "--set", "output.num_shards=2").exit_code == 0
+    (folder / "old").mkdir()
+    for path in (folder / "made").glob("*tfrecord*"):
+        name, _, number = path.name.partition(".tfrecord-")
+        shutil.copy(path, folder / "old" / f"{name.removeprefix('coco-')}-{number}")
+    (config,) = blocks(f"{DOCS}/tfrecord.md", "yaml")
+    (folder / "both.yaml").write_text(config, encoding="utf-8")
+
+    assert run("build", "both.yaml").exit_code == 0
+    shutil.rmtree(folder / "out")
+    for _, *command in commands(f"{DOCS}/tfrecord.md"):
+        result = run(*command)
+        assert result.exit_code == 0, (command, result.stderr)
+    assert list((folder / "out-array-record").glob("*.array_record-*"))

@@ -363,7 +363,7 @@ def test_a_second_split_that_names_an_image_has_the_reject() -> None:
     [
         *((name, "drop") for name in ("coco", "lvis", "cvat", "csv", "jsonl", "open-images")),
         *((name, "drop") for name in ("voc", "labelme")),
-        *((name, "keep") for name in ("yolo", "image-folder", "webdataset", "cifar10")),
+        *((name, "keep") for name in ("yolo", "image-folder", "webdataset", "cifar10", "tfrecord")),
     ],
 )
 def test_what_formats_do_with_images_that_nothing_names(name: str, rule: str) -> None:

@@ -235,9 +235,9 @@ def test_what_is_odd_is_counted(tmp_path: Path) -> None:
     assert built.counts()["corrections"] == {
         "box_clipped": 1,
         "box_without_area_dropped": 1,
+        "key_not_carried_over": 1,
         "object_without_box_dropped": 1,
         "size_corrected": 1,
-        "unknown_key_dropped": 1,
     }
     wrong = built.by_key()["71.jpg"]
     assert wrong.size == (WIDTH + 71, HEIGHT)

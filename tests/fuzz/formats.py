@@ -14,7 +14,7 @@ import math
 import random
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from tests.support.archive_files import tar_bytes, write_files
 from tests.support.image_makers import save
 from tests.support.making import make_format
 from tests.support.table_reading import read_parts
+from tests.support.tfrecords import draw_image, make_example, tfrecord
 from tests.support.voc_files import voc_object, voc_xml
 
 Item = AnnotationEntry | Category | ListedImage
@@ -49,12 +50,13 @@ class Seed(NamedTuple):
     Attributes:
         format: The format's name.
         keys: Its keys; `@` is the source's folder.
-        files: The folder's files; a tar is a mapping of its own.
+        files: The folder's files; a tar is a mapping of its own, and a TFRecord file a list of its
+            records.
     """
 
     format: str
     keys: Mapping[str, Any]
-    files: Mapping[str, bytes | str | Mapping[str, bytes | str]]
+    files: Mapping[str, bytes | str | Mapping[str, bytes | str] | Sequence[bytes]]
 
 
 def _coco(**annotation: object) -> str:
@@ -126,6 +128,35 @@ _LABELME = json.dumps(
         "imageHeight": 48,
     }
 )
+_EXAMPLE: Mapping[str, object] = {
+    "image/encoded": draw_image("PNG", width=8, height=4),
+    "image/filename": b"a.png",
+    "image/source_id": b"7",
+    "image/width": 8,
+    "image/height": 4,
+    "image/class/label": [1, 2],
+    "image/class/confidence": [0.5, 0.25],
+    "image/caption": [b"A dog"],
+    "image/object/class/label": [1],
+    "image/object/class/text": [b"dog"],
+    **{f"image/object/bbox/{side}": [0.25] for side in ("xmin", "ymin")},
+    **{f"image/object/bbox/{side}": [0.75] for side in ("xmax", "ymax")},
+    "image/object/area": [9.0],
+    "image/object/mask": [save(Image.new("L", (8, 4), 1), "PNG")],
+    "image/object/keypoint/x": [0.5, 0.25],
+    "image/object/keypoint/y": [0.5, 0.25],
+    "image/object/keypoint/text": [b"nose", b"tail"],
+    "image/object/view": [b"left"],
+    "image/segmentation/class/encoded": save(Image.new("L", (8, 4), 1), "PNG"),
+    "n": [1, 2],
+}
+_ANNOTATION: Mapping[str, object] = {
+    "image/encoded": draw_image("PNG", width=8, height=4),
+    "image/filename": b"b.png",
+    "annotation/id": 3,
+    "annotation/bbox": [0.0, 1.0, 2.0, 3.0],
+    "annotation/class/label": 1,
+}
 _SAMPLE = '{"label": 7, "caption": "A cat", "n": 1, "f": 0.5, "s": "text"}'
 
 SEEDS = (
@@ -261,6 +292,15 @@ SEEDS = (
             }
         },
     ),
+    Seed(
+        "tfrecord",
+        {"tfrecords": ["@"], "_masks": True},
+        {
+            "label_map.pbtxt": "item { id: 1 name: 'dog' } item { id: 2, name: 'cat' }",
+            "a.tfrecord": [make_example(_EXAMPLE), make_example({"image/encoded": b"1", "n": 1})],
+            "b.tfrecord": [make_example(_ANNOTATION), make_example(_ANNOTATION)],
+        },
+    ),
 )
 
 # Values for the wrong places: JSON values, and words for other files.
@@ -337,6 +377,9 @@ def read_broken(name: str, random: random.Random) -> str:
                 members[member] = damage(members[member], random)
                 data = tar_bytes(members)
                 files[path] = damage(data, random) if random.random() < 0.2 else data
+            elif not isinstance(content, (bytes, str)):
+                records = [damage(each, random) if path == broken else each for each in content]
+                files[path] = tfrecord(*records)
             else:
                 files[path] = damage(_bytes(content), random) if path == broken else content
         write_files(Path(folder), files)

@@ -453,4 +453,21 @@ SAMPLES = (
             "image/class/label": [1],
         },
     ),
+    FormatSample(
+        "tfrecord",
+        "datumaro/tf_detection_api_dataset",
+        ("--tfrecords", "{data}"),
+        {"train": 1, "val": 1, "test": 1},
+        "1.jpg",
+        {
+            "image/object/class/text": [b"label_2", b"label_3"],
+            "image/object/class/label": [3, 4],
+            "image/object/bbox/xmin": [0, 0],
+            "image/object/bbox/xmax": [0.25, 0.25],
+            "image/object/bbox/ymin": [0.25, 0.25],
+            "image/object/bbox/ymax": [0.75, 0.5],
+            "image/object/area": [32, 16],
+            "image/source_id": [b"1"],
+        },
+    ),
 )

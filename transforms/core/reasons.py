@@ -88,7 +88,7 @@ class Correction(str, enum.Enum):
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
     CONFIDENCE_DROPPED = "confidence_dropped"
     LONE_SURROGATE_REPLACED = "lone_surrogate_replaced"
-    UNKNOWN_KEY_DROPPED = "unknown_key_dropped"
+    KEY_NOT_CARRIED_OVER = "key_not_carried_over"
     SIZE_CORRECTED = "size_corrected"
     ANNOTATED_SIZE_SCALED = "annotated_size_scaled"
     ORIENTATION_APPLIED = "orientation_applied"

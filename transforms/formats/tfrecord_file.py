@@ -475,6 +475,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
 
     def _annotate(self, images: Sequence[_Image], *, file: StoredFile) -> ImageAnnotations:
         """Makes the annotations of an image; several Examples hold an object each."""
+        first_picture = images[0].picture
         first, *others = [
             annotations_of(
                 each.picture, legend=self.legend, extras=self.keys.extras, masks=self.masks
@@ -484,10 +485,11 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         corrections = Corrections()
         for part in (first, *others):
             corrections.include(part.corrections, part.changes)
-        for key in self._unknown_keys(images[0].picture):
-            corrections.note(Correction.UNKNOWN_KEY_DROPPED, key)
+        unknown = self._unknown_keys(first_picture)
+        if unknown:
+            corrections.note(Correction.KEY_NOT_CARRIED_OVER, unknown)
         masks = {}
-        class_map = images[0].picture.class_map
+        class_map = first_picture.class_map
         if Kind.SEMANTIC in self.keys.kinds and class_map:
             masks[MaskRole.SEMANTIC] = _locate(class_map, record=images[0].found, file=file)
         return msgspec.structs.replace(
