@@ -44,7 +44,7 @@ def check_indexable(dataset: StoredDataset) -> list[StoredSplit]:
     splits = [dataset.find_split(split.name) for split in dataset.splits]
     for split in splits:
         if split.container != "tfrecord":
-            readers = find_container(split.container).read_with
+            readers = find_container(split.container).readers
             raise InputError(
                 uri=dataset.path,
                 problem=f"only TFRecord files need an index, not {split.container}"

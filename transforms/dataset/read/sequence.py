@@ -366,7 +366,7 @@ def _open_split(
     dataset = dataset or open_dataset(place.path)
     split = dataset.find_split(place.split)
     if split.container != _TFRECORD:
-        readers = find_container(split.container).read_with
+        readers = find_container(split.container).readers
         raise InputError(
             uri=place.path,
             problem=f"shardbeam.open reads TFRecord files, not {split.container}; read these with "
