@@ -95,7 +95,7 @@ runner-tools: $(TOOLS)/kubernetes-schemas  ## Get the tools for `make test-runne
 	@if command -v go >/dev/null; \
 		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform); \
 		else echo "runner-tools: Go is not installed, so Prism, boot, fake-gcs-server and kubeconform are skipped" >&2; fi
-	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink; \
+	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink/job-server.jar; \
 		else echo "runner-tools: Maven is not installed, so Flink is skipped" >&2; fi
 
 $(TOOLS)/bin/prism: requirements.lock
@@ -156,11 +156,12 @@ $(TOOLS)/consumers/.ready:
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(CONSUMERS)
 	@touch $@
 
-$(TOOLS)/flink: tests/runners/flink-pom.xml
-	rm -rf $@ $@.new
+$(TOOLS)/flink/job-server.jar: tests/runners/flink-pom.xml tests/runners/job_server.py | $(READY)
+	rm -rf $(@D) $(@D).new
 	mvn --batch-mode --quiet --file $< dependency:copy-dependencies \
-		-DincludeScope=runtime -DoutputDirectory=$@.new
-	mv $@.new $@
+		-DincludeScope=runtime -DoutputDirectory=$(@D).new
+	$(BIN)/python -m tests.runners.job_server $(@D).new
+	mv $(@D).new $(@D)
 
 # Tests that run on the oldest Python and Beam of pyproject.toml: all except those of whole commands.
 OLDEST_PYTHON ?= python3.10

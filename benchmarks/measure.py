@@ -32,12 +32,15 @@ class Measurement:
         cpu_time_s: Of all CPUs, in user and system mode.
         memory: `(seconds since the start, bytes)`: the resident set sizes of the process and
             all its children, added up. Pages that they share count more than once.
+        peak_anonymous_bytes: The most memory that they held beyond the pages of files, such as
+            those of libraries.
         stdout: What it printed.
     """
 
     wall_time_s: float
     cpu_time_s: float
     memory: tuple[tuple[float, int], ...]
+    peak_anonymous_bytes: int
     stdout: str
 
     def peak_bytes(self, *, until_s: float = float("inf")) -> int:
@@ -76,12 +79,15 @@ def measure(
             stderr=stderr,
         )
         memory: list[tuple[float, int]] = []
+        anonymous = [0]
         over = threading.Event()
 
         def sample() -> None:
             while True:
                 at_s = time.monotonic() - started_s
-                memory.append((at_s, _tree_bytes(process.pid)))
+                size, anonymous_size = _tree_bytes(process.pid)
+                memory.append((at_s, size))
+                anonymous[0] = max(anonymous[0], anonymous_size)
                 if watch is not None:
                     watch(at_s)
                 if over.wait(_SAMPLE_INTERVAL_S):
@@ -108,6 +114,7 @@ def measure(
             wall_time_s=wall_time_s,
             cpu_time_s=_children_cpu_time_s() - cpu_time_before_s,
             memory=tuple(memory),
+            peak_anonymous_bytes=anonymous[0],
             stdout=stdout.read().decode(),
         )
 
@@ -127,19 +134,23 @@ def _children_cpu_time_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _tree_bytes(pid: int) -> int:
-    total = 0
+def _tree_bytes(pid: int) -> tuple[int, int]:
+    """Returns the resident memory of a process and its children, and how much is anonymous."""
+    resident = anonymous = 0
     try:
         root = psutil.Process(pid)
         processes = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return 0
+        return 0, 0
     for process in processes:
         try:
-            total += process.memory_info().rss
+            memory = process.memory_info()
         except psutil.NoSuchProcess:
             continue
-    return total
+        resident += memory.rss
+        # On Linux `shared` are the pages of files, and of shared memory.
+        anonymous += memory.rss - memory.shared
+    return resident, anonymous
 
 
 def anonymous_bytes(pid: int) -> int:

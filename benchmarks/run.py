@@ -1,6 +1,6 @@
 """All benchmarks: `python -m benchmarks.run`, or `make bench`.
 
-A full run takes about half an hour on two CPUs, 8 GB of memory (for the naive Beam graph) and 7 GB
+A full run takes about an hour on two CPUs, 8 GB of memory (for the naive Beam graph) and 7 GB
 below `benchmarks/data/`, where the data stay for the next time. It wants a machine that does
 nothing else. The part on masks installs the TF Model Garden there, once (another 3 GB), the part on
 reading other readers (0.7 GB).
@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.coco_like import TRAIN2017_IMAGES
 from benchmarks.duplicates import run_duplicates
 from benchmarks.images import run_images
+from benchmarks.memory import run_memory
 from benchmarks.model_garden import run_masks
 from benchmarks.reading import run_reading
 from benchmarks.records import run_records
@@ -26,7 +27,10 @@ from benchmarks.scale import run_scale
 from benchmarks.storage import run_storage
 
 _FOLDER = Path(__file__).parent
-_PARTS = ("images", "masks", "records", "reading", "storage", "scale", "damage", "duplicates")
+_PARTS = (
+    *("images", "masks", "records", "memory", "reading", "storage", "scale", "damage"),
+    "duplicates",
+)
 # How many by default, how many for --quick, and the fewest that make sense.
 _COUNTS = {
     "images": (8_000, 24, 8),
@@ -63,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "records": lambda: run_records(
             data=arguments.data, images=arguments.records, rounds=arguments.rounds
         ),
+        "memory": lambda: run_memory(data=arguments.data, images=arguments.records),
         "reading": lambda: run_reading(
             data=arguments.data,
             images=arguments.images,

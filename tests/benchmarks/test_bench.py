@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import records, run, scale, storage
+from benchmarks import memory, records, run, scale, storage
 from benchmarks.contenders import (
     BOTH_LOOP,
     COPY,
@@ -90,6 +90,17 @@ def test_records_part_measures_every_contender(tmp_path: Path) -> None:
     assert len(targets) == 1 + 10
     kept = sorted(path.name for path in (tmp_path / "data").iterdir())
     assert kept == ["coco-like-200", "coco-like-50"]
+
+
+@pytest.mark.slow
+def test_memory_part_measures_each_input_twice(tmp_path: Path) -> None:
+    (rows,) = tables(_run_quick("memory", tmp_path))
+    assert rows[0][3:5] == ["100 images, MB", "200 images, MB"]
+    assert len(rows[1:]) == 4 * len(memory.COMMANDS)
+    objects = [float(row[2]) for row in rows[1:]]
+    assert objects == [*[0] * 4, *[7.3] * 4]
+    # Python and its libraries alone.
+    assert all(int(row[column]) > 80 for row in rows[1:] for column in (3, 4))
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ def test_measure_sees_memory_of_children_and_time() -> None:
     seen: list[float] = []
     measurement = measure([sys.executable, "-c", f"{parent}; print('x')"], watch=seen.append)
     assert 200 * _MB < measurement.peak_bytes() < 300 * _MB
+    assert 190 * _MB < measurement.peak_anonymous_bytes < measurement.peak_bytes()
     assert measurement.wall_time_s > 0.5
     assert measurement.cpu_time_s > 0
     assert measurement.stdout == "x\n"
@@ -33,7 +34,9 @@ def test_measure_tells_why_a_command_failed() -> None:
 
 def test_peak_up_to_a_time() -> None:
     memory = ((0.0, 10), (1.0, 30), (2.0, 20), (3.0, 40))
-    measurement = Measurement(wall_time_s=4, cpu_time_s=1, memory=memory, stdout="")
+    measurement = Measurement(
+        wall_time_s=4, cpu_time_s=1, memory=memory, peak_anonymous_bytes=0, stdout=""
+    )
     assert measurement.peak_bytes() == 40
     assert measurement.peak_bytes(until_s=2.0) == 30
     assert measurement.peak_bytes(until_s=0.5) == 10

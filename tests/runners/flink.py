@@ -14,7 +14,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -23,17 +22,15 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.runners.job_server import JAR, MAIN, OPENED
 from tests.runners.tools import TOOLS, find_tool
 
 # Starting a cluster, and a build on it: seconds of Java for each stage, on a busy machine.
 TIMEOUT_S = 280
 _HOST = "127.0.0.1"
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
-# Packages that Beam's job server accesses, and that Java closes from version 16 on.
-_OPENED = [f"java.base/java.{name}" for name in ("util", "lang", "lang.reflect", "net", "time")]
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
-_JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 
 _CONFIG = """\
 jobmanager.rpc.address: {host}
@@ -111,12 +108,12 @@ class FlinkCluster:
         return (
             "--runner=FlinkRunner",
             f"--flink_master={_HOST}:{self.rest_port}",
-            f"--flink_job_server_jar={_write_job_server(self.folder, jars=self.jars)}",
+            f"--flink_job_server_jar={self.jars / JAR}",
             *self._flags(None, environment),
         )
 
     def _flags(self, worker: Path | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-        command = str(worker or _write_worker(self.folder))
+        command = str(worker or write_worker(self.folder))
         return (
             "--environment_type=PROCESS",
             f"--environment_config={json.dumps({'command': command, 'env': dict(environment)})}",
@@ -131,7 +128,7 @@ class FlinkCluster:
         self.start_task_manager()
         self.start_task_manager()
         self._start_java(
-            _JOB_SERVER,
+            MAIN,
             *("--job-host", _HOST, "--job-port", str(self.job_port)),
             *("--artifact-port", "0", "--expansion-port", "0"),
             *("--flink-master", f"{_HOST}:{self.rest_port}"),
@@ -197,7 +194,7 @@ class FlinkCluster:
             for task_manager in self.task_managers
             if task_manager.poll() is None
             for process in psutil.Process(task_manager.pid).children(recursive=True)
-            if _is_python_worker(process)
+            if is_python_worker(process)
         ]
 
     def _count_task_managers(self) -> int:
@@ -208,7 +205,7 @@ class FlinkCluster:
             return json.load(answer)
 
     def _start_java(self, main: str, *arguments: str, name: str) -> subprocess.Popen[bytes]:
-        opens = [f"--add-opens={opened}=ALL-UNNAMED" for opened in _OPENED]
+        opens = [f"--add-opens={opened}=ALL-UNNAMED" for opened in OPENED]
         with (self.folder / f"{name}-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 ["java", "-Xmx450m", *opens, "-cp", f"{self.jars}/*", main, *arguments],
@@ -227,9 +224,7 @@ def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
     """Runs a cluster whose files are in `folder`; skips the test where it cannot be had."""
     find_tool("java")
     find_tool("beam-boot")
-    jars = TOOLS / "flink"
-    if not jars.is_dir():
-        pytest.skip("Flink's jars are not here; `make runner-tools` gets them")
+    jars = find_jars()
     rest_port = free_port()
     (folder / "tmp").mkdir()
     (folder / "config.yaml").write_text(
@@ -241,6 +236,14 @@ def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+def find_jars() -> Path:
+    """Finds the folder with the jars of Flink and of Beam's job server; skips the test if none."""
+    jars = TOOLS / "flink"
+    if not (jars / JAR).is_file():
+        pytest.skip("Flink's jars are not here; `make runner-tools` gets them")
+    return jars
 
 
 def free_port() -> int:
@@ -256,14 +259,14 @@ def _listens(port: int) -> bool:
         return True
 
 
-def _is_python_worker(process: psutil.Process) -> bool:
+def is_python_worker(process: psutil.Process) -> bool:
     try:
         return "apache_beam.runners.worker.sdk_worker_main" in process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
 
 
-def _write_worker(folder: Path) -> Path:
+def write_worker(folder: Path) -> Path:
     """Writes the command that starts a worker: Beam's boot, in this environment."""
     path = folder / "worker"
     path.write_text(
@@ -274,23 +277,4 @@ def _write_worker(folder: Path) -> Path:
         f'--semi_persist_dir={shlex.quote(str(folder / "tmp"))} "$@"\n'
     )
     path.chmod(0o755)
-    return path
-
-
-def _write_job_server(folder: Path, *, jars: Path) -> Path:
-    """Writes one executable jar that stands for all: users have one by Beam's build."""
-    headers = {
-        "Manifest-Version": "1.0",
-        "Main-Class": _JOB_SERVER,
-        "Class-Path": " ".join(jar.as_uri() for jar in sorted(jars.glob("*.jar"))),
-        "Add-Opens": " ".join(_OPENED),
-    }
-    lines = []
-    for name, value in headers.items():
-        line = f"{name}: {value}"
-        # No line may be longer than 72 bytes; a space goes on with the last.
-        lines += [line[:70], *(f" {line[at : at + 69]}" for at in range(70, len(line), 69))]
-    path = folder / "job-server.jar"
-    with zipfile.ZipFile(path, "w") as jar:
-        jar.writestr("META-INF/MANIFEST.MF", "\r\n".join([*lines, ""]))
     return path
