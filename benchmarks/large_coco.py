@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for images in arguments.images:
         path = _make(arguments.data, images=images)
         for masks in ([], ["--masks"]):
-            places = {"disk": []}
+            places: dict[str, list[str]] = {"disk": []}
             if images == min(arguments.images):
                 places["memory"] = ["--in-memory"]
             for place, words in places.items():

@@ -21,8 +21,8 @@ from shardbeam.transforms.formats import json_array, json_scan, json_text
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
-from shardbeam.transforms.formats.json_scan import scan_array
-from shardbeam.transforms.formats.json_text import TextInMemory
+from shardbeam.transforms.formats.json_scan import ArrayOnDisk, scan_array
+from shardbeam.transforms.formats.json_text import Excerpt, JsonText, TextInMemory
 from shardbeam.transforms.formats.lvis import LvisFormat
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.local import LocalStorage
@@ -44,8 +44,7 @@ _COCO: list[FormatSample | OddSample] = [
     *(sample for sample in SAMPLES if sample.format_name in ("coco", "lvis")),
     *(sample for sample in ODD_SAMPLES if sample.name.startswith("coco")),
 ]
-# All JSON files of the real samples, of COCO or not.
-_PANOPTIC = {"panoptic": URI, "panoptic_masks": "m", "_masks": True}
+_PANOPTIC: dict[str, Any] = {"panoptic": URI, "panoptic_masks": "m", "_masks": True}
 
 
 @pytest.fixture
@@ -86,11 +85,13 @@ def test_shards_have_the_same_bytes(
     data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     build(*sample.command(data), output=tmp_path / "in memory")
     monkeypatch.setattr(limits, "WHOLE_ANNOTATION_BYTES", 0)
-    scanned = []
-    monkeypatch.setattr(
-        "shardbeam.transforms.formats.coco_file.scan_array",
-        lambda *arguments, **options: scanned.append(1) or scan_array(*arguments, **options),
-    )
+    scanned: list[str] = []
+
+    def recording(text: JsonText, *, key: str, uri: str) -> tuple[Excerpt, ArrayOnDisk | None]:
+        scanned.append(uri)
+        return scan_array(text, key=key, uri=uri)
+
+    monkeypatch.setattr("shardbeam.transforms.formats.coco_file.scan_array", recording)
     build(*sample.command(data), output=tmp_path / "on disk")
     assert scanned
     assert read_dataset(tmp_path / "on disk") == read_dataset(tmp_path / "in memory")

@@ -117,7 +117,10 @@ def test_a_remote_file_that_changes_while_it_is_copied(stored: StoredFile, is_go
     class Changing(RemoteStorage):
         def read(self, uri: str, **options: object) -> bytes:  # type: ignore[override]
             if options["offset"] == 1_000:
-                os.unlink(uri) if is_gone else os.utime(uri, (2, 2))
+                if is_gone:
+                    os.unlink(uri)
+                else:
+                    os.utime(uri, (2, 2))
             return super().read(uri, **options)  # type: ignore[arg-type]
 
     with pytest.raises(InputError, match="was changed while it was read; run the same command"):
