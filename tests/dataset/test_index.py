@@ -110,7 +110,9 @@ def test_a_list_of_too_many_items_is_refused() -> None:
     parquet.write_table(pa.table({"classes": items}), buffer)
     assert len(buffer.getvalue()) < 100_000
     with pytest.raises(DamagedError, match="too long"):
-        read_parquet(buffer.getvalue(), uri="index", columns=["classes"], max_rows=1)
+        read_parquet(
+            buffer.getvalue(), uri="index", columns=["classes"], max_rows=1, lists=["classes"]
+        )
 
 
 def other_columns() -> bytes:

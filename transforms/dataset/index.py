@@ -97,6 +97,8 @@ INDEX_SCHEMA = pa.schema(
 _OLDER = (15, 14, 11)
 # In older datasets `classes_digest` has this name, which is that of another column now.
 _OLD_DIGEST = "classes"
+# The columns that hold lists.
+_LISTS = ("classes", "findings")
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
@@ -230,7 +232,8 @@ def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str
     """
     columns = INDEX_SCHEMA.names
     table = _with_present_names(
-        read_parquet(data, uri=uri, columns=columns, max_rows=max_rows), columns=columns
+        read_parquet(data, uri=uri, columns=columns, max_rows=max_rows, lists=_LISTS),
+        columns=columns,
     )
     known = [field.name for field in table.schema if field in list(INDEX_SCHEMA)]
     rows: list[dict[str, Any]] = table.select(known).to_pylist()
@@ -263,6 +266,7 @@ def read_index(
         columns=list(dict.fromkeys([*columns, _OLD_DIGEST])),
         max_rows=min(max_rows, limits.INDEX_ROWS),
         schemas=_SCHEMAS,
+        lists=_LISTS,
     )
     return _with_present_names(table, columns=columns)
 

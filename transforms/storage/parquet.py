@@ -5,7 +5,7 @@ A file of 50 KB may declare a billion rows, or repeat a text of 1 MB in each of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,8 +28,9 @@ def read_parquet(
     columns: Sequence[str],
     max_rows: int,
     schemas: Sequence[pa.Schema] = (),
+    lists: Collection[str] = (),
 ) -> pa.Table:
-    """Decodes columns of texts, integers and booleans, and lists of integers or of structs.
+    """Decodes columns of texts, integers and booleans.
 
     Args:
         data: The file's content.
@@ -37,6 +38,7 @@ def read_parquet(
         columns: The columns to read; missing ones are skipped.
         max_rows: The most rows that a file of this purpose can have.
         schemas: The allowed schemas, with columns in order; empty to allow any.
+        lists: The columns that may hold lists: of integers, or of structs of such values.
 
     Raises:
         DamagedError: It is not a Parquet file, has too many rows, other columns, or values that
@@ -56,7 +58,7 @@ def read_parquet(
             )
         fields = [schema.field(name) for name in columns if schema.get_field_index(name) >= 0]
         for field in fields:
-            if not _is_readable(field.type):
+            if not (_is_flat(field.type) or (field.name in lists and _is_list(field.type))):
                 raise DamagedError(uri=uri, problem=f"column {field.name!r} is of {field.type}")
         texts = [path for field in fields for path in _text_paths(field.name, field.type)]
         limit = _BYTES + rows * _BYTES_PER_ROW
@@ -64,7 +66,7 @@ def read_parquet(
         if sum(group.total_byte_size for group in groups) > limit:
             raise _too_long(uri)
         # A million equal items of a list take a few bytes in the file.
-        items = sum(_count_items(group) for group in groups)
+        items = sum(_count_items(group, lists=lists) for group in groups)
         if items * _INTEGER_BYTES > limit:
             raise _too_long(uri)
         # Dictionaries keep a repeated text once, until the total length is known to be small.
@@ -81,23 +83,25 @@ def _values(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if types.is_dictionary(kind) else kind
 
 
-def _is_readable(kind: pa.DataType) -> bool:
-    if types.is_list(kind):
-        item = kind.value_type
-        if types.is_struct(item):
-            return all(_is_scalar(field.type) for field in item)
-        return types.is_integer(item)
-    return _is_scalar(kind)
-
-
-def _is_scalar(kind: pa.DataType) -> bool:
+def _is_flat(kind: pa.DataType) -> bool:
     return any(is_kind(_values(kind)) for is_kind in _IS_FLAT)
 
 
-def _count_items(group: parquet.RowGroupMetaData) -> int:
-    """Counts the items of a row group's lists, as its metadata declare them."""
+def _is_list(kind: pa.DataType) -> bool:
+    if not types.is_list(kind):
+        return False
+    item = kind.value_type
+    if types.is_struct(item):
+        return all(_is_flat(field.type) for field in item)
+    return bool(types.is_integer(item))
+
+
+def _count_items(group: parquet.RowGroupMetaData, *, lists: Collection[str]) -> int:
+    """Counts the items of lists in a row group, as its metadata declare them."""
     columns = map(group.column, range(group.num_columns))
-    return sum(column.num_values for column in columns if "." in column.path_in_schema)
+    return sum(
+        column.num_values for column in columns if column.path_in_schema.split(".")[0] in lists
+    )
 
 
 def _is_text(kind: pa.DataType) -> bool:
