@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.formats import json_array, json_scan, json_text
+from shardbeam.transforms.formats import annotation_file, json_array, json_scan, json_text
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
@@ -291,7 +291,7 @@ def test_a_file_that_changes_is_an_error(
         opened = CocoFile(str(file), storage=LocalStorage(), image_type=CocoImage)
         change(file)
         entries = opened.entries(
-            lambda image, rows: ImageAnnotations(), key_of=str, join_of=str, file_index=0
+            lambda image, rows: ImageAnnotations(image_id=""), key_of=str, join_of=str, file_index=0
         )
 
     with pytest.raises(InputError, match="was changed while it was read; run the same command"):
@@ -311,6 +311,7 @@ def test_a_file_with_another_name_is_still_read(
     (tmp_path / "new").write_text("{}", encoding="utf-8")
     (tmp_path / "new").rename(file)
 
+    assert isinstance(first, AnnotationEntry)
     assert first.key == "a.jpg"
 
 
@@ -356,7 +357,7 @@ def test_the_error_of_a_long_file_takes_little_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr(json_scan, "_ERROR_BYTES", 1_000)
     data = json.dumps(document(annotations=[annotation(id=k) for k in range(1_000)])).encode()
     decoded: list[int] = []
-    decode = json_scan.decode_json
+    decode = annotation_file.decode_json
 
     def recording(data: bytes, **options: Any) -> Any:  # noqa: ANN401
         decoded.append(len(data))

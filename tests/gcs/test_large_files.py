@@ -80,7 +80,7 @@ def test_an_object_that_is_replaced_while_it_is_copied(
 def test_a_failed_request_is_repeated(
     gcs: ProxiedGcs, source: str, expected: Tree, temporary: Path, tmp_path: Path
 ) -> None:
-    failed = []
+    failed: list[Request] = []
 
     def fail(request: Request) -> str | None:
         is_copied = request.name == _FILE and "generation" in request.query

@@ -115,7 +115,7 @@ def test_the_file_is_closed_with_the_last_reference(stored: StoredFile) -> None:
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_a_remote_file_that_changes_while_it_is_copied(stored: StoredFile, is_gone: bool) -> None:
     class Changing(RemoteStorage):
-        def read(self, uri: str, **options: object) -> bytes:  # type: ignore[override]
+        def read(self, uri: str, **options: object) -> bytes:
             if options["offset"] == 1_000:
                 if is_gone:
                     os.unlink(uri)
