@@ -30,6 +30,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "name": st.just("other"),
     "version": st.just("2.0.1"),
     "description": texts,
+    "card.license": texts,
+    "card.source": texts,
     "seed": st.integers(min_value=0, max_value=2**63 - 1),
     "source": st.just({"format": "image-folder", "images": "x"}),
     "fractions": st.just({"train": 0.25, "test": 0.75}),

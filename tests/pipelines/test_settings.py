@@ -510,6 +510,7 @@ def test_name_version_and_description(tmp_path: Path) -> None:
             "name": "My_cats2",
             "version": "12.0.34",
             "description": "Two lines,\nand Zürich.",
+            "card": {"license": "cc-by-4.0", "source": "Zürich, 2026"},
             "splits": {"train": source},
         },
         folder=tmp_path,
@@ -518,3 +519,11 @@ def test_name_version_and_description(tmp_path: Path) -> None:
     assert built.info["name"] == built.manifest["name"] == "My_cats2"
     assert built.info["version"] == built.manifest["version"] == "12.0.34"
     assert built.info["description"] == "Two lines,\nand Zürich."
+    card = (built.output / "README.md").read_text(encoding="utf-8")
+    for text in (
+        "# My\\_cats2 12.0.34",
+        "Two lines,\nand Zürich.",
+        "- License: cc-by-4.0",
+        "Zürich, 2026",
+    ):
+        assert text in card
