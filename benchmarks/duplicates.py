@@ -196,7 +196,7 @@ def _make_index(hashes: npt.NDArray[np.uint64], start: int) -> pa.Table:
             "source": ["source"] * len(part),
             "sha256": [f"{number:016x}" + "0" * 48 for number in numbers],
             "labels": ["0" * 16] * len(part),
-            "classes": [""] * len(part),
+            "classes_digest": [""] * len(part),
             "dhash": part,
         }
     )

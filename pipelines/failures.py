@@ -11,7 +11,9 @@ from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 
 # Errors of ours that workers raise; the command reports each in one line.
-WORKER_ERRORS = ("InputError", "DamagedError", "SpecialFileError", "WriteFailedError")
+WORKER_ERRORS = (
+    *("InputError", "DamagedError", "SpecialFileError", "UnreadableError", "WriteFailedError"),
+)
 
 # Finds such an error in a runner's text, because runners change an error's type.
 _WORKER_ERROR = re.compile(rf"\b(?:{'|'.join(WORKER_ERRORS)}): (?P<message>[^\n]+)")

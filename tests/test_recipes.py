@@ -176,7 +176,7 @@ RECIPES = (
         {},
         {
             "transforms/dataset/statistics.py": {
-                "STATISTICS_VERSION = 1": "STATISTICS_VERSION = 2",
+                "STATISTICS_VERSION = 2": "STATISTICS_VERSION = 3",
                 '    "widths": _SIDES,': '    "widths": _SIDES,\n    "sides": _SIDES,',
                 "    widths: _Counts = {}": "    widths: _Counts = {}\n    sides: _Counts = {}",
                 "formats: Counter[str] = Counter()": "formats: Counter[str] = Counter()\n"

@@ -229,6 +229,7 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
             assert row.pop("classes_digest") == ""
             labels = features["image/object/class/label"].int64_list.value
             assert row.pop("classes") == sorted(set(labels))
+            assert isinstance(row.pop("findings"), list)
             assert row == {
                 "key": features["image/filename"].bytes_list.value[0].decode(),
                 "source": "train",

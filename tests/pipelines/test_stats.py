@@ -242,7 +242,7 @@ def test_tables() -> None:
         "class        together with  images",
         r"\x1b[31mred  cat                 1",
         "",
-        "a finding",
+        "worth a look: a finding",
     ]
 
 

@@ -308,6 +308,7 @@ def test_json_says_all() -> None:
         "reuse": None,
         "resumed": {"shards": 0, "examples": 0, "images": 0},
         "duplicates": None,
+        "findings": [],
     }
 
 

@@ -61,12 +61,14 @@ class StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
         extras: Their other keys.
         left_out: `{key: why it is not carried over}`.
         raw: Whether the images are bare pixels.
+        single_label: Whether a manifest says that every Example has exactly one label.
     """
 
     kinds: tuple[Kind, ...] = ()
     extras: tuple[ExtraFeature, ...] = ()
     left_out: Mapping[str, str] = {}
     raw: bool = False
+    single_label: bool = False
 
 
 def written_keys(config: Mapping[str, Any]) -> dict[str, str]:

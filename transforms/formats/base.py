@@ -96,8 +96,6 @@ class Format(Source, frozen=True, kw_only=True):
             list of a split names: whether they are written without annotations (`keep`), left
             out (`drop`) or rejected.
         ROOTS: The keys that name folders of images, archives, or patterns of archives.
-        single_label: Whether every image has exactly one label. Readers then find a number in
-            `image/class/label`, not a list. An image with more or none would be rejected.
         lists_annotations: Whether `place` may find annotations or containers: listed files that
             are read beside `annotation_files`.
         opens_archives: Whether an archive among the roots is read as a folder of images. If not,
@@ -110,7 +108,6 @@ class Format(Source, frozen=True, kw_only=True):
     UNANNOTATED: ClassVar[Literal["keep", "drop", "reject"]] = "keep"
     ROOTS: ClassVar[tuple[str, ...]] = ("images",)
 
-    single_label: ClassVar[bool] = False
     opens_archives: ClassVar[bool] = True
     lists_annotations: ClassVar[bool] = False
     chunk_bytes: ClassVar[int | None] = None
@@ -127,6 +124,15 @@ class Format(Source, frozen=True, kw_only=True):
         `shardbeam init` asks all formats. They look at names and at the beginnings of files.
         """
         return None
+
+    @property
+    def single_label(self) -> bool:
+        """Whether every image has exactly one label.
+
+        Readers then find a number in `image/class/label`, not a list. An image with more or none
+        would be rejected.
+        """
+        return False
 
     @property
     def raw_images(self) -> bool:

@@ -70,6 +70,11 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         return kinds | {Kind.INSTANCE_MASKS} if self._masks and Kind.DETECTION in kinds else kinds
 
     @property
+    def single_label(self) -> bool:
+        """Whether a manifest says that every Example has exactly one label."""
+        return self._keys.single_label
+
+    @property
     def raw_images(self) -> bool:
         """Whether the Examples hold bare pixels."""
         return self._keys.raw

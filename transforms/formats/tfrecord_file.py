@@ -64,6 +64,7 @@ _MAX_TEXT_BYTES = 4096
 _DIGITS = 9
 _OBJECT = "image/object/"
 _ANNOTATION = "annotation/"
+_LABEL = "image/class/label"
 _PANOPTIC = "image/panoptic/"
 _OF_KIND = {
     "image/class/label": Kind.CLASSIFICATION,
@@ -161,6 +162,8 @@ class _Keys:
         self.extras: dict[str, ExtraFeature] = {}
         self.left_out: dict[str, str] = {}
         self.raw: set[bool] = set()
+        # Whether each manifest says that there is one label; False where there is no manifest.
+        self.single_label: set[bool] = set()
 
     def add(self, extra: ExtraFeature, *, uri: str) -> None:
         """Adds a key that is not one of the default keys.
@@ -223,6 +226,7 @@ def find_keys(layouts: Mapping[str, Layout]) -> StoredKeys:
         ),
         left_out=dict(sorted(keys.left_out.items())),
         raw=keys.raw == {True},
+        single_label=keys.single_label == {True},
     )
 
 
@@ -233,7 +237,10 @@ def _add_features(
     images = [spec for spec in features if defaults.get(spec.key, spec.key) == IMAGE]
     if not images:
         raise _no_images(posixpath.dirname(uri), what="the Examples of this dataset hold no images")
-    keys.raw.add(images[0].role is FeatureRole.TEXT)
+    keys.raw.add(images[0].role is not FeatureRole.IMAGE)
+    keys.single_label.add(
+        any(defaults.get(spec.key, spec.key) == _LABEL and not spec.repeated for spec in features)
+    )
     for spec in features:
         key = defaults.get(spec.key, spec.key)
         if key in known_keys():
@@ -252,6 +259,7 @@ def _no_images(uri: str, *, what: str) -> InputError:
 
 
 def _add_samples(files: Sequence[str], *, legend: Legend, keys: _Keys) -> None:
+    keys.single_label.add(False)
     sampled = files[:: math.ceil(len(files) / _SAMPLED_EXAMPLES)]
     each = math.ceil(_SAMPLED_EXAMPLES / len(sampled))
     examples = 0
