@@ -22,9 +22,10 @@ COPY --from=sdk /opt/apache/beam/boot /opt/apache/beam/boot
 COPY --from=launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/
 
 # Dependencies come first, so that this layer is only rebuilt when the lock file changes. Workers
-# need no TensorFlow, so this lock file has none.
+# need no TensorFlow, so this lock file has none. It names all dependencies: pip need not look for
+# them, and would find newer versions than the locked ones.
 COPY requirements-worker.lock /opt/shardbeam/
-RUN pip install --no-cache-dir --require-hashes -r /opt/shardbeam/requirements-worker.lock
+RUN pip install --no-cache-dir --no-deps --require-hashes -r /opt/shardbeam/requirements-worker.lock
 
 # The package itself, without dependencies: they are all locked above, and pip check proves it.
 COPY . /opt/shardbeam/source

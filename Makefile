@@ -17,10 +17,11 @@ BASE := .venv/.base
 READY := .venv/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check
 
-# Installs a lock file, $(1), and shows which package of how many is being fetched. pip first names
+# Installs a lock file, $(1), and shows which package of how many is being fetched. A lock file names
+# all dependencies: pip need not look for them, and would find newer versions than the locked ones. pip first names
 # the lines that it ignores, which are for other systems.
 define install
-	@$(PIP) --require-hashes -r $(1) | awk -v all="$$(grep -cE '^[a-zA-Z0-9].*==' $(1))" \
+	@$(PIP) --no-deps --require-hashes -r $(1) | awk -v all="$$(grep -cE '^[a-zA-Z0-9].*==' $(1))" \
 		'/^Ignoring/ { all-- } \
 		/^Collecting|^Requirement already/ { done++ } \
 		/^Collecting/ { name = $$2 } \
@@ -171,7 +172,7 @@ ROOMS := beam configs containers core dataset examples formats gcs images storag
 .PHONY: test-oldest
 test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of its own.
 	$(OLDEST_PYTHON) -m venv $(TOOLS)/oldest
-	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check "apache-beam==$(OLDEST_BEAM)"
 	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(TOOLS)/oldest/bin/pytest -n auto --dist worksteal -m "not runners and not faults" \
