@@ -18,8 +18,8 @@ READY := .venv/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check
 
 # Installs a lock file, $(1), and shows which package of how many is being fetched. A lock file names
-# all dependencies: pip need not look for them, and would find newer versions than the locked ones. pip first names
-# the lines that it ignores, which are for other systems.
+# all dependencies: pip need not look for them, and would find newer versions than the locked ones.
+# pip first names the lines that it ignores, which are for other systems.
 define install
 	@$(PIP) --no-deps --require-hashes -r $(1) | awk -v all="$$(grep -cE '^[a-zA-Z0-9].*==' $(1))" \
 		'/^Ignoring/ { all-- } \
