@@ -144,11 +144,15 @@ def _results_table(results: Results) -> str:
 
 def _target_rows(results: Results, *, large: int, small: int) -> Iterator[tuple[str, ...]]:
     header, decode = results[HEADER, large], results[DECODE, large]
-    for name, target in ((TFDS, 1.8), (NAIVE, 5.5)):
+    for ours, verify, name, target in (
+        (header, "header", TFDS, 2.0),
+        (decode, "decode", TFDS, 0.9),
+        (header, "header", NAIVE, 5.5),
+    ):
         if (name, large) in results:
-            ratio = results[name, large].wall_time_s / header.wall_time_s
+            ratio = results[name, large].wall_time_s / ours.wall_time_s
             yield target_row(
-                f"`header`, whole process: times as fast as {name}",
+                f"`{verify}`, whole process: times as fast as {name}",
                 measured=f"{ratio:.1f}",
                 target=f"≥ {target:.1f}",
                 reached=ratio >= target,
