@@ -37,6 +37,10 @@ from tests.support.dataset import check_whole, coco_words, last_run, read_datase
 pytest.importorskip("array_record")
 
 NAMES = ("array_record", "hf_parquet", "webdataset")
+# One with places in bytes; `make test-slow` tries the others, too.
+SOME = [
+    pytest.param(name, marks=() if name == "webdataset" else pytest.mark.slow) for name in NAMES
+]
 EXTENSIONS = {"array_record": "array_record-*", "hf_parquet": "parquet", "webdataset": "tar"}
 SHARDS = ("--set", "output.num_shards=3", "--set", "masks=png", "--fractions", "a=0.95,b=0.05")
 
@@ -101,7 +105,7 @@ def test_the_index_has_the_place_of_each_record(name: str, folders: dict[str, Pa
                 assert google_crc32c.value(record) == row["crc32c"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_the_bytes_are_the_same_and_shards_are_reused(
     name: str, folders: dict[str, Path], shapes: Path, tmp_path: Path
 ) -> None:
@@ -115,7 +119,7 @@ def test_the_bytes_are_the_same_and_shards_are_reused(
     assert read_dataset(tmp_path / "again") == read_dataset(folders[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_a_killed_build_goes_on_with_its_shards(
     name: str, folders: dict[str, Path], shapes: Path, tmp_path: Path
 ) -> None:
@@ -134,7 +138,7 @@ def test_a_killed_build_goes_on_with_its_shards(
         assert read_dataset(output) == read_dataset(folders[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_commands_read_it(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     folder, tfrecord = str(folders[name]), str(folders["tfrecord"])
     assert run("verify", folder, "--decode").exit_code == 0
@@ -208,6 +212,7 @@ def test_a_file_of_another_kind_is_an_error(name: str, content: bytes, tmp_path:
         list(find_container(name).read(stored(path)))
 
 
+@pytest.mark.slow
 def test_what_reads_tfrecords_alone_says_so(folders: dict[str, Path]) -> None:
     reading: Any = pytest.importorskip("shardbeam.pipelines.read")
     for name in NAMES:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import RejectedError
@@ -99,6 +99,7 @@ def _runs(pixels: list[int]) -> list[list[int]]:
     return runs
 
 
+@settings(max_examples=30)
 @given(
     found=st.lists(objects(), max_size=3),
     labels=st.lists(st.sampled_from(["cat", "dog"]), unique=True),
