@@ -440,7 +440,7 @@ class Build:
             if not isinstance(self._runner, LocalRunner):
                 lease.leave()
             raise
-        # Requests of whoever watches count, too.
+        # The watcher makes requests, too: it ends before they are counted.
         self.watcher.ended()
         if error is not None and not _has_ended(error, runner=self._runner):
             lease.leave()

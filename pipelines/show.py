@@ -8,8 +8,8 @@ import json
 import math
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -56,6 +56,9 @@ from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.dataset.read.findings import FoundImage
 
 # This much fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64
@@ -407,19 +410,21 @@ def _show_findings(arguments: ShowArguments) -> None:
     shown.sort(key=lambda each: kinds.index(each.kind))
     if arguments.json:
         _write_json({"path": dataset.path, "findings": shown})
-        return
-    if not shown:
-        write_stdout("no images are worth a look\n")
-        return
+    else:
+        write_stdout(_render_findings(shown) or "no images are worth a look\n")
+
+
+def _render_findings(found: Iterable[FoundImage]) -> str:
+    """Renders images that are worth a look, sorted by kind, as a table for each kind."""
     tables = []
-    for kind, images in itertools.groupby(shown, key=lambda each: each.kind):
+    for kind, images in itertools.groupby(found, key=lambda each: each.kind):
         table = make_table(KINDS[kind], "split", numbers=["example", "strength"])
         for each in images:
             table.add_row(
                 _cell(each.key), _cell(each.split), f"{each.number:,}", f"{each.strength:,}"
             )
         tables.append(f"{kind}\n{render_table(table, layout=stdout_layout())}")
-    write_stdout("\n".join(tables))
+    return "\n".join(tables)
 
 
 def _write_lines(summary: Table, table: Table, *, shown: int, total: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
@@ -28,6 +29,7 @@ from shardbeam.transforms.examples.findings import (
     SPARSE_MASK,
     THIN_BOX,
     TINY_BOX,
+    ObjectLimits,
     limit_objects,
 )
 
@@ -81,7 +83,7 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
         split: The split; empty if the finding is about the dataset as a whole.
         images: Images that have it; 0 for findings about classes.
         share: Their share of the split's images.
-        usual: Whether so many have it that it is usual here.
+        usual: Whether it is usual here, because many images have it.
         objects: `{class: objects}` that have it, without classes in which it is usual. Two classes
             are joined by " + ".
         usual_classes: `{class: share of its objects}` of classes in which it is usual.
@@ -143,24 +145,23 @@ def most_notable(found: Sequence[KindFound], *, number: int) -> list[KindFound]:
     return sorted(notable, key=lambda each: -each.images)[:number]
 
 
-def count_images(statistics: Statistics) -> Mapping[str, int]:
+def limits_of(statistics: Statistics) -> ObjectLimits:
+    """Decides which numbers of objects are worth a look in a split."""
+    return limit_objects({int(key): count for key, count in statistics.images_by_objects.items()})
+
+
+def _count_images(statistics: Statistics) -> Mapping[str, int]:
     """Counts the images of each kind of finding in a split."""
-    by_objects = {int(objects): images for objects, images in statistics.images_by_objects.items()}
-    limits = limit_objects(by_objects)
-    many = sum(
-        images
-        for objects, images in by_objects.items()
-        if limits.most is not None and objects > limits.most
-    )
-    return {
-        **statistics.images_by_finding,
-        **({MANY_OBJECTS: many} if many else {}),
-        **({NO_OBJECTS: by_objects[0]} if limits.none else {}),
-    }
+    limits = limits_of(statistics)
+    counts = Counter(statistics.images_by_finding)
+    for objects, images in statistics.images_by_objects.items():
+        if (found := limits.finding(int(objects))) is not None:
+            counts[found[0]] += images
+    return counts
 
 
 def _find_in_split(name: str, split: Statistics) -> Iterator[KindFound]:
-    for kind, images in count_images(split).items():
+    for kind, images in _count_images(split).items():
         share = images / max(1, split.images)
         objects, usual_classes = {}, {}
         for label, (count, of) in _count_objects(split, kind=kind).items():
@@ -231,12 +232,7 @@ def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 def _slips(name: str) -> Iterator[str]:
     """Yields the names with two neighbouring characters exchanged, without digits."""
     for at, (one, other) in enumerate(itertools.pairwise(name)):
-        if (
-            one != other
-            and not (one + other).isdigit()
-            and not one.isdigit()
-            and not other.isdigit()
-        ):
+        if one != other and not (one.isdigit() or other.isdigit()):
             yield f"{name[:at]}{other}{one}{name[at + 2 :]}"
 
 

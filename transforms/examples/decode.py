@@ -4,9 +4,9 @@ It is the inverse of `encode`, for Examples of any program: with the keys of the
 API and the TF Model Garden, with ours, or with others that a `Legend` names.
 
 A field that an Example lacks is empty. Values that do not fit together (lists of different lengths,
-values of the wrong kind, coordinates that are not numbers) are left out, and `Picture.problems`
-names them: whoever looks at a dataset wants to see what is wrong with it. `annotations_of` refuses
-an Example whose values contradict each other.
+values of the wrong kind, coordinates that are not numbers) are left out. `Picture.problems` names
+them, for people who look for what is wrong with a dataset. `annotations_of` refuses an Example
+whose values contradict each other.
 """
 
 from __future__ import annotations

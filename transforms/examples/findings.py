@@ -264,6 +264,12 @@ class ObjectLimits(NamedTuple):
     most: int | None = None
     none: bool = False
 
+    def finding(self, objects: int) -> tuple[str, int] | None:
+        """Returns the kind and the strength of an image with this many objects; None if usual."""
+        if self.most is not None and objects > self.most:
+            return MANY_OBJECTS, objects
+        return (NO_OBJECTS, 0) if self.none and not objects else None
+
 
 def limit_objects(images_by_objects: Mapping[int, int]) -> ObjectLimits:
     """Decides which numbers of objects are worth a look.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
@@ -16,13 +15,8 @@ from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.dataset.worth_a_look import KindFound, find_kinds
-from shardbeam.transforms.examples.findings import (
-    MANY_OBJECTS,
-    NO_OBJECTS,
-    ObjectLimits,
-    limit_objects,
-)
+from shardbeam.transforms.dataset.worth_a_look import KindFound, find_kinds, limits_of
+from shardbeam.transforms.examples.findings import ObjectLimits
 from shardbeam.transforms.storage.base import join_uri
 
 _COLUMNS = ("key", "source", "objects", "findings")
@@ -86,8 +80,7 @@ def read_findings(
             "has built do; build it again with --reuse, which copies the shards and counts them",
         )
     for name in splits:
-        counts = statistics[name].images_by_objects if name in statistics else {}
-        limits = limit_objects({int(objects): images for objects, images in counts.items()})
+        limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
         for found in _read_split(dataset.find_split(name), dataset=dataset, limits=limits):
             if found.kind in kinds:
                 yield found
@@ -137,14 +130,15 @@ def _read_split(
         table = load_index(uri, columns=_COLUMNS, max_rows=most)
         if "findings" not in table.column_names:
             raise InputError(uri=uri, problem="an older version of Shardbeam wrote it")
-        for row in _rows_with_findings(table, limits=limits):
-            values = table.slice(row, 1).to_pylist()[0]
+        by_objects = map(limits.finding, table["objects"].to_pylist())
+        lengths = pc.list_value_length(table["findings"]).to_pylist()
+        for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
+            if of_objects is None and not length:
+                # Most rows are like this, so only the others are decoded as a whole.
+                continue
+            (values,) = table.slice(row, 1).to_pylist()
             found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
-            if limits.most is not None and values["objects"] > limits.most:
-                found.append((MANY_OBJECTS, values["objects"]))
-            if limits.none and not values["objects"]:
-                found.append((NO_OBJECTS, 0))
-            for kind, strength in found:
+            for kind, strength in (*found, *([] if of_objects is None else [of_objects])):
                 yield FoundImage(
                     split=split.name,
                     number=first + row,
@@ -154,13 +148,3 @@ def _read_split(
                     strength=strength,
                 )
         first += table.num_rows
-
-
-def _rows_with_findings(table: pa.Table, *, limits: ObjectLimits) -> Iterator[int]:
-    """Yields the numbers of the rows that have any finding: few, so most are never decoded."""
-    objects: Sequence[int] = table["objects"].to_pylist()
-    lengths = pc.list_value_length(table["findings"]).to_pylist()
-    for row, (length, number) in enumerate(zip(lengths, objects, strict=True)):
-        is_odd = (limits.most is not None and number > limits.most) or (limits.none and not number)
-        if length or is_odd:
-            yield row
