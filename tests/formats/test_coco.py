@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Json
@@ -20,6 +18,7 @@ from tests.support.coco_reading import (
     annotation,
     document,
     image,
+    peak_bytes,
     read_coco,
     read_content,
     read_image,
@@ -512,16 +511,4 @@ def test_memory_stays_below_three_times_the_file(
     del content
     source = make_format("coco", images="i", annotations=[str(file)], tasks=tasks, _masks=masks)
 
-    # Other threads of the tests' process may allocate memory during one of the measurements.
-    assert min(_peak_bytes(source) for _ in range(3)) < 3 * file.stat().st_size
-
-
-def _peak_bytes(source: Format) -> int:
-    tracemalloc.start()
-    try:
-        for _ in source.read_annotations(storage=LocalStorage(), file_index=0):
-            pass
-        _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    return peak_bytes
+    assert peak_bytes(source) < 3 * file.stat().st_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -159,3 +160,15 @@ def annotation(**changes: object) -> dict[str, Any]:
         "segmentation": [[10, 20.5, 40, 20.5, 40, 60.5]],
     } | changes
     return {key: value for key, value in entry.items() if value is not ...}
+
+
+def peak_bytes(source: Format) -> int:
+    """Reads a source's first annotation file on disk, and returns the most memory that it takes."""
+    tracemalloc.start()
+    try:
+        for _ in source.read_annotations(storage=LocalStorage(), file_index=0):
+            pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak
