@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.arguments import named_format, parse_arguments
-from shardbeam.pipelines.commands import COMMANDS, Arguments, RunArguments
+from shardbeam.pipelines.commands import COMMANDS, Arguments, BuildArguments, ConvertArguments
 from shardbeam.pipelines.failures import UsageError, explain, shortage_error
 from shardbeam.pipelines.flags import describe_format, make_parser
 from shardbeam.pipelines.logs import (
@@ -109,7 +109,7 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         code = _exit_code(error)
         if code is None and not json_log:
             raise
-        build = arguments if isinstance(arguments, RunArguments) else None
+        build = arguments if isinstance(arguments, (BuildArguments, ConvertArguments)) else None
         if json_log or (build is not None and build.json):
             _print_failure(error, code=code, build=build, started_s=started_s, json_log=json_log)
         else:
@@ -166,7 +166,7 @@ def _print_failure(
     error: Exception,
     *,
     code: int | None,
-    build: RunArguments | None,
+    build: BuildArguments | ConvertArguments | None,
     started_s: float,
     json_log: bool,
 ) -> None:

@@ -111,11 +111,6 @@ class RunArguments(Arguments, frozen=True, kw_only=True):
         """Whether stderr gets JSON."""
         return self.log_format == JSON
 
-    @property
-    def output_path(self) -> str:
-        """The dataset's folder, as the command line or the config names it."""
-        raise NotImplementedError
-
 
 class BuildArguments(RunArguments, frozen=True, kw_only=True):
     """`build` and `plan`.

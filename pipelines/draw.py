@@ -38,7 +38,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
-from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
+from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.convert import shrink, to_rgb
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.sniff import sniff_format
@@ -164,8 +164,7 @@ def decode_pixels(data: bytes, *, image_format: str = "") -> Image.Image:
         with decode_image(data, file_format=file_format, settings=_IMAGE) as decoded:
             return to_rgb(decoded.image, background=_IMAGE.background)
     if image_format == "raw" and len(data) == CIFAR_BYTES:
-        planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
-        return Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
+        return Image.fromarray(cifar_pixels(data))
     raise RejectedError(Reason.NOT_AN_IMAGE, "it is not an image file")
 
 

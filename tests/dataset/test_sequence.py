@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.read import records as records_module
 from shardbeam.transforms.dataset.read.items import Item
 from shardbeam.transforms.dataset.read.selection import Where
 from shardbeam.transforms.dataset.read.sequence import ExampleSequence
-from tests.support.builds import Build, build, build_config
+from tests.support.builds import Build, build, build_config, build_shapes
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
@@ -40,15 +40,9 @@ SHARDS = 7
 
 @pytest.fixture(scope="module")
 def coco(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
-        "coco",
-        *("--images", shapes / "images"),
-        *("--annotations", shapes / "annotations" / "instances.json"),
-        *("--set", f"output.num_shards={SHARDS}", "--set", "masks=png"),
-        output=tmp_path_factory.mktemp("coco") / "out",
-    )
-    assert built.exit_code == 0
-    return built
+    output = tmp_path_factory.mktemp("coco") / "out"
+    flags = ("--set", f"output.num_shards={SHARDS}", "--set", "masks=png")
+    return build_shapes(shapes, *flags, output=output)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from tests.support.builds import Build, Json, build, build_config
+from tests.support.builds import Build, Json, build, build_config, build_shapes
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
@@ -26,15 +26,8 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 @pytest.fixture(scope="module")
 def coco(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
-        "coco",
-        *("--images", shapes / "images"),
-        *("--annotations", shapes / "annotations" / "instances.json"),
-        *("--set", f"output.num_shards={NUM_SHARDS}"),
-        output=tmp_path_factory.mktemp("coco") / "out",
-    )
-    assert built.exit_code == 0
-    return built
+    output = tmp_path_factory.mktemp("coco") / "out"
+    return build_shapes(shapes, "--set", f"output.num_shards={NUM_SHARDS}", output=output)
 
 
 @pytest.fixture(scope="module")

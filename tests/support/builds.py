@@ -158,6 +158,19 @@ def build(*words: str | Path, output: Path) -> Build:
     return _run(*map(str, words), "--output", str(output), output=output)
 
 
+def build_shapes(shapes: Path, *flags: str, output: Path) -> Build:
+    """Builds the objects of `shardbeam sample shapes`."""
+    built = build(
+        "coco",
+        *("--images", shapes / "images"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        *flags,
+        output=output,
+    )
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
 def build_config(config: Json, *, folder: Path, name: str = "out") -> Build:
     """Writes a config into a file, and builds it into `folder / name`."""
     output = folder / name

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import PIL
 import simplejpeg
 from PIL import Image, features
@@ -160,6 +161,15 @@ def check_image(
     )
 
 
+def cifar_pixels(data: bytes) -> npt.NDArray[np.uint8]:
+    """Returns the pixels of an image of a CIFAR batch, (32, 32, 3), from its `CIFAR_BYTES` bytes.
+
+    They are stored plane by plane: red, green, blue.
+    """
+    planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
+    return np.ascontiguousarray(planes.transpose(1, 2, 0))
+
+
 def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
     """Stores an image of a CIFAR batch, which consists of bare pixels.
 
@@ -177,8 +187,7 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         raise RejectedError(
             Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
         )
-    planes = np.frombuffer(pixels, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
-    image = Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
+    image = Image.fromarray(cifar_pixels(pixels))
     png = io.BytesIO()
     if not raw:
         image.save(png, "PNG")

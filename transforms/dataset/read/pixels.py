@@ -11,7 +11,7 @@ import simplejpeg
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
+from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.header import check_pixel_count
 from shardbeam.transforms.images.mask_file import read_indices
@@ -39,8 +39,7 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
         if pixels is not None:
             return pixels
     if file_format is None and len(data) == CIFAR_BYTES:
-        planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
-        return np.ascontiguousarray(planes.transpose(1, 2, 0))
+        return cifar_pixels(data)
     with _decoded(data, file_format) as decoded:
         return np.array(decoded.image.convert("RGB"))
 
