@@ -28,8 +28,9 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         split: Its split.
         shard: Index of its shard within the split.
         offset: The byte at which its record begins in a TFRecord file; the serialized Example
-            begins 12 bytes later, after the record's length and the checksum of that length. In an
-            ArrayRecord file, the record's number.
+            begins 12 bytes later, after the record's length and the checksum of that length. In a
+            WebDataset tar, the byte of the sample's first header; in ArrayRecord and Parquet
+            files, the record's number.
         length: Length of the serialized Example in bytes; a TFRecord is 16 bytes longer.
         sha256: Digest of the stored image's bytes, hex. Without an image this and `format` are
             empty, and width and height are 0.
