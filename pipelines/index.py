@@ -13,6 +13,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.make_index import check_indexable, index_shard, render_idx
+from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -46,8 +47,8 @@ def run_index(arguments: IndexArguments) -> None:
                 storage.replace(f"{uri}.idx", render_idx(rows))
             storage.replace(f"{uri}.parquet", index_parquet(rows))
             examples += len(rows)
-        files = f"{len(split.shards):,} file" + ("s" if len(split.shards) > 1 else "")
-        write_stdout(f"{escape(split.name)}: {examples:,} examples in {files}\n")
+        counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
+        write_stdout(f"{escape(split.name)}: {counts}\n")
 
 
 def _check_output(output: str) -> None:

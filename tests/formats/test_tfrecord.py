@@ -286,9 +286,14 @@ def test_damage_behind_the_first_examples_is_an_error_with_its_place(tmp_path: P
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("none", "there is no such file or folder"), ("other", "no TFRecord file found")],
+    [
+        ("none", "there is no such file or folder"),
+        ("empty", "the folder is empty"),
+        ("other", "no TFRecord file found"),
+    ],
 )
 def test_a_path_without_files_is_an_error(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("x")
     built = build("tfrecord", "--tfrecords", tmp_path / name, output=tmp_path / "out")

@@ -192,6 +192,8 @@ def _find(path: str) -> list[str]:
         if listed:
             problem = f"no TFRecord file found, it holds {listed[0].path!r}; name the files if "
             problem += "their names do not end in .tfrecord, .tfrec or .record"
+        elif storage.is_folder(path):
+            problem = "the folder is empty"
         raise InputError(uri=path, problem=problem)
     return found
 
