@@ -48,6 +48,24 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
     is_ours: bool = False
     numbered_maps: bool = False
 
+    @classmethod
+    def of_manifest(
+        cls,
+        *,
+        config: Mapping[str, Any],
+        labels: Mapping[str, int],
+        skeletons: Skeletons,
+        numbered_maps: bool,
+    ) -> Legend:
+        """Makes the legend of a dataset from the fields of its manifest with these names."""
+        return cls(
+            keys=_written_keys(config),
+            class_names={label_id: name for name, label_id in labels.items()},
+            skeletons=skeletons,
+            is_ours=True,
+            numbered_maps=numbered_maps,
+        )
+
     def map_names(self) -> Mapping[int, str]:
         """Returns the names of the values in maps."""
         return {} if self.numbered_maps else self.class_names
@@ -71,7 +89,7 @@ class StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
     single_label: bool = False
 
 
-def written_keys(config: Mapping[str, Any]) -> dict[str, str]:
+def _written_keys(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns `{default key: key as written}` where they differ; empty for dropped keys.
 
     Args:

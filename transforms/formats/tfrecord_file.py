@@ -48,7 +48,6 @@ from shardbeam.transforms.examples.legend import (
     Skeletons,
     StoredKeys,
     read_class_names,
-    written_keys,
 )
 from shardbeam.transforms.examples.maps import CLASS_MAP
 from shardbeam.transforms.examples.schema import check_key, known_keys
@@ -135,11 +134,10 @@ def read_layout(folder: str) -> Layout:
             uri=folder, problem="the dataset is not committed: dataset_info.json is missing"
         )
     return Layout(
-        legend=Legend(
-            keys=written_keys(manifest.config),
-            class_names={label_id: name for name, label_id in manifest.labels.items()},
+        legend=Legend.of_manifest(
+            config=manifest.config,
+            labels=manifest.labels,
             skeletons=manifest.skeletons,
-            is_ours=True,
             numbered_maps=manifest.numbered_maps,
         ),
         splits={

@@ -82,7 +82,8 @@ class SplitContents(msgspec.Struct, frozen=True, kw_only=True):
 class Form(Generic[T]):
     """What the items of a sequence are.
 
-    Implementations are values: they can be compared, printed and pickled.
+    Implementations are values: they can be compared, printed and pickled. This is no abstract
+    class, because its metaclass and that of msgspec's structs exclude each other.
     """
 
     def prepare(self, contents: SplitContents) -> Callable[[Example], T]:

@@ -7,7 +7,7 @@ import posixpath
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.examples.legend import Legend, read_class_names, written_keys
+from shardbeam.transforms.examples.legend import Legend, read_class_names
 from shardbeam.transforms.storage.base import join_uri
 
 
@@ -25,11 +25,10 @@ def read_legend(dataset: StoredDataset) -> Legend:
     manifest = _read_manifest(dataset, root=root)
     if manifest is None:
         return Legend(class_names=read_class_names(root))
-    return Legend(
-        keys=written_keys(manifest.config),
-        class_names={label_id: name for name, label_id in manifest.labels.items()},
+    return Legend.of_manifest(
+        config=manifest.config,
+        labels=manifest.labels,
         skeletons=manifest.skeletons,
-        is_ours=True,
         numbered_maps=manifest.numbered_maps,
     )
 
