@@ -457,7 +457,7 @@ SAMPLES = (
         "tfrecord",
         "datumaro/tf_detection_api_dataset",
         ("--tfrecords", "{data}"),
-        {"train": 1, "val": 1, "test": 1},
+        {"test": 1, "train": 1, "val": 1},
         "1.jpg",
         {
             "image/object/class/text": [b"label_2", b"label_3"],
