@@ -50,7 +50,7 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
         *((DIGEST_LOOP, "24"), (BOTH_LOOP, "24")),
     ]
     assert all(float(cell.replace(",", "")) >= 0 for row in results[1:] for cell in row[2:])
-    assert len(targets) == 1 + 7
+    assert len(targets) == 1 + 8
     assert {row[-1] for row in targets[1:]} <= {"yes", "**no**"}
     # The contenders' outputs are gone, and their inputs are kept.
     kept = sorted(path.name for path in (tmp_path / "data").iterdir())
