@@ -66,7 +66,7 @@ def test_storage_part_measures_each_read_ahead(
     monkeypatch.setattr(storage, "_READ_AHEAD", (8, 32))
     results, targets = tables(_run_quick("storage", tmp_path))
     assert [row[0].split(",")[0] for row in results[1:]] == [
-        *["Shardbeam"] * 2,
+        *["Shardbeam"] * 4,
         *["`FileSystems.open`"] * 2,
     ]
     assert all(float(cell.replace(",", "")) > 0 for row in results[1:] for cell in row[1:])
