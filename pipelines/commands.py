@@ -197,6 +197,37 @@ TFRecord files of other programs: shardbeam build tfrecord.
         return self.output
 
 
+class ExportArguments(Arguments, frozen=True, kw_only=True):
+    """`export`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+    """
+
+    RUN = "export:run_export"
+    WORDS = {"path": "PATH"}
+    USAGE = "shardbeam export PATH --format coco|yolo --output DIR [--split NAME] [flags]"
+    HELP = """\
+Writes the images of a dataset as files again, with annotations in COCO's or YOLO's layout, and
+prints what the dataset does not hold any more.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; on disk or in
+object storage. DIR is a folder on disk.
+"""
+
+    path: str
+    format: Annotated[
+        Literal["coco", "yolo"],
+        named("layout: coco (JSON files) or yolo (Ultralytics)", metavar="{coco,yolo}"),
+    ]
+    output: Annotated[str, named("folder to write to, new or empty", metavar="DIR")]
+    split: Annotated[str | None, named("which split (default: all)")] = None
+    overwrite: Annotated[
+        bool, named("replace an earlier export, with everything in its folders")
+    ] = False
+    anonymous: _Anonymous = False
+
+
 class FormatsArguments(Arguments, frozen=True, kw_only=True):
     """`formats`.
 
@@ -520,6 +551,7 @@ commands:
   verify    read every byte of a dataset, and print what is wrong with it
   index     write an index of TFRecord files, for reading any record of them
   convert   write a dataset into files of another kind
+  export    write a dataset as image files with COCO or YOLO annotations
   sample    draw a small dataset to try things with
 
 shardbeam COMMAND --help explains a command, shardbeam build FORMAT --help a format.
@@ -541,5 +573,6 @@ COMMANDS: dict[str, type[Arguments]] = {
     "verify": VerifyArguments,
     "index": IndexArguments,
     "convert": ConvertArguments,
+    "export": ExportArguments,
     "sample": SampleArguments,
 }

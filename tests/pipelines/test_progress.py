@@ -223,7 +223,11 @@ def test_commands_that_read_datasets() -> None:
         add(shard_bytes_total=3_000_000, shard_bytes=1_000_000),
         add(indexes_total=4, indexes=1),
         add(pictures=20),
-    ) == ["reading shards: 1.0 MB/3.0 MB", "reading indexes: 1/4 indexes", "drawing: 20 pictures"]
+        add(exported_total=9, exported=5),
+    ) == [
+        *("reading shards: 1.0 MB/3.0 MB", "reading indexes: 1/4 indexes", "drawing: 20 pictures"),
+        "exporting: 5/9 images",
+    ]
 
 
 def test_numbers_for_programs() -> None:
