@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.coco_like import TRAIN2017_IMAGES
 from benchmarks.duplicates import run_duplicates
+from benchmarks.findings import IMAGES, run_findings
 from benchmarks.images import run_images
 from benchmarks.memory import run_memory
 from benchmarks.model_garden import run_masks
@@ -29,7 +30,7 @@ from benchmarks.storage import run_storage
 _FOLDER = Path(__file__).parent
 _PARTS = (
     *("images", "masks", "records", "memory", "reading", "storage", "scale", "damage"),
-    "duplicates",
+    *("duplicates", "findings"),
 )
 # How many by default, how many for --quick, and the fewest that make sense.
 _COUNTS = {
@@ -38,6 +39,7 @@ _COUNTS = {
     "objects": (2_000, 24, 8),
     "scale": (1_000_000, 400, 100),
     "damages": (1_000, 14, 7),
+    "findings": (IMAGES, 200, 40),
     "rows": (1_000_000, 2_000, 1_000),
     "rounds": (3, 1, 1),
 }
@@ -79,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "damage": lambda: run_damage(count=arguments.damages),
         "duplicates": lambda: run_duplicates(
             photographs=arguments.photographs, rows=arguments.rows
+        ),
+        "findings": lambda: run_findings(
+            data=arguments.data, images=arguments.findings, photographs=arguments.photographs
         ),
     }
     arguments.data.mkdir(parents=True, exist_ok=True)
@@ -125,7 +130,8 @@ def _parser() -> argparse.ArgumentParser:
         "--photographs",
         type=Path,
         default=_FOLDER.parents[1] / "shared" / "data",
-        help="folder of JPEG files among which duplicates are planted (default: the real samples)",
+        help="folder of photographs and COCO files, among which duplicates and errors are planted "
+        "(default: the real samples)",
     )
     parser.add_argument(
         "--output", type=Path, help="file for the results (default of a full run: RESULTS.md)"

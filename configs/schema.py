@@ -336,6 +336,7 @@ FindingKind = Literal[
     "sparse_mask",
     "many_objects",
     "no_objects",
+    "same_picture",
     "dark_picture",
     "bright_picture",
     "low_contrast",

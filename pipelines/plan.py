@@ -24,8 +24,10 @@ from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.worth_a_look import SAME_PICTURE
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.examples.findings import PICTURE_KINDS
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
@@ -120,6 +122,7 @@ def make_plan(
     if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
     _check_expected(config.expect, kinds=encoder.kinds)
+    _check_max_findings(config, encoder=encoder)
     labels = LabelSettings(
         **msgspec.structs.asdict(config.labels),
         map_ids=_map_ids(encoder),
@@ -340,6 +343,15 @@ def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> 
         for key in keys:
             if getattr(expect, key) is not None and not set(needed) & set(kinds):
                 raise _wrong(f"there are no {what}", "expect", key)
+
+
+def _check_max_findings(config: schema.Config, *, encoder: EncoderSettings) -> None:
+    """Refuses limits for kinds of findings that are not looked for, and would never be exceeded."""
+    pictures = () if config.image.verify == "decode" else PICTURE_KINDS
+    same = (SAME_PICTURE,) if _duplicates(config, encoder=encoder).find == "none" else ()
+    for kinds, needed in ((pictures, "image.verify: decode"), (same, "duplicates.find: all")):
+        for kind in sorted({*kinds} & {*(config.expect.max_findings or ())}):
+            raise _wrong(f"it is found only with {needed}", "expect", "max_findings", kind)
 
 
 def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:

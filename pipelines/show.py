@@ -388,7 +388,12 @@ def _show_corrections(arguments: ShowArguments) -> None:
 
 def _show_findings(arguments: ShowArguments) -> None:
     # Imported here, as pyarrow takes a while.
-    from shardbeam.transforms.dataset.read.findings import read_findings, strongest_images
+    from shardbeam.transforms.dataset.read.findings import (
+        list_kinds,
+        read_findings,
+        strongest_images,
+    )
+    from shardbeam.transforms.dataset.statistics_file import read_statistics
 
     dataset = open_dataset(arguments.path)
     manifest = dataset.read_manifest()
@@ -408,10 +413,18 @@ def _show_findings(arguments: ShowArguments) -> None:
         return
     shown = strongest_images(found, limit=arguments.limit or _FINDINGS)
     shown.sort(key=lambda each: kinds.index(each.kind))
+    of_classes = [
+        each
+        for each in list_kinds(read_statistics(dataset.path) or {}, manifest=manifest)
+        if each.text and each.kind in kinds and (arguments.split in (None, each.split))
+    ]
     if arguments.json:
-        _write_json({"path": dataset.path, "findings": shown})
+        _write_json({"path": dataset.path, "findings": shown, "classes": of_classes})
     else:
-        write_stdout(_render_findings(shown) or "no images are worth a look\n")
+        tables = _render_findings(shown)
+        lines = "".join(f"{each.kind}: {escape(each.text)}\n" for each in of_classes)
+        text = "\n".join(filter(None, [tables, lines]))
+        write_stdout(text or "nothing is worth a look\n")
 
 
 def _render_findings(found: Iterable[FoundImage]) -> str:

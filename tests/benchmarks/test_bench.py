@@ -24,10 +24,12 @@ from benchmarks.contenders import (
 )
 from benchmarks.datasets import make_coco_like
 from benchmarks.duplicates import run_duplicates
+from benchmarks.findings import plant_and_find
 from benchmarks.measure import SHARDBEAM
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
 from tests.support.bench_report import tables
+from tests.support.builds import write_coco
 from tests.support.gcs_server import NAME, find_server
 from tests.support.image_makers import photograph, save
 
@@ -194,3 +196,36 @@ def test_duplicates_part_plants_in_photographs_and_in_rows(tmp_path: Path) -> No
         ["2,000", "20", "20"],
     ]
     assert "is not there" in run_duplicates(photographs=tmp_path / "none", rows=1_000)
+
+
+@pytest.mark.slow
+def test_planted_errors_are_found_in_photographs(tmp_path: Path) -> None:
+    """Whole pictures first, then parts of them; a file that is no COCO file is passed over."""
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    (folder / "other.json").write_text("[1]")
+    for seed in range(9):
+        picture = photograph(width=320, height=240, seed=seed)
+        (folder / f"{seed}.jpg").write_bytes(save(picture, "JPEG"))
+    write_coco(
+        folder / "instances.json",
+        {
+            "images": [{"id": seed, "file_name": f"a/{seed}.jpg"} for seed in range(9)],
+            "annotations": [
+                {"image_id": seed, "category_id": number, "bbox": [60 + seed, 60 * number, 90, 50]}
+                for seed in range(9)
+                for number in (1, 2 + seed % 2)
+            ],
+            "categories": [
+                {"id": number, "name": name} for number, name in enumerate(("cat", "dog", "emu"), 1)
+            ],
+        },
+    )
+    (rows,) = tables(plant_and_find(folder, images=120))
+    with_rules = [row for row in rows[1:] if row[2] != "no rule"]
+    assert len(with_rules) == 15
+    assert len(rows) == 1 + 15 + 4
+    for name, errors, found, before, false_alarms, usual in with_rules:
+        planted = 2 if "copy" in name else 1
+        assert (errors, found, false_alarms, usual) == (str(planted), str(planted), "0", ""), name
+        assert before == "0"

@@ -42,7 +42,10 @@ class Dataset:
         self.shards: list[ShardResult] = []
 
     def add(self, split: str, rows: Sequence[tuple[Any, ...]]) -> ShardResult:
-        """Adds a shard of `(key, number of its file, labels, hash)`, and perhaps classes."""
+        """Adds a shard of `(key, number of its file, labels, hash)`, and perhaps classes.
+
+        These are the image's classes, and ids of the classes of its objects.
+        """
         index = sum(shard.split == split for shard in self.shards)
         path = index_path(f"{split}-{index}")
         file = Path(self.staging.uri("staged", path))
@@ -55,6 +58,7 @@ class Dataset:
             examples=len(rows),
             staged="staged",
         )
+        shard = msgspec.structs.replace(shard, objects=sum(len(row) > 5 for row in rows))
         self.shards.append(shard)
         return shard
 
@@ -67,6 +71,7 @@ class Dataset:
         labels: str,
         dhash: int | None,
         classes: str = "",
+        ids: Sequence[int] = (),
     ) -> IndexRow:
         return msgspec.structs.replace(
             INDEX_ROW,
@@ -78,6 +83,8 @@ class Dataset:
             labels=labels * 16,
             dhash=dhash,
             classes_digest=classes * 16,
+            classes=ids,
+            objects=len(ids),
         )
 
     def report(self, *, near: int = 3) -> Duplicates:
@@ -218,6 +225,25 @@ def test_of_a_large_group_those_that_contradict_are_listed(
     assert dataset.rows(found, "key", "keep") == [("t0", True), ("t6", False), ("t8", False)]
     assert found.contradictions == ("t0 (train) and t6 (train), and 7 more",)
     assert found.near_contradictions == ("t0 (train) and t8 (train), and 7 more",)
+
+
+def test_the_same_picture_with_other_objects(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = [("x", 9, "f", None), ("y", 9, "f", None)]
+    dataset.add("train", [*usual, ("a", 1, "a", 0xFF, "", (1, 2)), ("b", 2, "b", 0xFE, "", (3,))])
+    dataset.add("train", [("c", 3, "c", 0xFF, "", (2,)), ("d", 4, "d", HASHES[2], "", (4,))])
+    dataset.add("validation", [("v", 4, "d", HASHES[2], "", (5,)), ("w", 5, "d", None, "", (6,))])
+    found = dataset.report()
+    assert found.counts.same_pictures == {"train": 4, "validation": 1}
+    rows = [("a", 63), ("b", 63), ("c", 63), ("d", 64), ("v", 64)]
+    columns = "key", "same_picture"
+    assert dataset.rows(found, *columns) == [("x", None), ("y", None), *rows]
+    assert dataset.report(near=0).counts.same_pictures == {"train": 1, "validation": 1}
+
+    # If there is no room for all, these go before others.
+    monkeypatch.setattr(module, "MOST_ROWS", 3)
+    assert dataset.rows(dataset.report(), *columns) == rows[:3]
 
 
 def test_the_same_file_is_named_before_one_that_is_nearly_the_same(dataset: Dataset) -> None:

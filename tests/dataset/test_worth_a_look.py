@@ -27,6 +27,16 @@ def test_what_few_images_have_is_worth_a_look() -> None:
     assert [each.kind for each in most_notable([found], number=3)] == ["dark_picture"]
 
 
+def test_classes_that_may_be_one_come_first() -> None:
+    found = find(
+        images=1000,
+        images_by_finding={"dark_picture": 1, "low_contrast": 2, "thin_box": 3},
+        objects_by_class={"Cat": 1, "cat": 1, "CAT": 1},
+    )
+    notable = most_notable(found, number=3)
+    assert [each.kind for each in notable] == ["similar_names", "thin_box", "low_contrast"]
+
+
 def test_what_many_images_have_is_usual() -> None:
     (found,) = find(images=1000, images_by_finding={"dark_picture": 11})
     assert found.usual
@@ -50,7 +60,7 @@ def test_a_kind_may_be_usual_in_one_class() -> None:
         {"snake": 0.007},
         {"cat": 2},
     )
-    assert found.describe().endswith("(cat: 2)")
+    assert found.describe().endswith("(cat: 2; usual for snake: 0.70%)")
 
 
 def test_pairs_of_classes_are_compared_with_the_smaller_one() -> None:
@@ -89,12 +99,33 @@ def test_classes_that_never_occur_and_corrections() -> None:
     found = find_kinds(
         {"train": Statistics(images_by_class={"cat": 3})},
         classes=["cat", "dog"],
-        corrections={"train": {"box_clipped": 2, "image_converted": 5}},
+        corrections={
+            "train": {
+                "box_clipped": 2,
+                "image_converted": 5,
+                "jpeg_damage_kept": 1,
+                "object_of_excluded_label_dropped": 7,
+            }
+        },
     )
     assert [each.describe() for each in found] == [
         "1 class never occurs: dog",
         "2 box_clipped in train",
     ]
+
+
+def test_the_same_picture_with_other_classes() -> None:
+    statistics = Statistics(images=1000)
+    splits = {"train": statistics, "test": statistics}
+    (found,) = find_kinds(splits, same_pictures={"test": 4})
+    assert (found.kind, found.split, found.images, found.usual) == (
+        "same_picture",
+        "test",
+        4,
+        False,
+    )
+    (found,) = find_kinds(splits, same_pictures={"train": 30})
+    assert found.usual
 
 
 def test_ignored_kinds() -> None:

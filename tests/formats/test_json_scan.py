@@ -211,6 +211,8 @@ _SOURCES: list[Format] = [
 @example(b'{"images": [], "annotations": {"annotations": []}}', _SOURCES[0], 2, 1, 1)
 @example(b'{"images": [], "annot\\u0061tions": [{"image_id": 1}]}', _SOURCES[0], 2, 1, 1)
 @example(b'["annotations", [1 2]]', _SOURCES[0], 2, 1, 1)
+# The text in which the error is looked for first ends behind "2.".
+@example(b'{"images": [], "annotations": [{"bbox": [10, 2.5], "id" 3}]}', _SOURCES[0], 99, 1, 1)
 def test_any_text(
     data: bytes, source: Format, scan_bytes: int, block_bytes: int, error_bytes: int
 ) -> None:

@@ -87,6 +87,7 @@ def test_eight_pictures_in_two_class_folders(built: Path) -> None:
         "near": 3,
         "crowded": 0,
         "unlisted": 0,
+        "same_pictures": {},
     }
     assert "duplicates.parquet" in [file["path"] for file in manifest["files"]]
 

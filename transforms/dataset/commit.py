@@ -147,7 +147,9 @@ def gate(
         duplicates=duplicates,
     )
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
-    found = _find_kinds(splits, statistics, label_map=label_map, dataset=dataset)
+    found = _find_kinds(
+        splits, statistics, label_map=label_map, dataset=dataset, duplicates=duplicates
+    )
     outcome = judge(
         splits,
         max_ratio=dataset.max_reject_ratio,
@@ -183,7 +185,7 @@ def gate(
         notes=make_notes(census, dataset=dataset),
         # These are for a refused run; `finish` finds all warnings of a run that commits.
         warnings=dataset.warnings,
-        findings=found,
+        findings=_leave_out_warned(found),
         **name_classes(label_map),
     )
     corrections = _corrections(statistics)
@@ -222,14 +224,19 @@ def _find_kinds(
     *,
     label_map: LabelMap,
     dataset: DatasetSettings,
-) -> tuple[KindFound, ...]:
-    found = find_kinds(
+    duplicates: Duplicates | None,
+) -> list[KindFound]:
+    return find_kinds(
         {name: statistics[name].statistics for name in dataset.splits if name in statistics},
         classes=label_map.ids,
         corrections={name: split.corrections for name, split in splits.items()},
+        same_pictures=None if duplicates is None else duplicates.counts.same_pictures,
         ignore=dataset.ignore,
     )
-    # A warning says which classes never occur.
+
+
+def _leave_out_warned(found: Iterable[KindFound]) -> tuple[KindFound, ...]:
+    """Leaves out the classes that never occur, because a warning names them."""
     return tuple(each for each in found if each.kind != UNUSED_CLASS)
 
 
@@ -329,7 +336,15 @@ def finish(
                     corrected=(line for each in statistics.values() for line in each.corrected),
                 ),
                 notes=make_notes(census, dataset=dataset),
-                findings=_find_kinds(splits, statistics, label_map=label_map, dataset=dataset),
+                findings=_leave_out_warned(
+                    _find_kinds(
+                        splits,
+                        statistics,
+                        label_map=label_map,
+                        dataset=dataset,
+                        duplicates=duplicates,
+                    )
+                ),
                 **name_classes(label_map),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 corrections=(join_uri(staging.output, CORRECTIONS_FOLDER) if corrections else ""),

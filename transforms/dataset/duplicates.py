@@ -10,8 +10,8 @@ import functools
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,12 +28,19 @@ from shardbeam.transforms.dataset.matching import (
     Groups,
     Indexes,
     Matches,
+    Numbers,
     first_of_runs,
     group_rows,
     pack_rows,
     split_places,
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
+from shardbeam.transforms.dataset.same_pictures import COLUMNS as PICTURE_COLUMNS
+from shardbeam.transforms.dataset.same_pictures import (
+    PictureRows,
+    find_same_pictures,
+    read_rows,
+)
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -63,10 +70,12 @@ SCHEMA = pa.schema(
         ("contradiction", pa.bool_()),
         ("classes_digest", pa.string()),
         ("near_contradiction", pa.bool_()),
+        ("same_picture", pa.int32()),
     ]
 )
 # A row of the file.
 Row: TypeAlias = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +109,7 @@ def pack_shard(
         InputError: The shard's index is gone or damaged.
     """
     return pack_rows(
-        _read_staged(shard, staging=staging),
+        _read_staged(shard, staging=staging, columns=COLUMNS),
         split=splits.index(shard.split),
         shard=shard.shard_index,
         partitions=partitions,
@@ -108,13 +117,13 @@ def pack_shard(
     )
 
 
-def _read_staged(shard: ShardResult, *, staging: Staging) -> pa.Table:
-    """Reads the index of a shard: in staging, or in place if an earlier run has moved it."""
+def _read_staged(shard: ShardResult, *, staging: Staging, columns: Sequence[str]) -> pa.Table:
+    """Reads columns of a shard's index: in staging, or in place if an earlier run moved it."""
     staged = staging.uri(shard.staged, shard.index.path)
     for uri in (staged, join_uri(staging.output, shard.index.path)):
         with contextlib.suppress(FileNotFoundError):
             data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
-            return read_index(data, uri=uri, columns=COLUMNS, max_rows=shard.examples)
+            return read_index(data, uri=uri, columns=columns, max_rows=shard.examples)
     raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
 
 
@@ -140,6 +149,7 @@ def report_duplicates(
         OSError: Staging cannot be written.
     """
     matches = list(matches)
+    by_place = {(shard.split, shard.shard_index): shard for shard in shards}
     found = group_rows(match.links for match in matches)
     crowded: Counter[int] = Counter()
     for match in matches:
@@ -147,7 +157,12 @@ def report_duplicates(
     split, _, _ = split_places(found.places)
     pairs = np.unique(np.stack([found.groups, split]), axis=1)
     leaks = np.bincount(pairs[0], minlength=len(found.equal)) > 1
+    strengths = _find_same_pictures(
+        found, near=near, splits=splits, shards=by_place, staging=staging
+    )
+    found.telling[strengths > 0] = True
     harmful = leaks | found.contradicts | found.near_contradicts
+    harmful[found.groups[strengths > 0]] = True
     listed = _choose(found, split, first=harmful)
     counts = DuplicateCounts(
         groups=len(found.equal),
@@ -159,11 +174,19 @@ def report_duplicates(
         near=near,
         crowded=max(crowded.values(), default=0),
         unlisted=len(found.places) - len(listed),
+        same_pictures=dict(sorted(Counter(splits[each] for each in split[strengths > 0]).items())),
     )
     if not counts.groups:
         return Duplicates(counts=counts)
-    by_place = {(shard.split, shard.shard_index): shard for shard in shards}
-    table = _list_rows(found, listed, leaks=leaks, splits=splits, shards=by_place, staging=staging)
+    table = _list_rows(
+        found,
+        listed,
+        leaks=leaks,
+        strengths=strengths,
+        splits=splits,
+        shards=by_place,
+        staging=staging,
+    )
     buffer = io.BytesIO()
     parquet.write_table(table, buffer, compression="zstd")
     data = buffer.getvalue()
@@ -177,6 +200,56 @@ def report_duplicates(
         staged=staging.run_folder,
         file=describe_data(DUPLICATES, data),
     )
+
+
+def _find_same_pictures(
+    found: Groups,
+    *,
+    near: int,
+    splits: Sequence[str],
+    shards: Mapping[tuple[str, int], ShardResult],
+    staging: Staging,
+) -> Indexes:
+    """Finds the pictures in groups that share no class with another one; their strengths, or 0."""
+    if not (len(found.places) and any(shard.objects for shard in shards.values())):
+        return np.zeros(len(found.places), np.intp)
+
+    def read(of_shard: ShardResult, rows: Indexes) -> PictureRows:
+        index = _read_staged(of_shard, staging=staging, columns=PICTURE_COLUMNS)
+        return read_rows(index, rows, near=near)
+
+    parts = list(_map_shards(read, found.places, splits=splits, shards=shards, staging=staging))
+    pictures = PictureRows(
+        np.concatenate([part.values for part in parts]),
+        [classes for part in parts for classes in part.classes],
+    )
+    return find_same_pictures(found.groups, pictures, near=near)
+
+
+def _map_shards(
+    read: Callable[[ShardResult, Indexes], _T],
+    places: Numbers,
+    *,
+    splits: Sequence[str],
+    shards: Mapping[tuple[str, int], ShardResult],
+    staging: Staging,
+) -> Iterator[_T]:
+    """Reads the rows at some places, which are in order, from one shard after another.
+
+    Args:
+        read: Reads rows of a shard.
+        places: Where the rows are.
+        splits: The splits' names, in the config's order.
+        shards: `{(split, number): shard}`.
+        staging: The run's staging area.
+    """
+    split, shard, row = split_places(places)
+    ends = np.flatnonzero(np.diff(split) | np.diff(shard)) + 1
+
+    def read_part(part: Indexes) -> _T:
+        return read(shards[splits[split[part[0]]], int(shard[part[0]])], row[part])
+
+    return storage_for(staging.root).map_many(read_part, np.split(np.arange(len(places)), ends))
 
 
 def _choose(found: Groups, split: Indexes, *, first: Flags) -> Indexes:
@@ -206,21 +279,21 @@ def _list_rows(
     listed: Indexes,
     *,
     leaks: Flags,
+    strengths: Indexes,
     splits: Sequence[str],
     shards: Mapping[tuple[str, int], ShardResult],
     staging: Staging,
 ) -> pa.Table:
     """Makes the rows of `duplicates.parquet`; some columns come from the shards' indexes."""
     groups = found.groups[listed]
-    split, shard, row = (numbers[listed] for numbers in split_places(found.places))
+    split, shard, row = split_places(found.places[listed])
     by_place = np.argsort(found.places[listed])
-    ends = np.flatnonzero(np.diff(split[by_place]) | np.diff(shard[by_place])) + 1
 
-    def read(of_shard: Indexes) -> pa.Table:
-        place = splits[split[of_shard[0]]], int(shard[of_shard[0]])
-        return _read_staged(shards[place], staging=staging).take(row[of_shard])
+    def read(of_shard: ShardResult, chosen: Indexes) -> pa.Table:
+        return _read_staged(of_shard, staging=staging, columns=COLUMNS).take(chosen)
 
-    parts = storage_for(staging.root).map_many(read, np.split(by_place, ends))
+    places = found.places[listed][by_place]
+    parts = _map_shards(read, places, splits=splits, shards=shards, staging=staging)
     rows = pa.concat_tables(parts).take(np.argsort(by_place))
     first = first_of_runs(groups)
     hashes = rows["dhash"].to_pylist()
@@ -238,6 +311,7 @@ def _list_rows(
         "leak": leaks[groups],
         "contradiction": found.contradicts[groups],
         "near_contradiction": found.near_contradicts[groups],
+        "same_picture": [strength or None for strength in strengths[listed].tolist()],
     }
     columns = {name: values[name] if name in values else rows[name] for name in SCHEMA.names}
     return pa.table(columns, schema=SCHEMA)

@@ -141,6 +141,8 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
             pictures were not looked for.
         crowded: Pictures that resemble so many others that they were not compared with all of them.
         unlisted: Images in groups that `duplicates.parquet` has no room for.
+        same_pictures: `{split: images}` with objects that have no class in common with those of an
+            equal or nearly equal picture.
     """
 
     groups: int = 0
@@ -152,6 +154,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     near: int = 0
     crowded: int = 0
     unlisted: int = 0
+    same_pictures: Mapping[str, int] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ from shardbeam.transforms.examples.findings import (
     limit_objects,
 )
 
+# A kind of images that is found when duplicates are looked for (`dataset.same_pictures`).
+SAME_PICTURE = "same_picture"
 # Kinds of the dataset as a whole, which name classes and no images.
 UNUSED_CLASS = "unused_class"
 SIMILAR_NAMES = "similar_names"
@@ -49,6 +51,7 @@ KINDS: Mapping[str, str] = {
     SPARSE_MASK: "a mask that fills less than 2 % of its box",
     MANY_OBJECTS: "far more objects than the split's other images",
     NO_OBJECTS: "no objects, where nearly all images have some",
+    SAME_PICTURE: "the same picture as another one, or nearly, with objects of other classes",
     DARK_PICTURE: "a picture that is almost black",
     BRIGHT_PICTURE: "a picture that is almost white",
     LOW_CONTRAST: "a picture with hardly any contrast",
@@ -57,13 +60,17 @@ KINDS: Mapping[str, str] = {
     RARE_CLASS: "classes that are rare, or missing from a split",
     CORRECTION: "corrections that changed annotations",
 }
-# Corrections that say nothing about the annotations.
+# Corrections of pictures, and those that the config asks for.
 _HARMLESS = (
     Correction.WRONG_EXTENSION_KEPT,
+    Correction.JPEG_DAMAGE_KEPT,
     Correction.JPEG_JUNK_KEPT,
     Correction.IMAGE_CONVERTED,
     Correction.IMAGE_RESIZED,
     Correction.ORIENTATION_APPLIED,
+    Correction.EXCLUDED_LABEL_DROPPED,
+    Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+    Correction.REGION_OF_EXCLUDED_LABEL_VOID,
 )
 
 # A kind that more of a split's images have is usual, and so is one that more objects of a class
@@ -105,11 +112,12 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
             return self.text
         images = "1 image" if self.images == 1 else f"{self.images:,} images"
         where = f"{images} of {self.split} ({self.share:.2%})"
-        line = f"{where}: {KINDS[self.kind]}"
-        if self.objects:
-            most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
-            line += f" ({list_classes([f'{name}: {count:,}' for name, count in most])})"
-        return line
+        most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
+        usual = sorted(self.usual_classes.items(), key=lambda item: (-item[1], item[0]))
+        counts = list_classes([f"{name}: {count:,}" for name, count in most])
+        shares = list_classes([f"{name}: {share:.2%}" for name, share in usual])
+        listed = "; ".join(filter(None, [counts, shares and f"usual for {shares}"]))
+        return f"{where}: {KINDS[self.kind]}{f' ({listed})' if listed else ''}"
 
 
 def find_kinds(
@@ -117,6 +125,7 @@ def find_kinds(
     *,
     classes: Collection[str] = (),
     corrections: Mapping[str, Mapping[str, int]] | None = None,
+    same_pictures: Mapping[str, int] | None = None,
     ignore: Collection[str] = (),
 ) -> list[KindFound]:
     """Lists what is worth a look, the most notable first and what is usual last.
@@ -125,10 +134,16 @@ def find_kinds(
         splits: `{split: what is in it}`.
         classes: Names of the declared classes.
         corrections: `{split: {correction: count}}`.
+        same_pictures: `{split: images}` (`DuplicateCounts.same_pictures`).
         ignore: Kinds that are left out.
     """
+    same = same_pictures or {}
     found = [
-        *(each for name, split in splits.items() for each in _find_in_split(name, split)),
+        *(
+            each
+            for name, split in splits.items()
+            for each in _find_in_split(name, split, same_pictures=same.get(name, 0))
+        ),
         *_find_in_classes(splits, classes=classes),
         *_find_corrections(corrections or {}),
     ]
@@ -140,9 +155,10 @@ def find_kinds(
 
 
 def most_notable(found: Sequence[KindFound], *, number: int) -> list[KindFound]:
-    """Returns the findings of images that most images have, and that are not usual."""
-    notable = [each for each in found if each.images and not each.usual]
-    return sorted(notable, key=lambda each: -each.images)[:number]
+    """Returns the first two classes that may be one, and what most images have and is not usual."""
+    similar = [each for each in found if each.kind == SIMILAR_NAMES]
+    of_images = [each for each in found if each.images and not each.usual]
+    return [*similar[:1], *sorted(of_images, key=lambda each: -each.images)][:number]
 
 
 def limits_of(statistics: Statistics) -> ObjectLimits:
@@ -160,8 +176,9 @@ def _count_images(statistics: Statistics) -> Mapping[str, int]:
     return counts
 
 
-def _find_in_split(name: str, split: Statistics) -> Iterator[KindFound]:
-    for kind, images in _count_images(split).items():
+def _find_in_split(name: str, split: Statistics, *, same_pictures: int) -> Iterator[KindFound]:
+    counts = {**_count_images(split), **({SAME_PICTURE: same_pictures} if same_pictures else {})}
+    for kind, images in counts.items():
         share = images / max(1, split.images)
         objects, usual_classes = {}, {}
         for label, (count, of) in _count_objects(split, kind=kind).items():

@@ -152,15 +152,19 @@ class ArrayOnDisk:
         # What follows a comma may make it an error, so the last valid entry is decoded, too.
         begin, end = self._bounds[0] + 1, self._bounds[max(0, self._checked - 1)] + 1
         size_bytes = _ERROR_BYTES
+        last = ""
         while True:
             until = min(end + size_bytes, self._text.size_bytes)
+            is_whole = until == self._text.size_bytes
             excerpt = Excerpt(self._text, begin=begin, end=end, until=until)
             try:
                 decode_json(excerpt.data, decoder=_object_decoder, uri=uri, places=excerpt)
             except InputError as error:
-                if until == self._text.size_bytes or error.problem != TRUNCATED:
+                # A number that is cut in two is an error, too, but not with more of the text.
+                if is_whole or (error.problem != TRUNCATED and str(error) == last):
                     raise
-            if until == self._text.size_bytes:
+                last = str(error)
+            if is_whole:
                 return
             size_bytes *= 4
 

@@ -10,16 +10,27 @@ import msgspec
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.dataset.worth_a_look import KindFound, find_kinds, limits_of
+from shardbeam.transforms.dataset.worth_a_look import (
+    SAME_PICTURE,
+    KindFound,
+    find_kinds,
+    limits_of,
+)
 from shardbeam.transforms.examples.findings import ObjectLimits
+from shardbeam.transforms.storage import limits as storage_limits
 from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
 
 _COLUMNS = ("key", "source", "objects", "findings")
+# Of `duplicates.parquet`.
+_MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
@@ -31,10 +42,13 @@ def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -
     """
     if manifest is None:
         return find_kinds(splits)
+    duplicates = manifest.duplicates
     return find_kinds(
         splits,
-        classes=manifest.labels,
+        # A sample does not show which classes never occur.
+        classes=() if manifest.config.get("limit") else manifest.labels,
         corrections={name: split.outcome.corrections for name, split in manifest.splits.items()},
+        same_pictures=None if duplicates is None else duplicates.same_pictures,
         ignore=manifest.ignored_findings,
     )
 
@@ -79,11 +93,31 @@ def read_findings(
             problem="says nothing about findings: only datasets that this version of Shardbeam "
             "has built do; build it again with --reuse, which copies the shards and counts them",
         )
+    same_pictures = _read_same_pictures(dataset) if SAME_PICTURE in kinds else {}
     for name in splits:
         limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
-        for found in _read_split(dataset.find_split(name), dataset=dataset, limits=limits):
+        for found in _read_split(
+            dataset.find_split(name), dataset=dataset, limits=limits, same_pictures=same_pictures
+        ):
             if found.kind in kinds:
                 yield found
+
+
+def _read_same_pictures(dataset: StoredDataset) -> Mapping[tuple[str, int, int], int]:
+    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`."""
+    manifest = dataset.read_manifest()
+    if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
+        return {}
+    uri = join_uri(dataset.path, DUPLICATES)
+    try:
+        data = storage_for(uri).read_small(uri, max_bytes=storage_limits.KEY_FILE_BYTES)
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    table = read_parquet(data, uri=uri, columns=_MARKED_COLUMNS, max_rows=MOST_ROWS)
+    if table.column_names != [*_MARKED_COLUMNS]:
+        raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
+    rows = table.filter(table["same_picture"].is_valid()).to_pylist()
+    return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
 
 
 def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundImage]:
@@ -121,11 +155,15 @@ def _rank(found: FoundImage) -> tuple[int, bytes]:
 
 
 def _read_split(
-    split: StoredSplit, *, dataset: StoredDataset, limits: ObjectLimits
+    split: StoredSplit,
+    *,
+    dataset: StoredDataset,
+    limits: ObjectLimits,
+    same_pictures: Mapping[tuple[str, int, int], int],
 ) -> Iterator[FoundImage]:
     first = 1
     most = max(split.shard_examples, default=0)
-    for shard in split.shards:
+    for index, shard in enumerate(split.shards):
         uri = join_uri(dataset.path, index_path(shard.path))
         table = load_index(uri, columns=_COLUMNS, max_rows=most)
         if "findings" not in table.column_names:
@@ -133,12 +171,15 @@ def _read_split(
         by_objects = map(limits.finding, table["objects"].to_pylist())
         lengths = pc.list_value_length(table["findings"]).to_pylist()
         for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
-            if of_objects is None and not length:
+            same_picture = same_pictures.get((split.name, index, row))
+            if of_objects is None and not length and same_picture is None:
                 # Most rows are like this, so only the others are decoded as a whole.
                 continue
             (values,) = table.slice(row, 1).to_pylist()
             found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
-            for kind, strength in (*found, *([] if of_objects is None else [of_objects])):
+            found += [] if of_objects is None else [of_objects]
+            found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
+            for kind, strength in found:
                 yield FoundImage(
                     split=split.name,
                     number=first + row,

@@ -1,0 +1,136 @@
+"""Finds equal or nearly equal pictures of objects that have no class in common.
+
+It needs the whole dataset, so it is decided from the shards' indexes, among the pictures that
+`transforms.dataset.matching` has grouped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardbeam.transforms.dataset.index import first_bits
+
+# The columns of an index that `read_rows` reads.
+COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes")
+
+# A picture is compared with at most this many others of its group: the next ones in order.
+_COMPARED = 1_000
+_BITS = 64
+
+_Numbers = npt.NDArray[np.uint64]
+_Indexes = npt.NDArray[np.intp]
+
+
+class PictureRows(NamedTuple):
+    """Pictures, and the classes of the objects in each.
+
+    Attributes:
+        values: The hash of each picture; of a picture that is not hashed, bits of its digest.
+        classes: The ids of its classes, each once and in order; empty if it has no objects.
+    """
+
+    values: _Numbers
+    classes: Sequence[tuple[int, ...]]
+
+
+def read_rows(index: pa.Table, rows: _Indexes, *, near: int) -> PictureRows:
+    """Reads pictures of a shard.
+
+    If each object of an image has its own row, the picture has the classes of all these rows.
+
+    Args:
+        index: `COLUMNS` of the shard's index; older datasets may lack `classes`.
+        rows: The number of each picture's first row.
+        near: See `find_same_pictures`.
+    """
+    chosen = index.take(rows)
+    values = first_bits(chosen["sha256"])
+    if near:
+        hashed = chosen["dhash"].is_valid().to_numpy(zero_copy_only=False)
+        values = np.where(hashed, chosen["dhash"].fill_null(0).to_numpy(), values)
+    return PictureRows(values, list(_read_classes(index, rows)))
+
+
+def _read_classes(index: pa.Table, rows: _Indexes) -> Iterator[tuple[int, ...]]:
+    if "classes" not in index.column_names:
+        yield from [()] * len(rows)
+        return
+    keys, sources, objects = (
+        index[name].to_numpy(zero_copy_only=False) for name in ("key", "source", "objects")
+    )
+    starts = np.flatnonzero((keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1])) + 1
+    starts = np.append(starts, len(keys))
+    lists = index["classes"].combine_chunks()
+    offsets, items = lists.offsets.to_pylist(), lists.values.to_pylist()
+    for row, end in zip(rows, starts[np.searchsorted(starts, rows, side="right")], strict=True):
+        has_objects = objects[row:end].any()
+        yield tuple(sorted({*items[offsets[row] : offsets[end]]})) if has_objects else ()
+
+
+def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) -> _Indexes:
+    """Finds pictures of objects that share no class with another picture, equal or nearly.
+
+    Pictures without objects are not compared.
+
+    Args:
+        groups: The number of each picture's group, in which all similar pictures are.
+        pictures: The pictures.
+        near: The most bits in which the hashes of two pictures may differ; 0 if only equal files
+            are compared.
+
+    Returns:
+        For each picture, the bits in which its hash agrees with that of the most similar such
+        picture; 0 if there is none.
+    """
+    numbers = {classes: number for number, classes in enumerate(sorted(set(pictures.classes)))}
+    sets = np.array([numbers[classes] for classes in pictures.classes], np.uint64)
+    masks = _make_masks(list(numbers))
+    rows = np.flatnonzero(np.any(masks, axis=1)[sets.astype(np.intp)])
+    columns = np.stack([groups.astype(np.uint64), pictures.values, sets])[:, rows]
+    # Equal pictures with the same classes are compared once.
+    (group, value, kind), places = np.unique(columns, axis=1, return_inverse=True)
+    kind = kind.astype(np.intp)
+    nearest = np.full(len(group), near + 1)
+    starts = np.arange(len(group))
+    for step in range(1, _COMPARED + 1):
+        starts = starts[: np.searchsorted(starts, len(group) - step)]
+        starts = starts[group[starts] == group[starts + step]]
+        if not len(starts):
+            break
+        bits = _count_bits(value[starts] ^ value[starts + step], most=near)
+        hits = np.flatnonzero(bits <= near)
+        one, other = starts[hits], starts[hits] + step
+        hits = hits[~(masks[kind[one]] & masks[kind[other]]).any(axis=1)]
+        for each in (starts[hits], starts[hits] + step):
+            nearest[each] = np.minimum(nearest[each], bits[hits])
+    found = np.zeros(len(groups), np.intp)
+    found[rows] = np.where(nearest <= near, _BITS - nearest, 0)[places.ravel()]
+    return found
+
+
+def _make_masks(sets: Sequence[tuple[int, ...]]) -> _Numbers:
+    """Makes a row of bits for each set of classes: two sets are disjoint if no bit is in both."""
+    lengths = [len(classes) for classes in sets]
+    known, classes = np.unique(list(itertools.chain(*sets)), return_inverse=True)
+    masks = np.zeros((len(sets), len(known) // _BITS + 1), np.uint64)
+    words, bits = np.divmod(classes.astype(np.uint64), np.uint64(_BITS))
+    rows = np.repeat(np.arange(len(sets)), lengths)
+    np.bitwise_or.at(masks, (rows, words.astype(np.intp)), np.uint64(1) << bits)
+    return masks
+
+
+def _count_bits(numbers: _Numbers, *, most: int) -> _Indexes:
+    """Counts the bits that are set in each number; `most + 1` if there are more than `most`."""
+    numbers = numbers.copy()
+    counts = np.zeros(len(numbers), np.intp)
+    for _ in range(most + 1):
+        counts += numbers != 0
+        # Clear the lowest bit that is set; 0 stays 0.
+        numbers &= numbers - np.uint64(1)
+    return counts
