@@ -24,6 +24,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.datasets import make_coco_like
 from benchmarks.duplicates import run_duplicates
+from benchmarks.findings import run_findings
 from benchmarks.measure import SHARDBEAM
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -194,3 +195,12 @@ def test_duplicates_part_plants_in_photographs_and_in_rows(tmp_path: Path) -> No
         ["2,000", "20", "20"],
     ]
     assert "is not there" in run_duplicates(photographs=tmp_path / "none", rows=1_000)
+
+
+@pytest.mark.slow
+def test_findings_are_measured_in_pairs(tmp_path: Path) -> None:
+    report = run_findings(data=tmp_path, images=8, records=20, rounds=2)
+    results, targets = tables(report)
+    assert len(results[1:]) == len(targets[1:]) == 2
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["coco-like-20", "shapes-8"]
