@@ -261,7 +261,8 @@ class ShowArguments(Arguments, frozen=True, kw_only=True):
 shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
        shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]
-       shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]"""
+       shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]
+           [--index DIR]"""
     HELP = """\
 Prints the splits of a dataset and the first Examples of one of them; or one Example by number or
 key; or draws its picture with all annotations; or prints what was rejected or corrected, or what
@@ -306,6 +307,14 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     all: Annotated[
         bool, named("with --findings, print the keys of all these images, one on each line")
     ] = False
+    index: Annotated[
+        str | None,
+        named(
+            "with --findings, for other TFRecord files: the folder of their indexes (shardbeam "
+            "index)",
+            metavar="DIR",
+        ),
+    ] = None
     json: Annotated[bool, named("print one JSON object; bytes that are not text are described")] = (
         False
     )
@@ -417,7 +426,11 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     ] = []
     previous: Annotated[
         str | None,
-        named("an earlier dataset, to show what has changed since", metavar="PATH"),
+        named(
+            "an earlier dataset, to show what has changed since; of the images that differ, the "
+            "Examples of the first 50 are read",
+            metavar="PATH",
+        ),
     ] = None
     anonymous: _Anonymous = False
 
@@ -432,10 +445,12 @@ class DiffArguments(Arguments, frozen=True, kw_only=True):
 
     RUN = "diff:run_diff"
     WORDS = {"old": "OLD", "new": "NEW"}
-    USAGE = "shardbeam diff OLD NEW [--limit N] [--json]"
+    USAGE = "shardbeam diff OLD NEW [--limit N] [--examples N] [--json]"
     HELP = """\
-Compares two datasets by their indexes, and prints which examples were added, removed, moved to
-another split or changed, and their statistics side by side. No shard is read.
+Compares two datasets by their indexes, and prints which examples were added, removed, renamed,
+moved to another split or changed, and their statistics side by side. Of the images that are in both
+and differ, it reads the Examples of the first 50, and prints what changed in them: another class, a
+box that moved, another label. No other Example is read.
 
 OLD and NEW are folders of datasets, or files that name them (output.latest). The exit code is 0
 even if they differ; "same" in the JSON says whether they do.
@@ -447,6 +462,11 @@ even if they differ; "same" in the JSON says whether they do.
         _Count | None,
         named("examples to name for each kind of change (default: 10)", metavar="N"),
     ] = None
+    examples: Annotated[
+        int,
+        msgspec.Meta(ge=0, description="a whole number from 0 up"),
+        named("images to read, to print what changed in them (default: 50)", metavar="N"),
+    ] = 50
     json: _JsonResult = False
     anonymous: _Anonymous = False
 
@@ -547,7 +567,7 @@ commands:
   show      print or draw Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
   report    write a page of HTML about a dataset, with pictures
-  diff      compare two datasets: examples added, removed, moved and changed
+  diff      compare two datasets: examples added, removed, moved and changed, and how
   verify    read every byte of a dataset, and print what is wrong with it
   index     write an index of TFRecord files, for reading any record of them
   convert   write a dataset into files of another kind

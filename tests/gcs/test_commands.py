@@ -37,6 +37,22 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     assert run("show", f"{built}/none").exit_code == 1
 
 
+def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, bucket: str) -> None:
+    annotations = f"{bucket}/in/annotations/instances.json"
+    document = json.loads(gcs.read(annotations))
+    for number in (0, -1):
+        document["annotations"][number]["bbox"][2] -= 1
+    gcs.write(annotations, json.dumps(document).encode())
+    assert run(*coco_words(f"{bucket}/in", f"{bucket}/new")).exit_code == 0
+    gcs.proxy.reset()
+    result = run("diff", built, f"{bucket}/new")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count(" moved from ") == 2
+    read = [request.name for request in gcs.proxy.requests if request.is_media]
+    # Two Examples of each dataset, with one request each.
+    assert sum("tfrecord-0" in name and "index" not in name for name in read) == 4
+
+
 def test_a_committed_output_is_refused_and_replaced(
     gcs: ProxiedGcs, built: str, bucket: str
 ) -> None:

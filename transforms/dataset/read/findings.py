@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
@@ -14,6 +16,7 @@ from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.dataset.read.records import find_index, read_bounds
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.dataset.worth_a_look import (
@@ -22,7 +25,7 @@ from shardbeam.transforms.dataset.worth_a_look import (
     find_kinds,
     limits_of,
 )
-from shardbeam.transforms.examples.findings import ObjectLimits
+from shardbeam.transforms.examples.findings import ObjectLimits, limit_objects
 from shardbeam.transforms.storage import limits as storage_limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -74,31 +77,45 @@ class FoundImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_findings(
-    dataset: StoredDataset, *, splits: Collection[str], kinds: Collection[str]
+    dataset: StoredDataset,
+    *,
+    splits: Collection[str],
+    kinds: Collection[str],
+    indexes: str | None = None,
 ) -> Iterator[FoundImage]:
     """Yields the findings of a dataset, in its order, one of each kind for each Example.
 
     Args:
-        dataset: The dataset, built by Shardbeam.
+        dataset: The dataset.
         splits: The splits to read.
         kinds: The kinds to yield.
+        indexes: A folder with the indexes of its shards (`shardbeam index`); None for those in the
+            dataset, which Shardbeam has built.
 
     Raises:
         InputError: The dataset has no index with findings, or an index is missing or damaged.
     """
-    statistics = read_statistics(dataset.path) if dataset.features is not None else None
+    statistics: Mapping[str, Statistics] | None = {}
+    if indexes is None:
+        statistics = read_statistics(dataset.path) if dataset.features is not None else None
     if statistics is None:
         raise InputError(
             uri=dataset.path,
-            problem="says nothing about findings: only datasets that this version of Shardbeam "
-            "has built do; build it again with --reuse, which copies the shards and counts them",
+            problem="says nothing about findings: only datasets that this version of Shardbeam has "
+            "built do; build it again with --reuse, which copies the shards and counts them; for "
+            "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
+            "--index",
         )
-    same_pictures = _read_same_pictures(dataset) if SAME_PICTURE in kinds else {}
+    same_pictures = _read_same_pictures(dataset) if SAME_PICTURE in kinds and not indexes else {}
     for name in splits:
-        limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
-        for found in _read_split(
-            dataset.find_split(name), dataset=dataset, limits=limits, same_pictures=same_pictures
-        ):
+        split = dataset.find_split(name)
+        if indexes is None:
+            limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
+            tables = _read_own(split, dataset=dataset)
+        else:
+            limits = limit_objects(_count_objects(split, indexes=indexes))
+            tables = _read_others(split, indexes=indexes)
+        for found in _read_split(split, tables, limits=limits, same_pictures=same_pictures):
             if found.kind in kinds:
                 yield found
 
@@ -118,6 +135,28 @@ def _read_same_pictures(dataset: StoredDataset) -> Mapping[tuple[str, int, int],
         raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
     rows = table.filter(table["same_picture"].is_valid()).to_pylist()
     return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
+
+
+def _read_own(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
+    most = max(split.shard_examples, default=0)
+    for shard in split.shards:
+        uri = join_uri(dataset.path, index_path(shard.path))
+        yield uri, load_index(uri, columns=_COLUMNS, max_rows=most)
+
+
+def _read_others(split: StoredSplit, *, indexes: str) -> Iterator[tuple[str, pa.Table]]:
+    for shard in split.shards:
+        uri = find_index(shard, folder=indexes)
+        _, table = read_bounds(shard, index=uri, columns=_COLUMNS)
+        yield uri, table
+
+
+def _count_objects(split: StoredSplit, *, indexes: str) -> Mapping[int, int]:
+    """Counts the Examples of a split by their numbers of objects."""
+    counts: Counter[int] = Counter()
+    for _, table in _read_others(split, indexes=indexes):
+        counts.update(table["objects"].to_pylist())
+    return counts
 
 
 def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundImage]:
@@ -156,18 +195,16 @@ def _rank(found: FoundImage) -> tuple[int, bytes]:
 
 def _read_split(
     split: StoredSplit,
+    tables: Iterable[tuple[str, pa.Table]],
     *,
-    dataset: StoredDataset,
     limits: ObjectLimits,
     same_pictures: Mapping[tuple[str, int, int], int],
 ) -> Iterator[FoundImage]:
     first = 1
-    most = max(split.shard_examples, default=0)
-    for index, shard in enumerate(split.shards):
-        uri = join_uri(dataset.path, index_path(shard.path))
-        table = load_index(uri, columns=_COLUMNS, max_rows=most)
-        if "findings" not in table.column_names:
-            raise InputError(uri=uri, problem="an older version of Shardbeam wrote it")
+    for index, (uri, table) in enumerate(tables):
+        if "findings" not in table.column_names or table["findings"].null_count:
+            problem = "an older version of Shardbeam wrote it, without findings; make it again"
+            raise InputError(uri=uri, problem=problem)
         by_objects = map(limits.finding, table["objects"].to_pylist())
         lengths = pc.list_value_length(table["findings"]).to_pylist()
         for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
