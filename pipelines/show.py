@@ -423,9 +423,11 @@ def _show_findings(arguments: ShowArguments) -> None:
         return
     shown = strongest_images(found, limit=arguments.limit or _FINDINGS)
     shown.sort(key=lambda each: kinds.index(each.kind))
+    # Other programs write no statistics.
+    statistics = None if dataset.features is None else read_statistics(dataset.path)
     of_classes = [
         each
-        for each in list_kinds(read_statistics(dataset.path) or {}, manifest=manifest)
+        for each in list_kinds(statistics or {}, manifest=manifest)
         if each.text and each.kind in kinds and (arguments.split in (None, each.split))
     ]
     if arguments.json:
