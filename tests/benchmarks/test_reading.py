@@ -27,8 +27,8 @@ def test_reading_part_measures_each_way(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_memory_of_an_open_dataset(tmp_path: Path) -> None:
     found = reading.measure_memory(tmp_path, rows=20_000)
-    # Eight bytes a row, and what does not grow with the rows; caches may give up some bytes.
-    assert found["bytes_per_row"] == pytest.approx(8, abs=0.5)
-    assert found["selected"] == pytest.approx(8, abs=0.5)
+    # Eight bytes a row, and what does not grow with the rows: some 10 KB, half a byte for each.
+    assert found["bytes_per_row"] == pytest.approx(8, abs=1)
+    assert found["selected"] == pytest.approx(8, abs=1)
     assert found["pickled_bytes"] < 1_000
     assert list(tmp_path.iterdir()) == []
