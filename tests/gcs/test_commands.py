@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
-from tests.support.dataset import coco_words, dataset_files, read_tree, run
+from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 
@@ -35,6 +35,19 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     # Not all of the shard for one Example.
     assert gcs.proxy.counts()["get"] < 8
     assert run("show", f"{built}/none").exit_code == 1
+
+
+def test_export_reads_a_dataset_where_it_lies(
+    gcs: ProxiedGcs, built: str, shapes: Path, tmp_path: Path
+) -> None:
+    before = gcs.read_tree(built)
+    result = run("export", built, "--format", "yolo", "--output", str(tmp_path / "yolo"))
+    assert result.exit_code == 0, result.stderr
+    found: Tree = {}
+    for folder in (tmp_path / "yolo" / "images").iterdir():
+        found |= read_tree(folder)
+    assert found == read_tree(shapes / "images")
+    assert gcs.read_tree(built) == before
 
 
 def test_a_committed_output_is_refused_and_replaced(
