@@ -132,6 +132,11 @@ def _export(
     """Writes a dataset into an empty folder, and yields the counts of each split."""
     legend = read_legend(dataset)
     declared = legend.class_names
+    manifest = dataset.read_manifest()
+    if manifest is not None:
+        defaults = {written: key for key, written in legend.keys.items()}
+        keys = {defaults.get(spec.key, spec.key) for spec in manifest.features}
+        layout.check(keys, dataset=dataset.path)
     num_bytes = sum(split.num_bytes for split in splits)
     counters.shard_bytes.expect(num_bytes if declared else 2 * num_bytes)
     if all(split.examples is not None for split in splits):

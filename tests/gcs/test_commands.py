@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
-from tests.support.dataset import coco_words, dataset_files, read_tree, run
+from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 
@@ -37,6 +37,7 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     assert run("show", f"{built}/none").exit_code == 1
 
 
+<<<<<<< HEAD
 def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, bucket: str) -> None:
     annotations = f"{bucket}/in/annotations/instances.json"
     document = json.loads(gcs.read(annotations))
@@ -51,6 +52,19 @@ def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, b
     read = [request.name for request in gcs.proxy.requests if request.is_media]
     # Two Examples of each dataset, with one request each.
     assert sum("tfrecord-0" in name and "index" not in name for name in read) == 4
+=======
+def test_export_reads_a_dataset_where_it_lies(
+    gcs: ProxiedGcs, built: str, shapes: Path, tmp_path: Path
+) -> None:
+    before = gcs.read_tree(built)
+    result = run("export", built, "--format", "yolo", "--output", str(tmp_path / "yolo"))
+    assert result.exit_code == 0, result.stderr
+    found: Tree = {}
+    for folder in (tmp_path / "yolo" / "images").iterdir():
+        found |= read_tree(folder)
+    assert found == read_tree(shapes / "images")
+    assert gcs.read_tree(built) == before
+>>>>>>> export
 
 
 def test_a_committed_output_is_refused_and_replaced(

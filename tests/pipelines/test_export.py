@@ -21,6 +21,7 @@ from shardbeam.transforms.dataset.export import coco
 from tests.support.builds import Build, Json, build, wait_for
 from tests.support.coco_evaluation import PERFECT, evaluate
 from tests.support.dataset import Tree, finish, read_tree, run, start
+from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 pytestmark = [
@@ -510,6 +511,32 @@ def test_labels_of_images(tmp_path: Path) -> None:
     assert not (tmp_path / "yolo").exists()
 
 
+def test_a_dataset_without_objects_is_refused_before_it_is_read(
+    built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "shards"
+    shutil.copytree(built.output, output)
+    manifest = output / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("image/object/bbox/xmin", "xmin"))
+    monkeypatch.setattr(export, "read_pictures", None)
+    assert "has no objects" in refused(output, tmp_path / "yolo", layout="yolo")
+
+
+def test_object_storage_is_read(small: Path, tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(small / "train.tfrecord"), "/export/train.tfrecord")
+    result = run(
+        *("export", "memory://export", "--format", "coco", "--output", str(tmp_path / "far"))
+    )
+    memory.rm("/export", recursive=True)
+    assert result.exit_code == 0, result.stderr
+    export_to(small, tmp_path / "near", "coco")
+    far, near = (read_coco(tmp_path / name, "instances_train") for name in ("far", "near"))
+    assert far["annotations"] == near["annotations"]
+    assert read_tree(tmp_path / "far/images") == read_tree(tmp_path / "near/images")
+
+
 def test_yolo_clips_and_leaves_out(tmp_path: Path) -> None:
     folder = examples(
         tmp_path / "in",
@@ -756,3 +783,48 @@ def test_two_exports_into_one_folder(
     assert "images: Directory not empty; fix it" in error
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
     assert (output / "labels/train/1.txt").read_text() == "0 0.25 0.25 0.5 0.5\n"
+
+
+# Every format
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_every_format_comes_back(
+    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
+) -> None:
+    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
+    before = build(*sample.command(data), output=tmp_path / "shards")
+    assert before.exit_code == 0, before.stderr
+    keys = {spec["key"] for spec in before.manifest["features"]}
+    if "image/encoded" not in keys:
+        assert "the image (image/encoded) is missing" in refused(before.output, tmp_path / "out")
+        return
+    splits = [split for split in before.manifest["splits"] if split]
+    has_boxes = "image/object/bbox/xmin" in keys
+    for layout in ("coco", "yolo"):
+        output = tmp_path / layout
+        if layout == "yolo" and not has_boxes:
+            assert "has no objects" in refused(before.output, output, layout=layout)
+            continue
+        export_to(before.output, output, layout)
+        old = [each for split in splits for each in before.examples(split)]
+        files = [path for path in (output / "images").rglob("*") if path.is_file()]
+        stored = [each.encoded for each in old if each.features["image/format"] != [b"raw"]]
+        assert Counter(path.read_bytes() for path in files) >= Counter(stored)
+        assert len(files) == len(old)
+        if not any(each.features.get("image/object/class/text") for each in old):
+            continue
+        again = init_and_build(output, tmp_path / f"{layout}-again")
+        assert again.exit_code == 0, again.stderr
+        new = [each for split in again.manifest["splits"] for each in again.examples(split)]
+        counts = [
+            Counter(
+                (each.encoded, name)
+                for each in found
+                for name in each.features.get("image/object/class/text", ())
+            )
+            for found in (old, new)
+        ]
+        # In YOLO there are no crowds, and a line that occurs twice is one object.
+        assert counts[0] == counts[1] if layout == "coco" else counts[0] >= counts[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import BinaryIO, ClassVar
 
 from shardbeam.transforms.dataset.export.images import Classes, ExportImage, Losses
@@ -56,6 +56,19 @@ class Layout(abc.ABC):
         self.splits = tuple(splits)
         self.classes = classes
         self.losses = losses
+
+    @classmethod
+    def check(cls, keys: Collection[str], *, dataset: str) -> None:
+        """Makes sure that the Examples of a dataset have what the layout cannot do without.
+
+        Args:
+            keys: Their keys, as they are called by default.
+            dataset: The dataset, for errors.
+
+        Raises:
+            InputError: They do not have it.
+        """
+        del keys, dataset
 
     @abc.abstractmethod
     def begin(self, split: str) -> None:

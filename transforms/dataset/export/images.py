@@ -37,7 +37,8 @@ BOX_KEYS = frozenset(
 KEYPOINT_KEYS = frozenset(
     f"image/object/keypoint/{name}" for name in ("x", "y", "visibility", "num", "text")
 )
-_BOXES = ("image/object/bbox/xmin", "annotation/bbox")
+# An Example with one of them says which objects its image has, even if it has none.
+OBJECT_KEYS = frozenset({"image/object/bbox/xmin", "annotation/bbox"})
 _IMAGE_IDS = ("image/source_id", "annotation/image_id")
 _RAW = "raw"
 # Name and id of the class of an object that has none.
@@ -264,7 +265,9 @@ class ImageReader:
             labels=annotations.labels,
             captions=annotations.captions,
             objects=list(annotations.objects),
-            has_objects=any(self._legend.keys.get(key, key) in picture.features for key in _BOXES),
+            has_objects=any(
+                self._legend.keys.get(key, key) in picture.features for key in OBJECT_KEYS
+            ),
             where=where,
         )
 

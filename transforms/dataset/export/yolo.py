@@ -12,6 +12,7 @@ looked at.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import yaml
@@ -23,6 +24,7 @@ from shardbeam.transforms.dataset.export.images import (
     BOX_KEYS,
     IMAGE_KEYS,
     KEYPOINT_KEYS,
+    OBJECT_KEYS,
     ExportImage,
 )
 from shardbeam.transforms.dataset.export.names import (
@@ -54,6 +56,16 @@ class YoloLayout(Layout):
     _split = ""
     _has_objects = False
 
+    @classmethod
+    def check(cls, keys: Collection[str], *, dataset: str) -> None:
+        """Makes sure that Examples have objects."""
+        if OBJECT_KEYS.isdisjoint(keys):
+            raise InputError(
+                uri=dataset,
+                problem="has no objects, and YOLO has labels of nothing else; --format coco writes "
+                "classes of images and captions",
+            )
+
     def begin(self, split: str) -> None:
         """Begins a split."""
         self._split = split
@@ -74,11 +86,7 @@ class YoloLayout(Layout):
     def finish(self) -> None:
         """Writes `data.yaml`."""
         if not self._has_objects:
-            raise InputError(
-                uri=self.dataset,
-                problem="has no objects, and YOLO has labels of nothing else; "
-                "--format coco writes classes of images and captions",
-            )
+            self.check((), dataset=self.dataset)
         names = sorted(self.classes.numbers.items(), key=lambda item: item[1])
         data: dict[str, Any] = {
             **{folder: f"images/{folder}" for folder in self._folders().values()},
