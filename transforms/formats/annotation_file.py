@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -226,10 +228,7 @@ def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int
 
 
 def repeated_key(text: bytes | msgspec.Raw) -> str | None:
-    """Finds a key that a JSON object has twice; a decoder would silently take the last one.
-
-    Keys that are written with escapes are not compared.
-    """
+    """Finds a key that a JSON object has twice; a decoder would silently take the last one."""
     data = bytes(text)
     if len(data) < _SHORT_BYTES and b"\\" not in data:
         # This runs for each of a million annotations, and most have no text twice.
@@ -243,12 +242,30 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
         # Nobody reads a key that cannot be decoded.
         return None if replaced == data else repeated_key(replaced)
 
-    def count_outside(part: bytes) -> int:
-        return data.count(part) - sum(value.count(part) for value in values.values())
+    outside = data.count(b'"') - sum(value.count(b'"') for value in values.values())
+    # With more quotes than the keys have, a key is repeated, or has a quote in it.
+    return None if outside == 2 * len(values) else _first_repeated(data)
 
-    if count_outside(b'"') == 2 * len(values) or any(set(key) & {'"', "\\"} for key in values):
-        return None
-    return next((key for key in values if count_outside(f'"{key}"'.encode()) > 1), None)
+
+def _first_repeated(data: bytes) -> str | None:
+    """Finds the first key that a valid JSON object has several times; this takes longer."""
+    keys: list[str] = []
+
+    def keep_keys(members: Iterable[tuple[str, object]]) -> None:
+        # The outermost object is the last one.
+        keys[:] = [key for key, _ in members]
+
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(
+            data.decode(errors="replace"),
+            object_pairs_hook=keep_keys,
+            # Python's decoder refuses very long integers.
+            parse_int=str,
+            parse_float=str,
+            strict=False,
+        )
+        return next((key for key, count in Counter(keys).items() if count > 1), None)
+    return None
 
 
 def defect_entry(
