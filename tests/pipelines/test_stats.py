@@ -253,7 +253,7 @@ def test_a_table_says_how_much_it_leaves_out() -> None:
         pixels_by_class=dict.fromkeys(names, 4),
         count_of_pairs={"a": dict.fromkeys(names[:12], 1)},
         formats=dict.fromkeys(names, 1),
-        keypoints=dict.fromkeys(names, {"2": 1}),
+        keypoints={name: {"2": 1} for name in names},
     )
     findings = tuple(KindFound(kind="rare_class", text=f"no {number}") for number in range(53))
     report = StatisticsReport(path="set", splits={"train": split}, findings=findings)
