@@ -465,7 +465,10 @@ even if they differ; "same" in the JSON says whether they do.
     examples: Annotated[
         int,
         msgspec.Meta(ge=0, description="a whole number from 0 up"),
-        named("images to read, to print what changed in them (default: 50)", metavar="N"),
+        named(
+            "images to read, to print what changed in them (default: 50; 0 reads no shard)",
+            metavar="N",
+        ),
     ] = 50
     json: _JsonResult = False
     anonymous: _Anonymous = False
@@ -482,7 +485,8 @@ class IndexArguments(Arguments, frozen=True, kw_only=True):
     WORDS = {"path": "PATH"}
     USAGE = "shardbeam index PATH --output DIR [--idx]"
     HELP = """\
-Reads TFRecord files, and writes an index of each, with which shardbeam.open reads any record.
+Reads TFRecord files, and writes an index of each, with which shardbeam.open reads any record, and
+show --findings says which are worth a look.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
 Shardbeam has its index already; one of an older version may lack the classes of each Example.

@@ -248,6 +248,8 @@ def describe_picture(picture: ChangedPicture) -> Iterator[str]:
         yield from (f"label {_short(name)} removed" for name in what.labels_removed)
         yield from (f"label {_short(name)} added" for name in what.labels_added)
     yield from (_describe_object(change, sizes=sizes) for change in what.objects)
+    if what.objects_not_compared:
+        yield f"{what.objects_not_compared:,} objects: too many to compare"
     if what.more_objects:
         yield f"{what.more_objects:,} more objects changed"
     if what.old_image is not None and what.new_image is not None:

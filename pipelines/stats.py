@@ -40,8 +40,8 @@ from shardbeam.transforms.dataset.statistics import (
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.dataset.worth_a_look import KindFound
 
-# Pairs that a table shows; JSON has all.
-_PRINTED_PAIRS = 10
+# Findings, and pairs of classes, that are printed; JSON has all.
+_PRINTED_FINDINGS, _PRINTED_PAIRS = 50, 10
 _VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
 
 
@@ -165,10 +165,14 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
         codes_table(report.outcome),
     ]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
-    findings = "".join(
+    lines = [
         f"{'usual here' if each.usual else 'worth a look'}: {escape(cut(each.describe()))}\n"
-        for each in report.findings
-    )
+        for each in report.findings[:_PRINTED_FINDINGS]
+    ]
+    if len(report.findings) > _PRINTED_FINDINGS:
+        left = len(report.findings) - _PRINTED_FINDINGS
+        lines.append(f"... and {left:,} more (--json has all)\n")
+    findings = "".join(lines)
     return "\n".join([*parts, findings] if findings else parts)
 
 

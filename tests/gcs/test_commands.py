@@ -37,7 +37,6 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     assert run("show", f"{built}/none").exit_code == 1
 
 
-<<<<<<< HEAD
 def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, bucket: str) -> None:
     annotations = f"{bucket}/in/annotations/instances.json"
     document = json.loads(gcs.read(annotations))
@@ -52,7 +51,8 @@ def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, b
     read = [request.name for request in gcs.proxy.requests if request.is_media]
     # Two Examples of each dataset, with one request each.
     assert sum("tfrecord-0" in name and "index" not in name for name in read) == 4
-=======
+
+
 def test_export_reads_a_dataset_where_it_lies(
     gcs: ProxiedGcs, built: str, shapes: Path, tmp_path: Path
 ) -> None:
@@ -64,7 +64,6 @@ def test_export_reads_a_dataset_where_it_lies(
         found |= read_tree(folder)
     assert found == read_tree(shapes / "images")
     assert gcs.read_tree(built) == before
->>>>>>> export
 
 
 def test_a_committed_output_is_refused_and_replaced(

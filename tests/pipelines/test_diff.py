@@ -11,10 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 from pyarrow import parquet
 
+from shardbeam.pipelines.diff import ComparedPicture, describe_picture, render_text
 from shardbeam.transforms.containers.tfrecord import TFRecord
+from shardbeam.transforms.dataset.read import changed_pictures
+from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture
+from shardbeam.transforms.dataset.read.difference import Change, ChangeKind, Difference
+from shardbeam.transforms.examples.decode import Picture, PictureObject
+from shardbeam.transforms.examples.picture_changes import compare_pictures
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
@@ -236,6 +243,38 @@ def test_only_the_examples_that_are_compared_are_read(boxes: tuple[Build, Build]
             assert ("5 images in both datasets differ: --examples 5" in result.stdout) == (
                 count == 2
             )
+
+
+def test_of_very_many_objects_none_is_compared(
+    boxes: tuple[Build, Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changed_pictures, "_MOST_OBJECTS", 1)
+    found = changed_lines(run("diff", *(str(built.output) for built in boxes)).stdout)
+    assert found["b.jpg"] == ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"]
+    assert found["d.jpg"][0] == "2 objects: too many to compare"
+    assert found["d.jpg"][1].startswith("other values changed: image/object/")
+    assert found["d.jpg"][1].endswith(" more")
+
+
+def test_texts_of_data_are_escaped_and_cut() -> None:
+    hostile = "\x1b[2J\u202e[red]" + "x" * 1000
+    change = Change(key=hostile, kinds=(ChangeKind.RENAMED,), old_key=hostile, new_split=hostile)
+    picture = Picture(key=hostile, labels=(hostile,), features={hostile: (1,)}, width=9, height=9)
+    item = PictureObject(label=hostile, box=(-1e30, 0.0, 1e30, 0.5), attributes={hostile: 1})
+    other = msgspec.structs.replace(item, attributes={hostile: 2})
+    old, new = (msgspec.structs.replace(picture, objects=(each,)) for each in (item, other))
+    new = msgspec.structs.replace(new, labels=(), captions=(hostile,), features={})
+    changed = ChangedPicture(change, old, new, compare_pictures(old, new))
+    lines = list(describe_picture(changed))
+    assert len(lines) == 4
+    text = render_text(
+        Difference(old="a", new="b", splits={}, changes=(change,), notes=(hostile,)),
+        {},
+        [ComparedPicture(change, changed.what, lines)],
+    )
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert r"\x1b[2J\u202e[red]" in text
+    assert max(map(len, text.splitlines())) < 2500
 
 
 def test_examples_that_are_not_where_the_index_says(

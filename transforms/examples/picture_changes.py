@@ -103,6 +103,7 @@ class PictureChange(msgspec.Struct, frozen=True, kw_only=True):
         objects: The objects that differ; at most 1,000.
         more_objects: How many more there are.
         same_objects: Objects that are the same.
+        objects_not_compared: The number of objects, if there are too many to compare them.
         labels_removed: Labels of the image that only the old version has.
         labels_added: Labels of the image that only the new version has.
         captions_removed: Captions that only the old version has.
@@ -118,6 +119,7 @@ class PictureChange(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[ObjectChange, ...] = ()
     more_objects: int = 0
     same_objects: int = 0
+    objects_not_compared: int = 0
     labels_removed: tuple[str, ...] = ()
     labels_added: tuple[str, ...] = ()
     captions_removed: tuple[str, ...] = ()
@@ -235,8 +237,12 @@ def _match_objects(
         groups = [(old_left, new_left)]
         if is_one_class:
             groups = _by_class(old_left, new_left, olds=olds, news=news)
+        are_many = sum(len(ones) * len(others) for ones, others in groups) > _MOST_PAIRS
         for ones, others in groups:
-            pairs += _match_boxes(ones, others, olds=olds, news=news, least=least)
+            if are_many:
+                pairs += _match_equal(ones, others, olds=olds, news=news, key=_box_of)
+            else:
+                pairs += _match_boxes(ones, others, olds=olds, news=news, least=least)
     return (
         sorted(pairs),
         _left_over(len(olds), (one for one, _ in pairs)),
@@ -255,6 +261,10 @@ def _identity(item: PictureObject) -> Hashable:
         *(class_of(item)[0], item.box, item.is_crowd, item.area, item.mask, item.keypoints),
         tuple(sorted(item.attributes.items())),
     )
+
+
+def _box_of(item: PictureObject) -> Hashable:
+    return item.box
 
 
 def _match_equal(
@@ -301,8 +311,6 @@ def _match_boxes(
     least: float,
 ) -> list[_Pair]:
     """Pairs objects whose boxes share more than `least` of their union, the best pair first."""
-    if len(ones) * len(others) > _MOST_PAIRS:
-        return _match_equal(ones, others, olds=olds, news=news, key=lambda item: item.box)
     shared = _shared([olds[number].box for number in ones], [news[number].box for number in others])
     rows, columns = np.nonzero(shared > least)
     order = np.lexsort((columns, rows, -shared[rows, columns]))

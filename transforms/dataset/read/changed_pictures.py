@@ -23,6 +23,9 @@ from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.picture_changes import PictureChange, compare_pictures
 from shardbeam.transforms.storage.base import StoredFile
 
+# The objects of an Example with more are not compared.
+_MOST_OBJECTS = 10_000
+
 
 class ChangedPicture(NamedTuple):
     """A picture that differs between two datasets.
@@ -57,8 +60,13 @@ def read_changed(
     news = _Pictures(new, [place for image in images for place in image.new])
     defaults = {written: default for default, written in news.legend.keys.items() if written}
     for image in images:
-        before, after = olds.read(image.old), news.read(image.new)
+        most = max(place.objects for place in (*image.old, *image.new))
+        with_objects = most <= _MOST_OBJECTS
+        before = olds.read(image.old, with_objects=with_objects)
+        after = news.read(image.new, with_objects=with_objects)
         what = compare_pictures(before, after, default_keys=defaults)
+        if not with_objects:
+            what = msgspec.structs.replace(what, objects_not_compared=most)
         yield ChangedPicture(image.change, before, after, what)
 
 
@@ -85,14 +93,14 @@ class _Pictures:
         # Records of the last shard of a container that is read as a whole.
         self._records: dict[ExamplePlace, bytes] = {}
 
-    def read(self, places: Sequence[ExamplePlace]) -> Picture:
+    def read(self, places: Sequence[ExamplePlace], *, with_objects: bool) -> Picture:
         """Reads a picture; its objects are those of all its Examples."""
-        pictures = [self._read_one(place) for place in places]
+        pictures = [self._read_one(place, with_objects=with_objects) for place in places]
         return msgspec.structs.replace(
             pictures[0], objects=tuple(item for picture in pictures for item in picture.objects)
         )
 
-    def _read_one(self, place: ExamplePlace) -> Picture:
+    def _read_one(self, place: ExamplePlace, *, with_objects: bool) -> Picture:
         try:
             shard, container = self._shards[place.shard]
         except KeyError:
@@ -113,6 +121,7 @@ class _Pictures:
             split=place.split,
             shard=shard.path,
             number=place.number,
+            with_objects=with_objects,
         )
 
     def _read_record(self, place: ExamplePlace, *, shard: StoredFile, container: str) -> bytes:

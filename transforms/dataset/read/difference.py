@@ -27,7 +27,7 @@ from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 
 _COLUMNS = ("key", "length", "sha256", "crc32c", "labels")
-_PLACE_COLUMNS = ("key", "offset", "length")
+_PLACE_COLUMNS = ("key", "offset", "length", "objects")
 _DIGEST_BYTES = 8
 _ROW = np.dtype(
     [
@@ -163,6 +163,7 @@ class ExamplePlace(NamedTuple):
         number: Its number in the split, from 1.
         offset: Its place in the shard, as `IndexRow.offset`.
         length: Length of the serialized Example in bytes.
+        objects: How many objects it holds.
     """
 
     key: str
@@ -171,6 +172,7 @@ class ExamplePlace(NamedTuple):
     number: int
     offset: int
     length: int
+    objects: int
 
 
 class DifferingImage(NamedTuple):

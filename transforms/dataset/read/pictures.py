@@ -14,7 +14,9 @@ from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.storage.base import StoredFile
 
 
-def read_pictures(split: StoredSplit, *, legend: Legend, first: int = 1) -> Iterator[Picture]:
+def read_pictures(
+    split: StoredSplit, *, legend: Legend, first: int = 1, with_objects: bool = True
+) -> Iterator[Picture]:
     """Yields the pictures of a split, in order; reads only as far as the caller iterates.
 
     Args:
@@ -22,6 +24,7 @@ def read_pictures(split: StoredSplit, *, legend: Legend, first: int = 1) -> Iter
         legend: How its Examples are to be read.
         first: The number of the first picture to yield, from 1. Shards before it are skipped
             unread if the dataset says how many Examples they hold.
+        with_objects: Whether their objects are read.
 
     Raises:
         InputError: A file cannot be read, is cut off or damaged, or a record in it is not a
@@ -34,6 +37,7 @@ def read_pictures(split: StoredSplit, *, legend: Legend, first: int = 1) -> Iter
             split=split.name,
             shard=posixpath.basename(shard.uri),
             number=number,
+            with_objects=with_objects,
         )
 
 
