@@ -103,13 +103,20 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
         """Describes the finding in one line."""
         if self.text:
             return self.text
+        line = f"{self.count}: {KINDS[self.kind]}"
+        return f"{line} ({self.classes})" if self.objects else line
+
+    @property
+    def count(self) -> str:
+        """How many images of the split have it."""
         images = "1 image" if self.images == 1 else f"{self.images:,} images"
-        where = f"{images} of {self.split} ({self.share:.2%})"
-        line = f"{where}: {KINDS[self.kind]}"
-        if self.objects:
-            most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
-            line += f" ({list_classes([f'{name}: {count:,}' for name, count in most])})"
-        return line
+        return f"{images} of {self.split} ({self.share:.2%})"
+
+    @property
+    def classes(self) -> str:
+        """The classes whose objects have it, with the numbers of objects, the most first."""
+        most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
+        return list_classes([f"{name}: {count:,}" for name, count in most])
 
 
 def find_kinds(

@@ -189,8 +189,7 @@ def count_examples(
     Raises:
         InputError: It cannot be read to its end, or is damaged.
     """
-    # {default key: key as written}
-    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
+    keys = _written_keys(legend)
     container = find_container(shard.container)
     for place, record in container.read(shard.data):
         words = container.describe_place(place)
@@ -208,6 +207,30 @@ def count_examples(
             is_first=is_first,
         )
         yield CountedExample(place, record, image, list_class_ids(values), findings)
+
+
+def count_example(
+    example: Example, *, num_bytes: int, legend: Legend
+) -> tuple[Statistics, list[Finding]]:
+    """Counts one Example, and finds what is worth a look in its objects.
+
+    Args:
+        example: The Example.
+        num_bytes: Length of its record.
+        legend: How it is to be read.
+    """
+    values = dict(_values(example, keys=_written_keys(legend)))
+    image = next(iter(values.get(IMAGE, ())), b"")
+    complete = _complete(values, image=image, names=legend.class_names)
+    findings = find_in_example(complete)
+    counter = StatisticsCounter(class_names=legend.map_names())
+    counter.add(complete, num_bytes=num_bytes, image_bytes=len(image), findings=findings)
+    return counter.total(), findings
+
+
+def _written_keys(legend: Legend) -> dict[str, str]:
+    """Returns `{default key: key as written}` of what is counted."""
+    return {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
 
 
 def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:

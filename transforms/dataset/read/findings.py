@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Collection, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
@@ -19,7 +21,10 @@ from shardbeam.transforms.dataset.worth_a_look import KindFound, find_kinds, lim
 from shardbeam.transforms.examples.findings import ObjectLimits
 from shardbeam.transforms.storage.base import join_uri
 
-_COLUMNS = ("key", "source", "objects", "findings")
+# The columns of an index that `find_in_index` needs.
+COLUMNS = ("key", "source", "objects", "findings")
+
+_Image = TypeVar("_Image", bound="FoundImage")
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
@@ -86,7 +91,7 @@ def read_findings(
                 yield found
 
 
-def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundImage]:
+def strongest_images(found: Iterator[_Image], *, limit: int) -> list[_Image]:
     """Chooses the strongest findings of each kind; each image counts once.
 
     Of equally strong ones those with the smallest hash of source and key come first, so that the
@@ -97,7 +102,7 @@ def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundIm
         limit: How many of each kind.
     """
     # {kind: {image: finding}}
-    by_kind: dict[str, dict[tuple[str, str, str], FoundImage]] = {}
+    by_kind: dict[str, dict[tuple[str, str, str], _Image]] = {}
     for each in found:
         images = by_kind.setdefault(each.kind, {})
         image = each.split, each.source, each.key
@@ -127,24 +132,38 @@ def _read_split(
     most = max(split.shard_examples, default=0)
     for shard in split.shards:
         uri = join_uri(dataset.path, index_path(shard.path))
-        table = load_index(uri, columns=_COLUMNS, max_rows=most)
+        table = load_index(uri, columns=COLUMNS, max_rows=most)
         if "findings" not in table.column_names:
             raise InputError(uri=uri, problem="an older version of Shardbeam wrote it")
-        by_objects = map(limits.finding, table["objects"].to_pylist())
-        lengths = pc.list_value_length(table["findings"]).to_pylist()
-        for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
-            if of_objects is None and not length:
-                # Most rows are like this, so only the others are decoded as a whole.
-                continue
-            (values,) = table.slice(row, 1).to_pylist()
-            found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
-            for kind, strength in (*found, *([] if of_objects is None else [of_objects])):
-                yield FoundImage(
-                    split=split.name,
-                    number=first + row,
-                    source=values["source"],
-                    key=values["key"],
-                    kind=kind,
-                    strength=strength,
-                )
+        yield from find_in_index(table, split=split.name, first=first, limits=limits)
         first += table.num_rows
+
+
+def find_in_index(
+    table: pa.Table, *, split: str, first: int, limits: ObjectLimits
+) -> Iterator[FoundImage]:
+    """Yields the findings of a shard, in its order, one of each kind for each Example.
+
+    Args:
+        table: Its index with at least `COLUMNS`.
+        split: Its split.
+        first: Number of its first Example in the split, from 1.
+        limits: Which numbers of objects are worth a look in the split.
+    """
+    by_objects = map(limits.finding, table["objects"].to_pylist())
+    lengths = pc.list_value_length(table["findings"]).to_pylist()
+    for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
+        if of_objects is None and not length:
+            # Most rows are like this, so only the others are decoded as a whole.
+            continue
+        (values,) = table.slice(row, 1).to_pylist()
+        found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
+        for kind, strength in (*found, *([] if of_objects is None else [of_objects])):
+            yield FoundImage(
+                split=split,
+                number=first + row,
+                source=values["source"],
+                key=values["key"],
+                kind=kind,
+                strength=strength,
+            )
