@@ -26,7 +26,7 @@ _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     DUPLICATE_BOX: lambda strength: f"{strength / 10_000:.1f} % in common",
     SAME_BOX: lambda strength: f"{strength / 10_000:.1f} % in common",
     LARGE_BOX: lambda strength: f"{strength / 10_000:.1f} % of the image",
-    TINY_BOX: lambda strength: f"{16_000 / max(1, strength):.2g} square pixels",
+    TINY_BOX: lambda strength: f"{16_000 / max(1, strength):.2g} px²",
     THIN_BOX: lambda strength: f"{strength / 1000:,.0f} to 1",
     SPARSE_MASK: lambda strength: f"{100_000 / max(1, strength):.2g} % of the box",
     MANY_OBJECTS: lambda strength: f"{strength:,} objects",

@@ -304,9 +304,6 @@ function showMarks(root) {
   for (const box of findAll("[data-mark]", root)) {
     box.checked = marks.has(box.dataset.mark);
   }
-  if (!toolbar) {
-    return;
-  }
   const number = marks.size;
   find("#marked").textContent = number === 1 ? "1 key is marked" : `${number} keys are marked`;
   find(".marks").hidden = number === 0;
@@ -325,6 +322,12 @@ async function copyMarks() {
     lines.select();
   }
 }
+
+find("#copy-marks").addEventListener("click", copyMarks);
+find("#clear-marks").addEventListener("click", () => {
+  marks.clear();
+  showMarks(document);
+});
 
 // The list of classes can be searched and sorted.
 
@@ -436,11 +439,6 @@ if (toolbar) {
     setBar("", "");
     filter();
     find("#gallery-title").focus({ preventScroll: true });
-  });
-  find("#copy-marks").addEventListener("click", copyMarks);
-  find("#clear-marks").addEventListener("click", () => {
-    marks.clear();
-    showMarks(document);
   });
   for (const [selector, by] of [["#page-back", -1], ["#page-on", 1]]) {
     find(selector).addEventListener("click", () => {
