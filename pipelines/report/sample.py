@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from shardbeam.pipelines.figure import class_name
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
@@ -145,6 +146,7 @@ def sample_by_index(
     if any(split.pixels_by_class for split in statistics.values()):
         # The index does not know the classes of maps.
         return None
+    counters.indexes.expect(sum(len(split.shards) for split in splits))
     looks = _Looks(limit=limit, keys=keys)
     names = _Names(class_names)
     found = (
@@ -216,6 +218,7 @@ def _read_indexes(
             for each in of_row:
                 yield FoundPicture(candidate=candidate, **msgspec.structs.asdict(each))
         first += table.num_rows
+        counters.indexes.add()
 
 
 def classes_of(picture: Picture, *, read_map: ReadMap | None) -> frozenset[str]:
