@@ -23,6 +23,7 @@ from shardbeam.pipelines.report.thumbnails import Thumbnail
 from shardbeam.transforms.dataset.read import pictures
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
 from shardbeam.transforms.dataset.read.pictures import Place, StoredExample
+from shardbeam.transforms.dataset.worth_a_look import KINDS as KINDS_IN_ORDER
 from shardbeam.transforms.examples.decode import Picture
 from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
@@ -657,6 +658,32 @@ def test_damaged_files(name: str, content: str | None, mixed: Build, tmp_path: P
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"{folder / name}: " in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_shard_that_ends_early(planted: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(planted.output, copy)
+    (shard,) = copy.glob("*.tfrecord*")
+    # The index says where the Examples begin.
+    last = parquet.read_table(next((copy / "index").iterdir())).column("offset").to_pylist()[-1]
+    shard.write_bytes(shard.read_bytes()[:last])
+    output = tmp_path / "page.html"
+    result = run("report", str(copy), "--output", str(output))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{shard}: byte {last}: the file ends before this Example" in result.stderr
+    assert not output.exists()
+
+
+def test_findings_without_an_index(planted: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(planted.output, copy, ignore=shutil.ignore_patterns("index"))
+    page = report(copy, tmp_path / "page.html")
+    assert "only the pictures of the gallery are searched for examples" in page
+    # Objects are looked at while pictures are drawn; what only the index knows is counted.
+    assert keys(section(page, "look")) == [
+        key for kind in KINDS_IN_ORDER for key in KINDS if KINDS[key] == kind and "box" in kind
+    ]
+    assert "1 image of train (5.56%)" in section(page, "look")
 
 
 def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.storage.base import StoredFile
 
+_ENDS = (
+    "the file ends before this Example, which its index lists; `shardbeam verify` finds out more"
+)
+
 
 class Place(NamedTuple):
     """Where an Example is.
@@ -118,6 +122,6 @@ def read_at(split: StoredSplit, place: Place) -> StoredExample:
     found = next(reader.read(shard, start=place.offset), None)
     words = reader.describe_place(place.offset)
     if found is None:
-        raise InputError(uri=shard.uri, place=words, problem="ends before this Example")
+        raise InputError(uri=shard.uri, place=words, problem=_ENDS)
     _, record = found
     return StoredExample(place, parse_example(record, uri=shard.uri, place=words), len(record))
