@@ -168,12 +168,14 @@ def _choose_pictures(
     limit: int,
     keys: Collection[str] | None,
 ) -> Sample:
-    """Chooses the pictures: by the index if it is there and knows enough, or else by reading all.
+    """Chooses the pictures: by the indexes if they know enough, or else by reading all Examples.
 
     Raises:
         InputError: A shard cannot be read.
     """
+    found = None
     if statistics is not None:
+        has_maps = any(split.pixels_by_class for split in statistics.values())
         sample = sample_by_index(
             dataset,
             splits,
@@ -183,8 +185,9 @@ def _choose_pictures(
             limit=limit,
             keys=keys,
         )
-        if sample is not None:
+        if sample is not None and not has_maps:
             return sample
+        found = sample.found if sample is not None else None
     counters.shard_bytes.expect(sum(split.num_bytes for split in splits))
 
     def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
@@ -194,7 +197,9 @@ def _choose_pictures(
     def read_map(picture: Picture) -> Collection[str]:
         return classes.name_map(picture.class_map, size=(picture.width, picture.height))
 
-    return sample_pictures(splits, read=read, read_map=read_map, limit=limit, keys=keys)
+    return sample_pictures(
+        splits, read=read, read_map=read_map, limit=limit, keys=keys, found=found
+    )
 
 
 def _fill_page(report: Report, *, gallery: Gallery) -> str:

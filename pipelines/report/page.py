@@ -378,13 +378,13 @@ def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
 
 def _gallery_hint(report: Report) -> str:
     sample = report.sample
-    shown, total = len(report.cards), sum(sample.examples.values())
+    count, total = len(report.cards), sum(sample.examples.values())
     if not total:
         return "The dataset has no Examples."
-    if shown == total:
+    if count == total:
         return f"All {total:,} Examples."
-    hint = f"{shown:,} of {total:,} Examples"
-    left_out = len(sample.chosen) - shown
+    hint = f"{count:,} of {total:,} Examples"
+    left_out = len(sample.chosen) - count
     if left_out and report.is_number_given:
         hint += f"; {left_out:,} more were asked for, but do not fit on a page of 10 MB"
     elif left_out:
@@ -394,7 +394,9 @@ def _gallery_hint(report: Report) -> str:
         hint += f": {first}some of every class, then others by chance"
     places = {card.place for card in report.cards}
     known = (each.classes for each in sample.chosen if each.place in places)
-    absent = sorted(sample.classes.keys() - set().union(*known))
+    numbers = {number for shown in report.cards for number in shown.card.class_numbers.split()}
+    drawn = {name for name, number in report.numbers.items() if str(number) in numbers}
+    absent = sorted(sample.classes.keys() - drawn.union(*known))
     if absent:
         missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
         hint += f"; {missing} not among them: {list_classes(absent)}"

@@ -79,7 +79,7 @@ class Sample(NamedTuple):
         classes: `{class: how many pictures of the dataset show it}`; only the first 2,000 maps are
             searched for classes.
         found: The strongest findings of each kind.
-        is_indexed: Whether the index was read, which knows the findings, and not the shards.
+        is_indexed: Whether the indexes were read, which know the findings.
     """
 
     chosen: tuple[Candidate, ...]
@@ -96,6 +96,7 @@ def sample_pictures(
     read_map: ReadMap,
     limit: int,
     keys: Collection[str] | None = None,
+    found: Sequence[FoundPicture] | None = None,
 ) -> Sample:
     """Reads all Examples of a dataset, and chooses pictures.
 
@@ -105,6 +106,7 @@ def sample_pictures(
         read_map: Reads a picture's map.
         limit: How many pictures are chosen at most.
         keys: If given, the pictures with these keys are chosen, and no others.
+        found: The strongest findings, if the indexes were read.
 
     Raises:
         InputError: A shard cannot be read.
@@ -116,7 +118,7 @@ def sample_pictures(
             maps_left -= bool(picture.class_map)
             classes = classes_of(picture, read_map=read_map if maps_left >= 0 else None)
             looks.add(_candidate(place, picture.key, classes))
-    return looks.sample()
+    return looks.sample(found)
 
 
 def sample_by_index(
@@ -131,6 +133,8 @@ def sample_by_index(
 ) -> Sample | None:
     """Chooses pictures by the indexes of a dataset's shards, like `sample_pictures`.
 
+    The indexes do not know the classes of maps.
+
     Args:
         dataset: The dataset.
         splits: Its splits.
@@ -143,9 +147,6 @@ def sample_by_index(
     Returns:
         The sample; None if the indexes are missing or old, or do not know the classes.
     """
-    if any(split.pixels_by_class for split in statistics.values()):
-        # The index does not know the classes of maps.
-        return None
     counters.indexes.expect(sum(len(split.shards) for split in splits))
     looks = _Looks(limit=limit, keys=keys)
     names = _Names(class_names)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import pytest
 
-from shardbeam.pipelines.report.sample import Sample, sample_pictures
+from shardbeam.pipelines.report.sample import Candidate, FoundPicture, Sample, sample_pictures
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
@@ -114,3 +114,36 @@ def test_some_of_every_class_go_before_others() -> None:
     first = [next(iter(picture.classes)) for picture in found.chosen[:7]]
     assert first == ["c", "b", "a", "b", "a", "b", "a"]
     assert len({picture.place for picture in found.chosen}) == 40
+
+
+def test_what_is_worth_a_look_goes_first() -> None:
+    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
+        for number in range(1, 101):
+            picture = Picture(key=str(number), split=split.name, labels=("a",))
+            yield Place(split.name, number, 0, number), picture
+
+    def found(kind: str, number: int) -> FoundPicture:
+        place = Place("train", number, 0, number)
+        return FoundPicture(
+            **{"split": "train", "number": number, "source": "s", "key": str(number)},
+            kind=kind,
+            strength=1,
+            candidate=Candidate(b"", place, str(number), frozenset()),
+        )
+
+    sample = sample_pictures(
+        [StoredSplit(name="train", shards=())],
+        read=read,
+        read_map=lambda _: (),
+        limit=10,
+        found=[
+            found("tiny_box", 7),
+            found("tiny_box", 8),
+            found("thin_box", 7),
+            found("thin_box", 9),
+        ],
+    )
+    # The first of each kind, then the second, each picture once.
+    assert [picture.key for picture in sample.chosen[:3]] == ["7", "8", "9"]
+    assert len(sample.chosen) == 10
+    assert sample.is_indexed
