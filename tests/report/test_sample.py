@@ -125,7 +125,10 @@ def test_what_is_worth_a_look_goes_first() -> None:
     def found(kind: str, number: int) -> FoundPicture:
         place = Place("train", number, 0, number)
         return FoundPicture(
-            **{"split": "train", "number": number, "source": "s", "key": str(number)},
+            split="train",
+            number=number,
+            source="s",
+            key=str(number),
             kind=kind,
             strength=1,
             candidate=Candidate(b"", place, str(number), frozenset()),
