@@ -411,8 +411,9 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     )
     overwrite: _Overwrite = False
     examples: Annotated[
-        _Examples, named("show at most this many pictures (default: 200)", metavar="N")
-    ] = 200
+        _Examples | None,
+        named("show at most this many pictures (default: as many as fit, up to 1000)", metavar="N"),
+    ] = None
     keys: Annotated[
         str | None,
         named("show the pictures in this file, which has one key per line", metavar="FILE"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from shardbeam.pipelines.diff import (
     describe_picture,
 )
 from shardbeam.pipelines.figure import Classes
-from shardbeam.pipelines.report.cards import Card, make_card
+from shardbeam.pipelines.report.cards import Card, ClassNumbers, make_card
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.thumbnails import draw_thumbnail
 from shardbeam.pipelines.tables import NO_NAME
@@ -35,8 +34,13 @@ _NAMED, _CLASSES = 10, 50
 _SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
 # Lines about one picture.
 _LINES = 12
-# The switches of the gallery's classes have no effect on these pictures.
-_NO_NUMBER = -1
+
+
+class _NoNumbers(ClassNumbers):
+    """The switches of the gallery's classes have no effect on these pictures."""
+
+    def __missing__(self, name: str) -> int:
+        return -1
 
 
 class ChangedExample(NamedTuple):
@@ -135,7 +139,7 @@ def _draw(
         Classes(legend.class_names, numbered_maps=legend.numbered_maps) for legend in legends
     )
     num_bytes = 0
-    for picture in pictures:
+    for number, picture in enumerate(pictures):
         cards: list[Card] = []
         if num_bytes < _MAX_BYTES:
             changed = [change for change in picture.what.objects if MASK in change.kinds]
@@ -160,8 +164,8 @@ def _draw(
                         shown,
                         thumbnail,
                         classes=after,
-                        numbers=defaultdict(lambda: _NO_NUMBER),
-                        split=0,
+                        numbers=_NoNumbers(),
+                        name=f"changed-{number}-{len(cards)}",
                     )
                 )
         lines = list(describe_picture(picture))

@@ -66,6 +66,21 @@ def test_export_reads_a_dataset_where_it_lies(
     assert gcs.read_tree(built) == before
 
 
+def test_a_report_reads_only_the_examples_that_it_shows(
+    gcs: ProxiedGcs, built: str, tmp_path: Path
+) -> None:
+    page = str(tmp_path / "page.html")
+    result = run("report", built, "--output", page, "--examples", "3")
+    assert result.exit_code == 0, result.stderr
+    read = [request.name for request in gcs.proxy.requests if request.is_media]
+    shards = [name for name in read if "/index/" not in name and ".tfrecord-" in name]
+    assert len(shards) == 3
+    # The counts come from the statistics, the choice from the indexes.
+    rest = [name for name in read if name not in shards]
+    assert len({name for name in rest if "/index/" in name}) >= 1
+    assert all(rest.count(name) == 1 for name in rest if "/index/" in name or "statistics" in name)
+
+
 def test_a_committed_output_is_refused_and_replaced(
     gcs: ProxiedGcs, built: str, bucket: str
 ) -> None:

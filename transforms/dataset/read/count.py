@@ -207,6 +207,24 @@ def count_examples(
         yield CountedExample(place, record, image, list_class_ids(values), findings)
 
 
+def count_example(
+    example: Example, *, num_bytes: int, legend: Legend
+) -> tuple[Statistics, list[Finding]]:
+    """Counts one Example, and finds what is worth a look in its objects.
+
+    Args:
+        example: The Example.
+        num_bytes: Length of its record.
+        legend: How it is to be read.
+    """
+    values = read_values(example, legend=legend)
+    image = next(iter(values.get(IMAGE, ())), b"")
+    findings = find_in_example(values)
+    counter = StatisticsCounter(class_names=legend.map_names())
+    counter.add(values, num_bytes=num_bytes, image_bytes=len(image), findings=findings)
+    return counter.total(), findings
+
+
 def read_values(example: Example, *, legend: Legend) -> Mapping[str, list[Any]]:
     """Reads the values of an Example that are counted, and in which something may be found.
 

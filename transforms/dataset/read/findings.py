@@ -6,6 +6,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -31,9 +32,14 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
-_COLUMNS = ("key", "source", "objects", "findings")
+# The columns of an index that `find_in_index` needs.
+COLUMNS = ("key", "source", "objects", "findings")
 # Of `duplicates.parquet`.
 _MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
+
+_Image = TypeVar("_Image", bound="FoundImage")
+# {(split, shard, row): strength}
+SamePictures: TypeAlias = Mapping[tuple[str, int, int], int]
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
@@ -106,7 +112,7 @@ def read_findings(
             "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
             "--index",
         )
-    same_pictures = _read_same_pictures(dataset) if SAME_PICTURE in kinds and not indexes else {}
+    same_pictures = read_same_pictures(dataset) if SAME_PICTURE in kinds and not indexes else {}
     for name in splits:
         split = dataset.find_split(name)
         if indexes is None:
@@ -120,8 +126,12 @@ def read_findings(
                 yield found
 
 
-def _read_same_pictures(dataset: StoredDataset) -> Mapping[tuple[str, int, int], int]:
-    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`."""
+def read_same_pictures(dataset: StoredDataset) -> SamePictures:
+    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
     manifest = dataset.read_manifest()
     if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
         return {}
@@ -141,13 +151,13 @@ def _read_own(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[s
     most = max(split.shard_examples, default=0)
     for shard in split.shards:
         uri = join_uri(dataset.path, index_path(shard.path))
-        yield uri, load_index(uri, columns=_COLUMNS, max_rows=most)
+        yield uri, load_index(uri, columns=COLUMNS, max_rows=most)
 
 
 def _read_others(split: StoredSplit, *, indexes: str) -> Iterator[tuple[str, pa.Table]]:
     for shard in split.shards:
         uri = find_index(shard, folder=indexes)
-        _, table = read_bounds(shard, index=uri, columns=_COLUMNS)
+        _, table = read_bounds(shard, index=uri, columns=COLUMNS)
         yield uri, table
 
 
@@ -159,7 +169,7 @@ def _count_objects(split: StoredSplit, *, indexes: str) -> Mapping[int, int]:
     return counts
 
 
-def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundImage]:
+def strongest_images(found: Iterator[_Image], *, limit: int) -> list[_Image]:
     """Chooses the strongest findings of each kind; each image counts once.
 
     Of equally strong ones those with the smallest hash of source and key come first, so that the
@@ -170,7 +180,7 @@ def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundIm
         limit: How many of each kind.
     """
     # {kind: {image: finding}}
-    by_kind: dict[str, dict[tuple[str, str, str], FoundImage]] = {}
+    by_kind: dict[str, dict[tuple[str, str, str], _Image]] = {}
     for each in found:
         images = by_kind.setdefault(each.kind, {})
         image = each.split, each.source, each.key
@@ -198,31 +208,60 @@ def _read_split(
     tables: Iterable[tuple[str, pa.Table]],
     *,
     limits: ObjectLimits,
-    same_pictures: Mapping[tuple[str, int, int], int],
+    same_pictures: SamePictures,
 ) -> Iterator[FoundImage]:
     first = 1
-    for index, (uri, table) in enumerate(tables):
+    for number, (uri, table) in enumerate(tables):
         if "findings" not in table.column_names or table["findings"].null_count:
             problem = "an older version of Shardbeam wrote it, without findings; make it again"
             raise InputError(uri=uri, problem=problem)
-        by_objects = map(limits.finding, table["objects"].to_pylist())
-        lengths = pc.list_value_length(table["findings"]).to_pylist()
-        for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
-            same_picture = same_pictures.get((split.name, index, row))
-            if of_objects is None and not length and same_picture is None:
-                # Most rows are like this, so only the others are decoded as a whole.
-                continue
-            (values,) = table.slice(row, 1).to_pylist()
-            found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
-            found += [] if of_objects is None else [of_objects]
-            found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
-            for kind, strength in found:
-                yield FoundImage(
-                    split=split.name,
-                    number=first + row,
-                    source=values["source"],
-                    key=values["key"],
-                    kind=kind,
-                    strength=strength,
-                )
+        yield from find_in_index(
+            table,
+            split=split.name,
+            shard=number,
+            first=first,
+            limits=limits,
+            same_pictures=same_pictures,
+        )
         first += table.num_rows
+
+
+def find_in_index(
+    table: pa.Table,
+    *,
+    split: str,
+    shard: int,
+    first: int,
+    limits: ObjectLimits,
+    same_pictures: SamePictures,
+) -> Iterator[FoundImage]:
+    """Yields the findings of a shard, in its order, one of each kind for each Example.
+
+    Args:
+        table: Its index with at least `COLUMNS`.
+        split: Its split.
+        shard: The shard's number in the split, from 0.
+        first: Number of its first Example in the split, from 1.
+        limits: Which numbers of objects are worth a look in the split.
+        same_pictures: The pictures that `read_same_pictures` gives.
+    """
+    by_objects = map(limits.finding, table["objects"].to_pylist())
+    lengths = pc.list_value_length(table["findings"]).to_pylist()
+    for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
+        same_picture = same_pictures.get((split, shard, row))
+        if of_objects is None and not length and same_picture is None:
+            # Most rows are like this, so only the others are decoded as a whole.
+            continue
+        (values,) = table.slice(row, 1).to_pylist()
+        found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
+        found += [] if of_objects is None else [of_objects]
+        found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
+        for kind, strength in found:
+            yield FoundImage(
+                split=split,
+                number=first + row,
+                source=values["source"],
+                key=values["key"],
+                kind=kind,
+                strength=strength,
+            )
