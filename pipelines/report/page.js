@@ -192,7 +192,7 @@ function enlarge(opener) {
   }
   dialog.scrollTop = 0;
   zoom(1);
-  light(opener.dataset.objects ? opener.dataset.objects.split(" ") : []);
+  light(lasting());
   watchScrolling();
 }
 
@@ -239,19 +239,23 @@ function light(objects) {
 
 const pressed = () => findAll("[aria-pressed=true]", dialog).map((each) => each.closest("tr").dataset.object);
 
+// Rows that are pressed, or else the objects of the finding, are lit while nothing is pointed at.
+const listOf = (words) => (words ?? "").split(" ").filter(Boolean);
+const lasting = () => (pressed().length ? pressed() : listOf(enlarged.dataset.objects));
+
 function press(row) {
   const button = row.querySelector("button");
   button.ariaPressed = button.ariaPressed !== "true";
-  light(pressed());
+  light(lasting());
 }
 
 for (const kind of ["pointerover", "focusin"]) {
   dialog.addEventListener(kind, ({ target }) => {
     const around = target.closest?.("[data-object], [data-objects]");
     if (around && !around.closest("#enlarged-layers")) {
-      light([...pressed(), ...(around.dataset.objects ?? around.dataset.object).split(" ")]);
-    } else if (kind === "pointerover" && pressed().length) {
-      light(pressed());
+      light([...pressed(), ...listOf(around.dataset.objects ?? around.dataset.object)]);
+    } else if (kind === "pointerover") {
+      light(lasting());
     }
   });
 }
@@ -376,9 +380,10 @@ function watchScrolling() {
   for (const element of findAll(".scroll, .classes ul, nav ul")) {
     const scrolls =
       element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight;
-    element.toggleAttribute("tabindex", false);
     if (scrolls) {
       element.tabIndex = 0;
+    } else {
+      element.removeAttribute("tabindex");
     }
   }
 }
