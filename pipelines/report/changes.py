@@ -84,7 +84,7 @@ class Changes(NamedTuple):
     """The changes since an earlier version of a dataset.
 
     Attributes:
-        name: Name of the earlier dataset.
+        name: Title of the earlier dataset.
         version: Its version.
         difference: What differs.
         examples: The first examples of each kind of change.
@@ -115,7 +115,7 @@ def find_changes(previous: str, dataset: StoredDataset) -> Changes:
     facts = read_facts(old)
     counts = class_counts(compare_statistics(old, dataset))
     return Changes(
-        name=facts.name,
+        name=facts.title,
         version=facts.version,
         difference=difference,
         examples=[
