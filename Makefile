@@ -158,11 +158,11 @@ $(TOOLS)/consumers/.ready:
 	@touch $@
 
 # Each recipe of examples/ names its packages in its head; uv installs them into an environment of its
-# own below .tools/recipes. PyTorch's has 5 GB, all others together 7 GB.
+# own below .tools/recipes. PyTorch's has 6 GB, all together 13 GB.
 UV = uv==0.13.9
 
 .PHONY: recipes
-recipes: $(READY) $(TOOLS)/uv/bin/uv  ## Run the recipes of examples/ with their libraries, 12 GB (Python 3.11 or later); ONLY="keras or jax" runs some.
+recipes: $(READY) $(TOOLS)/uv/bin/uv  ## Run the recipes of examples/ with their libraries, 13 GB (Python 3.11 or later); ONLY="keras or jax" runs some.
 	$(BIN)/pytest -m recipes -rs tests/test_examples.py $(if $(ONLY),-k "$(ONLY)")
 
 $(TOOLS)/uv/bin/uv: | $(READY)

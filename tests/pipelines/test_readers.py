@@ -126,6 +126,10 @@ def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path)
     assert builder.info.features["image/class/label"].names == classes
     assert builder.info.supervised_keys == ("image/encoded", "image/class/label")
 
+    parts = [builder.as_dataset(split=part) for part in ("train[:50%]", "train[50%:]")]
+    assert sum(map(len, parts)) == builder.info.splits["train"].num_examples
+    assert min(map(len, parts)) > 1
+
     keys = []
     for split in ("train", "validation"):
         found = list(tfds.as_numpy(builder.as_dataset(split=split)))
