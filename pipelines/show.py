@@ -29,6 +29,7 @@ from shardbeam.pipelines.tables import (
     Layout,
     add_rest,
     cell_text,
+    cut,
     describe_value,
     make_table,
     render_table,
@@ -73,8 +74,8 @@ _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
-# Images of each kind of finding.
-_FINDINGS = 10
+# Images of each kind of finding, and findings about classes.
+_FINDINGS, _CLASS_FINDINGS = 10, 50
 _NO_SPLIT = "(no split)"
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -434,7 +435,11 @@ def _show_findings(arguments: ShowArguments) -> None:
         _write_json({"path": dataset.path, "findings": shown, "classes": of_classes})
     else:
         tables = _render_findings(shown)
-        lines = "".join(f"{each.kind}: {escape(each.text)}\n" for each in of_classes)
+        lines = "".join(
+            f"{each.kind}: {escape(cut(each.text))}\n" for each in of_classes[:_CLASS_FINDINGS]
+        )
+        if len(of_classes) > _CLASS_FINDINGS:
+            lines += f"... and {len(of_classes) - _CLASS_FINDINGS:,} more (--json has all)\n"
         text = "\n".join(filter(None, [tables, lines]))
         write_stdout(text or "nothing is worth a look\n")
 

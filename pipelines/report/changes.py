@@ -187,5 +187,5 @@ def _show_changed(
         for number, item in enumerate(picture.objects, 1)
         if number in numbers or (not numbers and number <= _OBJECTS)
     )
-    shown = msgspec.structs.replace(picture, objects=objects, features={})
+    shown = msgspec.structs.replace(picture, objects=objects)
     return shown if has_maps else msgspec.structs.replace(shown, class_map=b"", instance_map=b"")
