@@ -23,7 +23,7 @@ from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.read.legend import read_legend
-from shardbeam.transforms.dataset.read.pictures import Place, read_with_places
+from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples, read_with_places
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.dataset.worth_a_look import KINDS
@@ -129,18 +129,23 @@ def make_page(
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
+    duplicates = (
+        None if facts.duplicates is None else read_duplicates(dataset, counts=facts.duplicates)
+    )
+    groups = duplicates.groups if duplicates is not None else ()
+    places = [
+        *(candidate.place for candidate in sample.chosen),
+        *(place for group in groups for place in group.places),
+    ]
     gallery = Gallery(
         splits=splits,
+        examples=PlacedExamples(splits, places),
         legend=legend,
         classes=classes,
         numbers=numbers,
         bars=charts.bars,
         ignored=ignored,
     )
-    duplicates = (
-        None if facts.duplicates is None else read_duplicates(dataset, counts=facts.duplicates)
-    )
-    groups = duplicates.groups if duplicates is not None else ()
     report = Report(
         facts=facts,
         duplicates=duplicates,

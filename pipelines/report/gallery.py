@@ -18,7 +18,7 @@ from shardbeam.pipelines.report.thumbnails import MOST_OBJECTS, fit_thumbnail
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.read.count import count_example
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
-from shardbeam.transforms.dataset.read.pictures import Place, read_at
+from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples
 from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.findings import Finding
 from shardbeam.transforms.examples.legend import Legend
@@ -34,6 +34,7 @@ class Gallery(NamedTuple):
 
     Attributes:
         splits: `{name: split}`, in the order of the dataset.
+        examples: Reads the Examples that are shown.
         legend: How the Examples are to be read.
         classes: The dataset's classes.
         numbers: Numbers of its classes in the page.
@@ -42,6 +43,7 @@ class Gallery(NamedTuple):
     """
 
     splits: Mapping[str, StoredSplit]
+    examples: PlacedExamples
     legend: Legend
     classes: Classes
     numbers: ClassNumbers
@@ -80,7 +82,7 @@ class Gallery(NamedTuple):
 
     def _draw(self, candidate: Candidate, *, room: float, name: str) -> Card:
         split = self.splits[candidate.place.split]
-        stored = read_at(split, candidate.place)
+        stored = self.examples.read(candidate.place)
         statistics, findings = count_example(
             stored.example, num_bytes=stored.num_bytes, legend=self.legend
         )
@@ -125,7 +127,7 @@ class Gallery(NamedTuple):
 
     def _draw_for_pair(self, place: Place, *, room: float, name: str) -> Card:
         split = self.splits[place.split]
-        picture = _without_masks(read_at(split, place).picture(split, legend=self.legend))
+        picture = _without_masks(self.examples.read(place).picture(split, legend=self.legend))
         return make_card(
             picture,
             fit_thumbnail(picture, room=room, classes=self.classes, max_side=_PAIR_SIDE),

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from pyarrow import parquet
 
 from shardbeam.pipelines.report import command, gallery, thumbnails
 from shardbeam.pipelines.report.thumbnails import Thumbnail
-from shardbeam.transforms.dataset.read import pictures
-from shardbeam.transforms.dataset.read.dataset import StoredSplit
-from shardbeam.transforms.dataset.read.pictures import Place, StoredExample
+from shardbeam.transforms.containers.base import Container, find_container
+from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples, StoredExample
 from shardbeam.transforms.dataset.worth_a_look import KINDS as KINDS_IN_ORDER
 from shardbeam.transforms.examples.decode import Picture
+from shardbeam.transforms.storage.base import StoredFile
 from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
 from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
@@ -197,18 +198,40 @@ def test_only_the_pictures_that_are_shown_are_read(
     mixed: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = []
+    read = PlacedExamples.read
 
-    def read_at(split: StoredSplit, place: Place) -> StoredExample:
+    def note(self: PlacedExamples, place: Place, **more: Any) -> StoredExample:  # noqa: ANN401
         places.append(place)
-        return pictures.read_at(split, place)
+        return read(self, place, **more)
 
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("a whole shard is read")
 
-    monkeypatch.setattr(gallery, "read_at", read_at)
+    monkeypatch.setattr(PlacedExamples, "read", note)
     monkeypatch.setattr(command, "read_with_places", fail)
     page = report(mixed.output, tmp_path / "page.html", "--examples", "5")
     assert len(places) == len(set(places)) == 5 == len(keys(section(page, "gallery")))
+
+
+@pytest.mark.parametrize("container", ["webdataset", "hf_parquet"])
+def test_a_file_that_is_checked_as_a_whole_is_read_once(
+    container: str, mixed: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_records = report(mixed.output, tmp_path / "page.html", "--examples", "9")
+    converted = str(tmp_path / "converted")
+    words = ("--container", container, "--output", converted)
+    assert run("convert", str(mixed.output), *words).exit_code == 0
+    reader, files = find_container(container), []
+    read = type(reader).read
+
+    def note(self: Container, file: StoredFile, **more: Any) -> Iterator[tuple[int, bytes]]:  # noqa: ANN401
+        files.append(file.uri)
+        return read(self, file, **more)
+
+    monkeypatch.setattr(type(reader), "read", note)
+    page = report(Path(converted), tmp_path / "converted.html", "--examples", "9")
+    assert keys(section(page, "gallery")) == keys(section(by_records, "gallery"))
+    assert len(files) == len(set(files)) > 1
 
 
 def test_pictures_are_not_kept(

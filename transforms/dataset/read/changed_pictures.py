@@ -1,27 +1,25 @@
 """Reads the pictures that differ between two datasets, and finds out what differs in them.
 
-Only the Examples of these pictures are read, each at the place that its index gives. Containers
-other than TFRecord have a checksum for each file only, so that a file with any of these Examples is
-read as a whole.
+Only the Examples of these pictures are read, each at the place that its index gives
+(`PlacedExamples`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from shardbeam.transforms.containers.base import find_container
-from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.difference import Change, DifferingImage, ExamplePlace
 from shardbeam.transforms.dataset.read.legend import read_legend
-from shardbeam.transforms.examples.decode import Picture, make_picture, parse_example
+from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples
+from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.picture_changes import PictureChange, compare_pictures
-from shardbeam.transforms.storage.base import StoredFile
 
 # The objects of an Example with more are not compared.
 _MOST_OBJECTS = 10_000
@@ -83,15 +81,20 @@ class _Pictures:
 
     def __init__(self, dataset: StoredDataset, places: Sequence[ExamplePlace]) -> None:
         self.legend: Legend = read_legend(dataset)
-        self._dataset = dataset
-        self._shards: Mapping[str, tuple[StoredFile, str]] = {
-            shard.path: (shard, split.container)
+        self._splits = {split.name: split for split in dataset.splits}
+        shards = {
+            (split.name, shard.path): number
             for split in dataset.splits
-            for shard in split.shards
+            for number, shard in enumerate(split.shards)
         }
-        self._places = places
-        # Records of the last shard of a container that is read as a whole.
-        self._records: dict[ExamplePlace, bytes] = {}
+        self._places: dict[ExamplePlace, Place] = {}
+        for place in places:
+            if (place.split, place.shard) not in shards:
+                problem = f"lacks the shard {place.shard}, which its manifest lists"
+                raise InputError(uri=dataset.path, problem=problem)
+            number = shards[place.split, place.shard]
+            self._places[place] = Place(place.split, place.number, number, place.offset)
+        self._examples = PlacedExamples(self._splits, self._places.values())
 
     def read(self, places: Sequence[ExamplePlace], *, with_objects: bool) -> Picture:
         """Reads a picture; its objects are those of all its Examples."""
@@ -101,41 +104,14 @@ class _Pictures:
         )
 
     def _read_one(self, place: ExamplePlace, *, with_objects: bool) -> Picture:
-        try:
-            shard, container = self._shards[place.shard]
-        except KeyError:
-            problem = f"lacks the shard {place.shard}, which its manifest lists"
-            raise InputError(uri=self._dataset.path, problem=problem) from None
-        record = self._read_record(place, shard=shard, container=container)
-        words = find_container(container).describe_place(place.offset)
-        if len(record) != place.length:
+        found = self._places[place]
+        split = self._splits[place.split]
+        stored = self._examples.read(found, num_bytes=place.length)
+        if stored.num_bytes != place.length:
             raise InputError(
-                uri=shard.uri,
-                place=words,
-                problem=f"the record has {len(record):,} bytes, and {place.length:,} in the "
+                uri=split.shards[found.shard].uri,
+                place=find_container(split.container).describe_place(place.offset),
+                problem=f"the record has {stored.num_bytes:,} bytes, and {place.length:,} in the "
                 "index: the dataset has changed, or is damaged; check it with `shardbeam verify`",
             )
-        return make_picture(
-            parse_example(record, uri=shard.uri, place=words),
-            legend=self.legend,
-            split=place.split,
-            shard=shard.path,
-            number=place.number,
-            with_objects=with_objects,
-        )
-
-    def _read_record(self, place: ExamplePlace, *, shard: StoredFile, container: str) -> bytes:
-        reader = find_container(container)
-        if container == "tfrecord":
-            # No more is fetched than this record.
-            end = min(shard.size_bytes, place.offset + OVERHEAD_BYTES + place.length)
-            file = msgspec.structs.replace(shard, size_bytes=end)
-            return next((record for _, record in reader.read(file, start=place.offset)), b"")
-        if place not in self._records:
-            wanted = {each.offset: each for each in self._places if each.shard == place.shard}
-            for offset, record in reader.read(shard, start=min(wanted)):
-                if offset in wanted:
-                    self._records[wanted.pop(offset)] = record
-                if not wanted:
-                    break
-        return self._records.pop(place, b"")
+        return stored.picture(split, legend=self.legend, with_objects=with_objects)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import posixpath
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from shardbeam.transforms.containers.base import find_container
+import msgspec
+
+from shardbeam.transforms.containers.base import Container, find_container
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
 from shardbeam.transforms.dataset.read.examples import read_examples
@@ -44,12 +49,13 @@ class StoredExample(NamedTuple):
     example: Example
     num_bytes: int
 
-    def picture(self, split: StoredSplit, *, legend: Legend) -> Picture:
+    def picture(self, split: StoredSplit, *, legend: Legend, with_objects: bool = True) -> Picture:
         """Makes a picture of it.
 
         Args:
             split: Its split.
             legend: How it is to be read.
+            with_objects: Whether its objects are read.
         """
         return make_picture(
             self.example,
@@ -57,6 +63,7 @@ class StoredExample(NamedTuple):
             split=split.name,
             shard=posixpath.basename(split.shards[self.place.shard].uri),
             number=self.place.number,
+            with_objects=with_objects,
         )
 
 
@@ -115,17 +122,66 @@ def read_with_places(split: StoredSplit) -> Iterator[StoredExample]:
             number += 1
 
 
-def read_at(split: StoredSplit, place: Place) -> StoredExample:
-    """Reads one Example of a split, and nothing before it.
+class PlacedExamples:
+    """Reads Examples of a dataset at known places.
 
-    Raises:
-        InputError: It cannot be read, is damaged, or is not there.
+    A TFRecord is read by itself. Files of other containers can only be checked as a whole: such a
+    file is read once, when the first of its Examples is asked for, and the Examples at the other
+    places are kept in a temporary file.
+
+    Args:
+        splits: `{name: split}`.
+        places: All places that may be asked for.
     """
-    reader = find_container(split.container)
-    shard = split.shards[place.shard]
-    found = next(reader.read(shard, start=place.offset), None)
-    words = reader.describe_place(place.offset)
-    if found is None:
-        raise InputError(uri=shard.uri, place=words, problem=_ENDS)
-    _, record = found
-    return StoredExample(place, parse_example(record, uri=shard.uri, place=words), len(record))
+
+    def __init__(self, splits: Mapping[str, StoredSplit], places: Iterable[Place]) -> None:
+        self._splits = splits
+        # {(split, shard): offsets}
+        self._offsets: dict[tuple[str, int], set[int]] = {}
+        for place in places:
+            self._offsets.setdefault((place.split, place.shard), set()).add(place.offset)
+        # It has no name, and is gone with this object.
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        # {(split, shard): {offset: its record in the temporary file}}
+        self._kept: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+
+    def read(self, place: Place, *, num_bytes: int | None = None) -> StoredExample:
+        """Reads an Example.
+
+        Args:
+            place: Where it is.
+            num_bytes: Length of its record, if that is known: then no more is fetched.
+
+        Raises:
+            InputError: It cannot be read, is damaged, or is not there.
+        """
+        split = self._splits[place.split]
+        reader, shard = find_container(split.container), split.shards[place.shard]
+        if reader.checks_records:
+            end = shard.size_bytes
+            if num_bytes is not None:
+                end = min(end, place.offset + OVERHEAD_BYTES + num_bytes)
+            file = msgspec.structs.replace(shard, size_bytes=end)
+            _, record = next(reader.read(file, start=place.offset), (0, None))
+        else:
+            record = self._read_kept(place, reader=reader, shard=shard)
+        words = reader.describe_place(place.offset)
+        if record is None:
+            raise InputError(uri=shard.uri, place=words, problem=_ENDS)
+        return StoredExample(place, parse_example(record, uri=shard.uri, place=words), len(record))
+
+    def _read_kept(self, place: Place, *, reader: Container, shard: StoredFile) -> bytes | None:
+        file = place.split, place.shard
+        if file not in self._kept:
+            wanted = self._offsets[file]
+            kept = self._kept[file] = {}
+            for offset, record in reader.read(shard, start=min(wanted)):
+                if offset in wanted:
+                    kept[offset] = self._file.seek(0, os.SEEK_END), self._file.write(record)
+                    if len(kept) == len(wanted):
+                        break
+        if place.offset not in self._kept[file]:
+            return None
+        begin, size_bytes = self._kept[file][place.offset]
+        self._file.seek(begin)
+        return self._file.read(size_bytes)
