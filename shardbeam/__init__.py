@@ -8,6 +8,8 @@ The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (
 - `PlanResult`: what `plan` returns
 - `load_config`: reads a config file
 - `open`: opens a dataset as a sequence of Examples
+- `ExampleSequence`: what `open` returns
+- `DetectionTarget`: the objects of an image in the sequence that its `detection` returns
 - `class_names`: the names of a dataset's classes
 - `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs TensorFlow)
 - `Record`: an image and its annotations
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from shardbeam.transforms.core.errors import InputError as InputError
     from shardbeam.transforms.core.records import Record as Record
     from shardbeam.transforms.dataset.lease import LeaseError as LeaseError
+    from shardbeam.transforms.dataset.read.items import DetectionTarget as DetectionTarget
+    from shardbeam.transforms.dataset.read.sequence import ExampleSequence as ExampleSequence
     from shardbeam.transforms.dataset.read.sequence import class_names as class_names
     from shardbeam.transforms.dataset.read.sequence import open as open
     from shardbeam.transforms.formats.base import Format as Format
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "BuildResult": "pipelines.result",
     "ConfigError": "configs.load",
+    "DetectionTarget": "transforms.dataset.read.items",
+    "ExampleSequence": "transforms.dataset.read.sequence",
     "Format": "transforms.formats.base",
     "FormatError": "transforms.formats.load",
     "InputError": "transforms.core.errors",

@@ -56,7 +56,12 @@ def read(path: str) -> Iterator[npt.NDArray[np.float32]]:
     examples = shardbeam.open(path, split="train", where={"classes": ["cat", 3], "min_objects": 1})
     value = examples[0]["image/object/class/label"]
     assert_type(value, bytes | int | float | list[bytes] | npt.NDArray[Any])
-    image, target = examples[10:20].detection(boxes="xywh", masks=True)[0]
+    detections = examples[10:20].detection(boxes="xywh", masks=True)
+    assert_type(
+        detections,
+        shardbeam.ExampleSequence[tuple[npt.NDArray[np.uint8], shardbeam.DetectionTarget]],
+    )
+    image, target = detections[0]
     assert_type(image, npt.NDArray[np.uint8])
     assert_type(target["image_id"], str)
     yield target["boxes"]
