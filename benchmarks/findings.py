@@ -102,9 +102,10 @@ def run_findings(*, data: Path, images: int, photographs: Path) -> str:
     drawn = make_shapes(data, images=math.ceil(images / _SHARE_WITH_OBJECTS))
     parts = [
         "## Findings\n",
-        "Errors are planted in a set of images, one in an image. An error is found if the "
-        "dataset's index names the image with the error's kind. Images that have the kind before "
-        "anything is planted are counted apart; all others without an error are false alarms.\n",
+        "Errors are planted in a set of images, one in an image, and well beyond the rules' "
+        "thresholds. An error is found if the dataset's index names the image with the error's "
+        "kind. Images that have the kind before anything is planted are counted apart; all others "
+        "without an error are false alarms.\n",
         f"In {images:,} pictures from `shardbeam sample shapes`:\n",
         plant_and_find(drawn.folder, images=images),
     ]
