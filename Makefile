@@ -84,7 +84,7 @@ words:  ## Look for words that CONTRIBUTING.md refuses.
 
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.
-	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser and not slow"
+	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser and not slow and not recipes"
 
 # The Beam that is locked.
 BEAM_VERSION = $(shell sed -n 's/^apache-beam.*==\([0-9.]*\).*/\1/p' requirements.lock)
@@ -156,6 +156,17 @@ $(TOOLS)/consumers/.ready:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(CONSUMERS)
 	@touch $@
+
+# Each recipe of examples/ names its packages in its head; uv installs them into an environment of its
+# own below .tools/recipes. PyTorch's has 5 GB, all others together 7 GB.
+UV = uv==0.13.9
+
+.PHONY: recipes
+recipes: $(READY) $(TOOLS)/uv/bin/uv  ## Run the recipes of examples/ with their libraries, 12 GB (Python 3.11 or later); ONLY="keras or jax" runs some.
+	$(BIN)/pytest -m recipes -rs tests/test_examples.py $(if $(ONLY),-k "$(ONLY)")
+
+$(TOOLS)/uv/bin/uv: | $(READY)
+	$(PIP) --quiet --prefix $(TOOLS)/uv $(UV)
 
 $(TOOLS)/flink/job-server.jar: tests/runners/flink-pom.xml tests/runners/job_server.py | $(READY)
 	rm -rf $(@D) $(@D).new

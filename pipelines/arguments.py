@@ -28,7 +28,6 @@ from shardbeam.pipelines.commands import (
     COMMANDS,
     Arguments,
     BuildArguments,
-    ConvertArguments,
     SampleArguments,
 )
 from shardbeam.pipelines.failures import UsageError
@@ -71,10 +70,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     given |= _read_words(command, names)
     if given.get("decode") and given.get("quick"):
         raise UsageError("--decode: not together with --quick, which reads no image")
-    if kind is SampleArguments:
-        _require(given, ["output", "images"], command="sample shapes")
-    if kind is ConvertArguments:
-        _require(given, ["container", "output"], command=command)
+    required = [key.name for key in keys_of(kind).values() if key.required and key.help]
+    _require(given, required, command="sample shapes" if kind is SampleArguments else command)
     return kind(**given)
 
 

@@ -197,6 +197,37 @@ TFRecord files of other programs: shardbeam build tfrecord.
         return self.output
 
 
+class ExportArguments(Arguments, frozen=True, kw_only=True):
+    """`export`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+    """
+
+    RUN = "export:run_export"
+    WORDS = {"path": "PATH"}
+    USAGE = "shardbeam export PATH --format coco|yolo --output DIR [--split NAME] [flags]"
+    HELP = """\
+Writes the images of a dataset as files again, with annotations in COCO's or YOLO's layout, and
+prints what the dataset does not hold any more.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; on disk or in
+object storage. DIR is a folder on disk.
+"""
+
+    path: str
+    format: Annotated[
+        Literal["coco", "yolo"],
+        named("layout: coco (JSON files) or yolo (Ultralytics)", metavar="{coco,yolo}"),
+    ]
+    output: Annotated[str, named("folder to write to, new or empty", metavar="DIR")]
+    split: Annotated[str | None, named("which split (default: all)")] = None
+    overwrite: Annotated[
+        bool, named("replace an earlier export, with everything in its folders")
+    ] = False
+    anonymous: _Anonymous = False
+
+
 class FormatsArguments(Arguments, frozen=True, kw_only=True):
     """`formats`.
 
@@ -230,7 +261,8 @@ class ShowArguments(Arguments, frozen=True, kw_only=True):
 shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
        shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]
-       shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]"""
+       shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]
+           [--index DIR]"""
     HELP = """\
 Prints the splits of a dataset and the first Examples of one of them; or one Example by number or
 key; or draws its picture with all annotations; or prints what was rejected or corrected, or what
@@ -275,6 +307,14 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     all: Annotated[
         bool, named("with --findings, print the keys of all these images, one on each line")
     ] = False
+    index: Annotated[
+        str | None,
+        named(
+            "with --findings, for other TFRecord files: the folder of their indexes (shardbeam "
+            "index)",
+            metavar="DIR",
+        ),
+    ] = None
     json: Annotated[bool, named("print one JSON object; bytes that are not text are described")] = (
         False
     )
@@ -371,8 +411,9 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     )
     overwrite: _Overwrite = False
     examples: Annotated[
-        _Examples, named("show at most this many pictures (default: 200)", metavar="N")
-    ] = 200
+        _Examples | None,
+        named("show at most this many pictures (default: as many as fit, up to 1000)", metavar="N"),
+    ] = None
     keys: Annotated[
         str | None,
         named("show the pictures in this file, which has one key per line", metavar="FILE"),
@@ -386,7 +427,11 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     ] = []
     previous: Annotated[
         str | None,
-        named("an earlier dataset, to show what has changed since", metavar="PATH"),
+        named(
+            "an earlier dataset, to show what has changed since; of the images that differ, the "
+            "Examples of the first 50 are read",
+            metavar="PATH",
+        ),
     ] = None
     anonymous: _Anonymous = False
 
@@ -401,10 +446,12 @@ class DiffArguments(Arguments, frozen=True, kw_only=True):
 
     RUN = "diff:run_diff"
     WORDS = {"old": "OLD", "new": "NEW"}
-    USAGE = "shardbeam diff OLD NEW [--limit N] [--json]"
+    USAGE = "shardbeam diff OLD NEW [--limit N] [--examples N] [--json]"
     HELP = """\
-Compares two datasets by their indexes, and prints which examples were added, removed, moved to
-another split or changed, and their statistics side by side. No shard is read.
+Compares two datasets by their indexes, and prints which examples were added, removed, renamed,
+moved to another split or changed, and their statistics side by side. Of the images that are in both
+and differ, it reads the Examples of the first 50, and prints what changed in them: another class, a
+box that moved, another label. No other Example is read.
 
 OLD and NEW are folders of datasets, or files that name them (output.latest). The exit code is 0
 even if they differ; "same" in the JSON says whether they do.
@@ -416,6 +463,14 @@ even if they differ; "same" in the JSON says whether they do.
         _Count | None,
         named("examples to name for each kind of change (default: 10)", metavar="N"),
     ] = None
+    examples: Annotated[
+        int,
+        msgspec.Meta(ge=0, description="a whole number from 0 up"),
+        named(
+            "images to read, to print what changed in them (default: 50; 0 reads no shard)",
+            metavar="N",
+        ),
+    ] = 50
     json: _JsonResult = False
     anonymous: _Anonymous = False
 
@@ -431,7 +486,8 @@ class IndexArguments(Arguments, frozen=True, kw_only=True):
     WORDS = {"path": "PATH"}
     USAGE = "shardbeam index PATH --output DIR [--idx]"
     HELP = """\
-Reads TFRecord files, and writes an index of each, with which shardbeam.open reads any record.
+Reads TFRecord files, and writes an index of each, with which shardbeam.open reads any record, and
+show --findings says which are worth a look.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
 Shardbeam has its index already; one of an older version may lack the classes of each Example.
@@ -516,10 +572,11 @@ commands:
   show      print or draw Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
   report    write a page of HTML about a dataset, with pictures
-  diff      compare two datasets: examples added, removed, moved and changed
+  diff      compare two datasets: examples added, removed, moved and changed, and how
   verify    read every byte of a dataset, and print what is wrong with it
   index     write an index of TFRecord files, for reading any record of them
   convert   write a dataset into files of another kind
+  export    write a dataset as image files with COCO or YOLO annotations
   sample    draw a small dataset to try things with
 
 shardbeam COMMAND --help explains a command, shardbeam build FORMAT --help a format.
@@ -541,5 +598,6 @@ COMMANDS: dict[str, type[Arguments]] = {
     "verify": VerifyArguments,
     "index": IndexArguments,
     "convert": ConvertArguments,
+    "export": ExportArguments,
     "sample": SampleArguments,
 }

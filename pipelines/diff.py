@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.commands import DiffArguments
-from shardbeam.pipelines.logs import write_stdout
+from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.tables import (
     PLAIN,
     PRINTED_CLASSES,
     Layout,
     add_rest,
+    cell_text,
+    cut,
     make_table,
     name_text,
     render_table,
     stdout_layout,
 )
 from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture, read_changed
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import (
     Change,
@@ -34,9 +38,24 @@ from shardbeam.transforms.dataset.read.difference import (
 )
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.picture_changes import (
+    ADDED,
+    AREA,
+    ATTRIBUTES,
+    BOX,
+    CLASS,
+    REMOVED,
+    ImageFacts,
+    ObjectChange,
+    PictureChange,
+)
 
-# Examples of each kind of change that are named by default.
-_NAMED = 10
+# Examples of each kind of change that are named by default, and images that are compared.
+_NAMED, COMPARED = 10, 50
+# Lines about one image, keys in a line, and characters of a name or a caption; JSON has all.
+_LINES, _KEYS, _CHARACTERS = 12, 5, 60
+_TIMES = "\N{MULTIPLICATION SIGN}"
 # Statistics that are shown side by side; JSON has all.
 _FIGURES = (
     *("examples", "num_bytes", "images", "image_bytes", "unannotated", "labels", "objects"),
@@ -46,6 +65,7 @@ _FIGURES = (
 _KINDS = {
     ChangeKind.REMOVED: "removed",
     ChangeKind.ADDED: "added",
+    ChangeKind.RENAMED: "renamed",
     ChangeKind.MOVED: "moved",
     ChangeKind.IMAGE: "image changed",
     ChangeKind.LABELS: "labels changed",
@@ -58,6 +78,20 @@ class StatisticsPair(NamedTuple):
 
     old: Statistics | None
     new: Statistics | None
+
+
+class ComparedPicture(NamedTuple):
+    """What differs in a picture.
+
+    Attributes:
+        change: Which picture, and how it differs by the indexes.
+        what: What differs in it.
+        lines: The same in words.
+    """
+
+    change: Change
+    what: PictureChange
+    lines: Sequence[str]
 
 
 # `{split: what is in it}`.
@@ -75,12 +109,19 @@ def run_diff(arguments: DiffArguments) -> None:
     old, new = open_dataset(arguments.old), open_dataset(arguments.new)
     for dataset in (old, new):
         counters.indexes.expect(sum(len(split.shards) for split in dataset.splits))
-    difference = compare_datasets(old, new, limit=arguments.limit or _NAMED)
+    difference, images = compare_datasets(
+        old, new, limit=arguments.limit or _NAMED, images=arguments.examples
+    )
+    pictures = [
+        # The pictures themselves are not needed any more.
+        ComparedPicture(each.change, each.what, list(describe_picture(each)))
+        for each in read_changed(images, old=old, new=new)
+    ]
     statistics = compare_statistics(old, new)
     if arguments.json:
-        write_stdout(render_json(difference, statistics))
+        write_stdout(render_json(difference, statistics, pictures))
     else:
-        write_stdout(render_text(difference, statistics, stdout_layout()))
+        write_stdout(render_text(difference, statistics, pictures, stdout_layout()))
 
 
 def compare_statistics(old: StoredDataset, new: StoredDataset) -> dict[str, StatisticsPair]:
@@ -98,11 +139,17 @@ def compare_statistics(old: StoredDataset, new: StoredDataset) -> dict[str, Stat
     }
 
 
-def render_json(difference: Difference, statistics: StatisticsPairs) -> str:
+def render_json(
+    difference: Difference, statistics: StatisticsPairs, pictures: Iterable[ComparedPicture]
+) -> str:
     """Renders a difference as one JSON object on one line, with its keys sorted."""
     document: dict[str, Any] = {
         **msgspec.to_builtins(difference),
         "same": difference.is_empty,
+        "examples": [
+            {**msgspec.to_builtins(each.change), **msgspec.to_builtins(each.what)}
+            for each in pictures
+        ],
         "statistics": msgspec.to_builtins(
             {split: pair._asdict() for split, pair in statistics.items()}
         ),
@@ -111,17 +158,29 @@ def render_json(difference: Difference, statistics: StatisticsPairs) -> str:
     return json.dumps(document, sort_keys=True) + "\n"
 
 
-def render_text(difference: Difference, statistics: StatisticsPairs, layout: Layout = PLAIN) -> str:
+def render_text(
+    difference: Difference,
+    statistics: StatisticsPairs,
+    pictures: Sequence[ComparedPicture],
+    layout: Layout = PLAIN,
+) -> str:
     """Renders a difference for people."""
     tables = [
         _splits_table(difference.splits),
         _moves_table(difference.moves),
         _changes_table(difference.changes),
+        _pictures_table(pictures),
         _class_ids_table(difference.classes),
         _statistics_table(statistics),
         _class_counts_table(statistics),
     ]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
+    if pictures and difference.differing > len(pictures):
+        parts.append(
+            f"{difference.differing:,} images in both datasets differ: --examples "
+            f"{difference.differing} compares all of them\n"
+        )
+    parts += [f"{escape(note)}\n" for note in difference.notes]
     if difference.is_empty:
         parts.append("no difference\n")
     return "\n".join(parts)
@@ -151,7 +210,7 @@ def _changes_table(changes: Iterable[Change]) -> Table:
     table = make_table("change", "split", "key", numbers=[])
     for change in changes:
         what, splits = describe_change(change)
-        table.add_row(what, name_text(splits), name_text(change.key))
+        table.add_row(what, name_text(splits), name_text(describe_key(change)))
     return table
 
 
@@ -159,6 +218,109 @@ def describe_change(change: Change) -> tuple[str, str]:
     """Describes how an example has changed, and its split, or both splits if it has moved."""
     splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
     return ", ".join(_KINDS[kind] for kind in change.kinds), " to ".join(splits)
+
+
+def describe_key(change: Change) -> str:
+    """Returns an example's key, or both keys if it was renamed."""
+    return f"{change.old_key} to {change.key}" if change.old_key else change.key
+
+
+def _pictures_table(pictures: Iterable[ComparedPicture]) -> Table:
+    table = make_table("split", "key", "what changed", numbers=[])
+    for picture in pictures:
+        _, splits = describe_change(picture.change)
+        names = name_text(splits), name_text(describe_key(picture.change))
+        left = len(picture.lines) - _LINES
+        lines = [*picture.lines[:_LINES], *([f"... and {left:,} more"] if left > 0 else [])]
+        for number, line in enumerate(lines or ["nothing that is compared"]):
+            table.add_row(*(names if not number else ("", "")), cell_text(line))
+    return table
+
+
+def describe_picture(picture: ChangedPicture) -> Iterator[str]:
+    """Describes what differs in a picture, one line for each change; boxes are in pixels."""
+    what = picture.what
+    old, new = picture.old, picture.new
+    sizes = (old.width, old.height), (new.width, new.height)
+    if len(what.labels_removed) == len(what.labels_added) == 1:
+        yield f"label {_short(what.labels_removed[0])} to {_short(what.labels_added[0])}"
+    else:
+        yield from (f"label {_short(name)} removed" for name in what.labels_removed)
+        yield from (f"label {_short(name)} added" for name in what.labels_added)
+    yield from (_describe_object(change, sizes=sizes) for change in what.objects)
+    if what.objects_not_compared:
+        yield f"{what.objects_not_compared:,} objects: too many to compare"
+    if what.more_objects:
+        yield f"{what.more_objects:,} more objects changed"
+    if what.old_image is not None and what.new_image is not None:
+        yield f"image {_describe_image(what.old_image)} to {_describe_image(what.new_image)}"
+    yield from (f"{name.replace('_', ' ')} changed" for name in what.maps)
+    yield from (f"caption removed: {_short(text)}" for text in what.captions_removed)
+    yield from (f"caption added: {_short(text)}" for text in what.captions_added)
+    for words, keys in (
+        ("keys removed", what.keys_removed),
+        ("keys added", what.keys_added),
+        ("other values changed", what.keys_changed),
+    ):
+        if keys:
+            more = f" and {len(keys) - _KEYS:,} more" if len(keys) > _KEYS else ""
+            yield f"{words}: {', '.join(map(_short, keys[:_KEYS]))}{more}"
+
+
+def _describe_object(change: ObjectChange, *, sizes: tuple[Size, Size]) -> str:
+    before, now = (
+        _describe_box(box, size=size)
+        for box, size in zip((change.old_box, change.new_box), sizes, strict=True)
+    )
+    if ADDED in change.kinds:
+        return f"{_class_name(change.new_class)} added at {now}"
+    if REMOVED in change.kinds:
+        return f"{_class_name(change.old_class)} removed at {before}"
+    words = _class_name(change.old_class)
+    if CLASS in change.kinds:
+        words += f" to {_class_name(change.new_class)}"
+    if BOX in change.kinds:
+        shared = "" if change.iou is None else f" (IoU {change.iou:.2f})"
+        words += f" moved from {before} to {now}{shared}"
+    else:
+        words += f" at {now}"
+    # An area follows from a box, if the box has moved.
+    left_out = {CLASS, BOX, ATTRIBUTES, *([AREA] if BOX in change.kinds else [])}
+    others = [*(kind for kind in change.kinds if kind not in left_out), *change.attributes]
+    return f"{words}: {', '.join(map(_short, others))} changed" if others else words
+
+
+def _class_name(name: str) -> str:
+    return _short(name) if name else "an object without a class"
+
+
+def _describe_box(box: Box | None, *, size: Size) -> str:
+    """Describes a box: left, top, width and height in pixels; in fractions without a size."""
+    if box is None:
+        return "no box"
+    width, height = size if min(size) > 0 else (1, 1)
+    digits = 1 if min(size) > 0 else 4
+    left, top, right, bottom = (
+        side * length for side, length in zip(box, (width, height) * 2, strict=True)
+    )
+    texts = [_describe_number(each, digits) for each in (left, top, right - left, bottom - top)]
+    return f"{texts[0]}, {texts[1]}, {texts[2]}{_TIMES}{texts[3]}"
+
+
+def _describe_number(value: float, digits: int) -> str:
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
+    text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _describe_image(image: ImageFacts) -> str:
+    size = f"{image.width}{_TIMES}{image.height} {_short(image.format)}, "
+    return size + decimal(image.num_bytes)
+
+
+def _short(text: str) -> str:
+    return cut(text, _CHARACTERS)
 
 
 def _class_ids_table(classes: Mapping[str, tuple[int | None, int | None]]) -> Table:

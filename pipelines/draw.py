@@ -40,8 +40,8 @@ from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.convert import shrink, to_rgb
-from shardbeam.transforms.images.decode import decode_image
-from shardbeam.transforms.images.sniff import sniff_format
+from shardbeam.transforms.images.decode import open_image
+from shardbeam.transforms.images.sniff import FileFormat, sniff_format
 
 _Font: TypeAlias = "ImageFont.FreeTypeFont | ImageFont.ImageFont"
 _Point: TypeAlias = tuple[float, float]
@@ -159,12 +159,44 @@ def decode_pixels(data: bytes, *, image_format: str = "") -> Image.Image:
     Raises:
         RejectedError: It cannot be decoded, or would take too much memory.
     """
+    return decode_small(data, image_format=image_format)[0]
+
+
+def decode_small(
+    data: bytes, *, image_format: str = "", side: int = 0
+) -> tuple[Image.Image, tuple[int, int]]:
+    """Decodes an image that is going to be shrunk.
+
+    A JPEG file is decoded at a half, a quarter or an eighth of its size, which takes a part of the
+    time and of the memory.
+
+    Args:
+        data: See `decode_pixels`.
+        image_format: See `decode_pixels`.
+        side: The longer side that the pixels must have at least, if the image has it; 0 for all of
+            its pixels.
+
+    Returns:
+        The image, and the width and height of the whole image.
+
+    Raises:
+        RejectedError: See `decode_pixels`.
+    """
     file_format = sniff_format(data)
     if file_format is not None:
-        with decode_image(data, file_format=file_format, settings=_IMAGE) as decoded:
-            return to_rgb(decoded.image, background=_IMAGE.background)
+        opened = open_image(data, file_format=file_format, settings=_IMAGE)
+        size = opened.image.size
+        is_reduced = side > 0 and file_format is FileFormat.JPEG
+        if is_reduced:
+            # Pillow rounds a size up to what the decoder can do.
+            longest = max(side, *size)
+            opened.image.draft(None, (-(-size[0] * side // longest), -(-size[1] * side // longest)))
+        with opened.decode() as decoded:
+            image = to_rgb(decoded.image, background=_IMAGE.background)
+        return image, size if is_reduced else image.size
     if image_format == "raw" and len(data) == CIFAR_BYTES:
-        return Image.fromarray(cifar_pixels(data))
+        image = Image.fromarray(cifar_pixels(data))
+        return image, image.size
     raise RejectedError(Reason.NOT_AN_IMAGE, "it is not an image file")
 
 

@@ -28,40 +28,36 @@ Frame: TypeAlias = tuple[float, float, float, float]
 # For each pixel an index of `OPACITIES`.
 Levels: TypeAlias = npt.NDArray[np.uint8]
 
-# Twelve colours that are easy to tell apart on photographs.
-_HUES: tuple[Colour, ...] = (
-    (255, 77, 94),
-    (47, 155, 255),
-    (34, 195, 115),
-    (255, 179, 26),
-    (181, 123, 255),
-    (0, 196, 204),
-    (255, 118, 195),
-    (159, 211, 16),
-    (255, 130, 67),
-    (111, 125, 255),
-    (211, 154, 92),
-    (242, 227, 58),
+# A class has one of these colours. The first twelve are easy to tell apart on photographs. Each of
+# the others is the colour that is furthest from those before it (`are_close`), without grays and
+# without what is nearly black or white.
+_COLOURS = (
+    "ff4d5e 2f9bff 22c373 ffb31a b57bff 00c4cc ff76c3 9fd310 ff8243 6f7dff d39a5c f2e33a "
+    "4b2d00 7800a5 a5ffe1 ff00ff 001eff 004b78 00ff00 d20000 2d9600 a56900 ffd2b4 78ff78 "
+    "964b69 e10087 3cffff 872dff 4b87a5 69964b 87003c 3c3cc3 78c3c3 005a1e 00ff96 4be12d "
+    "d23cd2 ff3c00 b4d287 e1b4ff 4b1e69 0069e1 00875a 9669b4 00ff4b 4b00f0 00c32d b400e1 "
+    "c33c2d ff0f3c 4bffb4 b4ff4b 5a691e d2ff00 0096a5 961e00 78a500 c3a500 d26987 78ff00 "
+    "96b4ff 69c378 4b4bff 00e1ff a50f78 ff2da5 ff4bff 962db4 783c2d a5784b e17800 78e1ff "
+    "694b96 0fffd2 f0a596 3cf069 3cd2e1 002da5 96c34b e1f078 d22d69 3c0fa5 3cd2a5 4b69d2 "
+    "8796d2 78ff3c b4ffa5 3cb43c f087ff 1ed200 c30f3c 0f69a5 ffc369 691ed2 784bd2 e10fc3 "
 )
 
 
-def _mix(colour: Colour, other: int, *, share: float) -> Colour:
-    red, green, blue = (round(value + (other - value) * share) for value in colour)
+def _rgb(digits: str) -> Colour:
+    red, green, blue = bytes.fromhex(digits)
     return red, green, blue
 
 
-# A class has one of these colours: the twelve, then darker ones, then lighter ones.
-PALETTE = (
-    *_HUES,
-    *(_mix(hue, 0, share=0.45) for hue in _HUES),
-    *(_mix(hue, 255, share=0.55) for hue in _HUES),
-)
+PALETTE = tuple(map(_rgb, _COLOURS.split()))
 # Two colours with a smaller distance are easily confused, such as blue and indigo.
 _CLOSE = 120
 
 # Opacities of a pixel outside an area, inside it, and on its border.
 OPACITIES = (0, 105, 240)
 _OUTSIDE, _INSIDE, _BORDER = range(3)
+
+# The class of objects that have neither a name nor an id.
+OBJECT = "object"
 
 _TAG_CHARACTERS = 32
 _ELLIPSIS = "…"
@@ -111,11 +107,15 @@ class Area(NamedTuple):
 
 
 class BoxShape(NamedTuple):
-    """The part of an object's box that lies in the picture, and what its label says."""
+    """The part of an object's box that lies in the picture, and what its label says.
+
+    `number` is the object's number in its picture, from 0.
+    """
 
     name: str
     text: str
     frame: Frame
+    number: int = 0
 
 
 class Pose(NamedTuple):
@@ -137,6 +137,7 @@ class Tag(NamedTuple):
         y: The same, vertically.
         dx: Where the label begins to the right of that point, in label widths: 0 or -1.
         dy: Where the label begins below that point, in label heights: 0 or -1.
+        number: The object's number in its picture.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Tag(NamedTuple):
     y: float
     dx: int
     dy: int
+    number: int = 0
 
 
 class Figure(NamedTuple):
@@ -223,8 +225,8 @@ def make_figure(
     for area in areas:
         _break_border(area.levels, line=LINES[looks[area.name].line])
     boxes = [
-        BoxShape(class_name(item), tag_name(item), frame)
-        for item in objects
+        BoxShape(class_name(item), tag_name(item), frame, number)
+        for number, item in enumerate(objects)
         if (frame := _visible_frame(item.box)) is not None
     ]
     return Figure(
@@ -238,7 +240,7 @@ def make_figure(
 
 def class_name(item: PictureObject) -> str:
     """Names an object's class, by its id if it has no name."""
-    return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
+    return item.label or (OBJECT if item.label_id == NO_ID else f"class {item.label_id}")
 
 
 def tag_name(item: PictureObject) -> str:
@@ -317,7 +319,7 @@ class TagPlaces:
             sides = [(0.0, 0) if width > picture_width else (1.0, -1)]
         for y, dy in ((top, -1), (top, 0), (bottom, -1), (bottom, 0)):
             for x, dx in sides:
-                tag = Tag(box.name, box.text, x, y, dx, dy)
+                tag = Tag(box.name, box.text, x, y, dx, dy, box.number)
                 frame = self._frame(tag, width=width)
                 is_inside = (
                     frame[0] >= 0

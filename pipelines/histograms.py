@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -24,24 +23,42 @@ class Histogram(NamedTuple):
     Attributes:
         field: The field.
         heading: What its bins are.
+        title: What is counted, and by what: "Images by format".
         bound: Renders the bound of a bin; None for whole numbers, whose bins end right before the
             next bound.
     """
 
     field: str
     heading: str
+    title: str
     bound: Callable[[int], str] | None = None
 
-    def bins(self, found: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yields the keys of `found` in order, each with its text."""
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return self.title.partition(" by ")[0].lower()
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its bins are numbers, so that one of them is the median's."""
+        return self.field in BINS
+
+    def bins(self, found: Collection[str], *, gaps: bool = False) -> Iterator[tuple[str, str]]:
+        """Yields the keys of `found` in order, each with its text.
+
+        Args:
+            found: Keys of the bins.
+            gaps: Whether the bins between the first and the last one are there, too.
+        """
         bounds = BINS.get(self.field)
         if bounds is None:
             order = _AREAS if set(found) <= set(_AREAS) else sorted(found)
             yield from ((key, key) for key in order if key in found)
             return
-        for lower, following in itertools.zip_longest(bounds, bounds[1:]):
-            if str(lower) in found:
-                yield str(lower), self._describe(lower, following)
+        places = [place for place, lower in enumerate(bounds) if str(lower) in found]
+        for place in range(places[0], places[-1] + 1) if gaps and places else places:
+            following = bounds[place + 1] if place + 1 < len(bounds) else None
+            yield str(bounds[place]), self._describe(bounds[place], following)
 
     def _describe(self, lower: int, following: int | None) -> str:
         write = self.bound or "{:,}".format
@@ -52,15 +69,17 @@ class Histogram(NamedTuple):
 
 
 HISTOGRAMS = (
-    Histogram("formats", "format"),
-    Histogram("widths", "width in px"),
-    Histogram("heights", "height in px"),
-    Histogram("aspects", "width / height", lambda bound: f"{bound / 1000:g}"),
-    Histogram("example_bytes", "bytes of an Example", decimal),
-    Histogram("objects_per_image", "objects of an image"),
-    Histogram("object_areas", "object's size (COCO)"),
-    Histogram("relative_areas", "box area / image area", _percent),
-    Histogram("mask_areas", "mask area / image area", _percent),
-    Histogram("caption_words", "words of a caption"),
-    Histogram("caption_characters", "characters of a caption"),
+    Histogram("formats", "format", "Images by format"),
+    Histogram("widths", "width in px", "Images by width in px"),
+    Histogram("heights", "height in px", "Images by height in px"),
+    Histogram(
+        "aspects", "width / height", "Images by width / height", lambda bound: f"{bound / 1000:g}"
+    ),
+    Histogram("example_bytes", "bytes of an Example", "Examples by bytes", decimal),
+    Histogram("objects_per_image", "objects of an image", "Images by number of objects"),
+    Histogram("object_areas", "object's size (COCO)", "Objects by size (COCO)"),
+    Histogram("relative_areas", "box area / image area", "Boxes by share of the image", _percent),
+    Histogram("mask_areas", "mask area / image area", "Masks by share of the image", _percent),
+    Histogram("caption_words", "words of a caption", "Captions by words"),
+    Histogram("caption_characters", "characters of a caption", "Captions by characters"),
 )

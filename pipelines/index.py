@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 
 from shardbeam.pipelines.commands import IndexArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.own_files import check_outside_datasets
 from shardbeam.transforms.dataset.index import index_parquet
-from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.make_index import check_indexable, index_shard, render_idx
 from shardbeam.transforms.formats.recognition import counted
-from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 
@@ -28,7 +27,7 @@ def run_index(arguments: IndexArguments) -> None:
     """
     dataset = open_dataset(arguments.path)
     splits = check_indexable(dataset)
-    _check_output(arguments.output)
+    check_outside_datasets(arguments.output, flag="--output")
     kinds = (".parquet", ".idx") if arguments.idx else (".parquet",)
     storage = storage_for(arguments.output)
     for split in splits:
@@ -49,23 +48,3 @@ def run_index(arguments: IndexArguments) -> None:
             examples += len(rows)
         counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
         write_stdout(f"{escape(split.name)}: {counts}\n")
-
-
-def _check_output(output: str) -> None:
-    """Makes sure that a folder does not lie in a committed dataset.
-
-    Raises:
-        UsageError: It does.
-    """
-    if not output:
-        raise UsageError("--output: expected a folder, got ''")
-    folder = output.rstrip("/") if is_uri(output) else os.path.realpath(output)
-    storage = storage_for(output)
-    while folder not in ("", "/") and is_uri(folder) == is_uri(output):
-        uri = join_uri(folder, DATASET_INFO)
-        if storage.stat(uri) is not None:
-            raise UsageError(
-                f"--output: {output} lies in a dataset ({uri}), to which nothing may be added; "
-                "name another folder"
-            )
-        folder = posixpath.dirname(folder)

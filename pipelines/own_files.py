@@ -103,3 +103,27 @@ def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrit
             f"{flag}: {uri} exists, and is not a {mark.kind} that Shardbeam wrote for a dataset "
             f"named {mark.name!r}; name another file, or replace it with --overwrite"
         )
+
+
+def check_outside_datasets(output: str, *, flag: str) -> None:
+    """Makes sure that a folder does not lie in a committed dataset.
+
+    Args:
+        output: The folder; it need not exist.
+        flag: The flag that names it.
+
+    Raises:
+        UsageError: It does, or no name is given.
+    """
+    if not output:
+        raise UsageError(f"{flag}: expected a folder, got ''")
+    folder = output.rstrip("/") if is_uri(output) else os.path.realpath(output)
+    storage = storage_for(output)
+    while folder not in ("", "/") and is_uri(folder) == is_uri(output):
+        uri = join_uri(folder, DATASET_INFO)
+        if storage.stat(uri) is not None:
+            raise UsageError(
+                f"{flag}: {output} lies in a dataset ({uri}), to which nothing may be added; "
+                "name another folder"
+            )
+        folder = posixpath.dirname(folder)

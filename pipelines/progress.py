@@ -82,6 +82,7 @@ _STEPS = (
     _Step("shards", "reading shards", (("shard_bytes", "bytes"),)),
     _Step("indexes", "reading indexes", (("indexes", "indexes"),)),
     _Step("draw", "drawing", (("pictures", "pictures"),)),
+    _Step("export", "exporting", (("exported", "images"),)),
 )
 # Words for tables without images.
 _TABLE_WORDS = {"read": "reading tables", "join": "checking"}

@@ -27,6 +27,8 @@ from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
+    add_rest,
+    cell_text,
     describe_value,
     make_table,
     render_table,
@@ -63,6 +65,9 @@ if TYPE_CHECKING:
 # This much fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64
 _HEX_BYTES = 8
+# Keys of an Example that are printed; JSON has all.
+_FEATURES = 200
+_USUAL_KEYS = ("image/", "annotation/")
 _SEPARATOR = ", "
 _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -142,6 +147,7 @@ def _check_flags(arguments: ShowArguments) -> None:
         "--corrections": arguments.corrections,
         "--findings": bool(arguments.findings),
         "--all": arguments.all,
+        "--index": arguments.index is not None,
         "--limit": arguments.limit is not None,
         "--json": arguments.json,
     }
@@ -163,8 +169,9 @@ def _check_flags(arguments: ShowArguments) -> None:
     ):
         if given[one] and given[other]:
             raise UsageError(f"{other}: not together with {one}")
-    if given["--all"] and not given["--findings"]:
-        raise UsageError("--all: only together with --findings")
+    for flag in ("--all", "--index"):
+        if given[flag] and not given["--findings"]:
+            raise UsageError(f"{flag}: only together with --findings")
     if arguments.output is not None and not arguments.output.lower().endswith(".png"):
         raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
 
@@ -337,14 +344,14 @@ def _show_rejects(arguments: ShowArguments) -> None:
         return
     summary = make_table("split", "reason", numbers=["rejects"])
     for split, reason, number in by_reason:
-        summary.add_row(_cell(split or _NO_SPLIT), _cell(reason), f"{number:,}")
+        summary.add_row(cell_text(split or _NO_SPLIT), cell_text(reason), f"{number:,}")
     table = make_table("split", "reason", "key", "detail", numbers=[])
     for reject in shown:
         table.add_row(
-            _cell(reject.split or _NO_SPLIT),
-            _cell(reject.reason),
-            _cell(reject.key),
-            _cell(reject.detail),
+            cell_text(reject.split or _NO_SPLIT),
+            cell_text(reject.reason),
+            cell_text(reject.key),
+            cell_text(reject.detail),
         )
     _write_lines(summary, table, shown=len(shown), total=sum(counts.values()))
 
@@ -377,12 +384,15 @@ def _show_corrections(arguments: ShowArguments) -> None:
         total = each["corrections"]
         number = "?" if total is None else f"{total:,}"
         summary.add_row(
-            _cell(str(each["split"])), _cell(str(each["what"])), number, f"{each['named']:,}"
+            cell_text(str(each["split"])),
+            cell_text(str(each["what"])),
+            number,
+            f"{each['named']:,}",
         )
     table = make_table("split", "correction", "key", "from", "to", numbers=[])
     for line in shown:
         values = (line.split, line.what, line.key, *map(describe_value, (line.before, line.after)))
-        table.add_row(*map(_cell, values))
+        table.add_row(*map(cell_text, values))
     _write_lines(summary, table, shown=len(shown), total=len(named))
 
 
@@ -405,7 +415,7 @@ def _show_findings(arguments: ShowArguments) -> None:
     names = [split.name for split in dataset.splits]
     if arguments.split is not None:
         names = [dataset.find_split(arguments.split).name]
-    found = read_findings(dataset, splits=names, kinds=kinds)
+    found = read_findings(dataset, splits=names, kinds=kinds, indexes=arguments.index)
     if arguments.all:
         for key in dict.fromkeys(each.key for each in found):
             if not write_stdout(f"{escape(key)}\n"):
@@ -413,9 +423,11 @@ def _show_findings(arguments: ShowArguments) -> None:
         return
     shown = strongest_images(found, limit=arguments.limit or _FINDINGS)
     shown.sort(key=lambda each: kinds.index(each.kind))
+    # Other programs write no statistics.
+    statistics = None if dataset.features is None else read_statistics(dataset.path)
     of_classes = [
         each
-        for each in list_kinds(read_statistics(dataset.path) or {}, manifest=manifest)
+        for each in list_kinds(statistics or {}, manifest=manifest)
         if each.text and each.kind in kinds and (arguments.split in (None, each.split))
     ]
     if arguments.json:
@@ -434,7 +446,7 @@ def _render_findings(found: Iterable[FoundImage]) -> str:
         table = make_table(KINDS[kind], "split", numbers=["example", "strength"])
         for each in images:
             table.add_row(
-                _cell(each.key), _cell(each.split), f"{each.number:,}", f"{each.strength:,}"
+                cell_text(each.key), cell_text(each.split), f"{each.number:,}", f"{each.strength:,}"
             )
         tables.append(f"{kind}\n{render_table(table, layout=stdout_layout())}")
     return "\n".join(tables)
@@ -447,10 +459,6 @@ def _write_lines(summary: Table, table: Table, *, shown: int, total: int) -> Non
     if total > shown:
         tables.append(f"{total - shown:,} more: --limit {total} shows all\n")
     write_stdout("\n".join(tables))
-
-
-def _cell(text: str) -> Text:
-    return Text(escape(text))
 
 
 def _write_json(document: Mapping[str, object]) -> None:
@@ -485,14 +493,20 @@ def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
     """Renders an Example as a table: one line for each key, with kind, count and values."""
     table = make_table("key", "kind", numbers=["count"])
     table.add_column("values", overflow="fold")
-    for key in sorted(example.features.feature):
-        kind, values = feature_values(example.features.feature[key])
+    features = example.features.feature
+    # If there are too many, those that are usual come first.
+    keys = sorted(features)
+    if len(keys) > _FEATURES:
+        keys.sort(key=lambda key: not key.startswith(_USUAL_KEYS))
+    for key in keys[:_FEATURES]:
+        kind, values = feature_values(features[key])
         table.add_row(
-            Text(escape(key)),
+            cell_text(key),
             "none" if kind is None else kind.value,
             f"{len(values):,}",
             Text(describe_values(values)),
         )
+    add_rest(table, len(keys) - _FEATURES)
     return render_table(table, layout=layout)
 
 

@@ -20,6 +20,7 @@ from shardbeam.pipelines.tables import (
     PRINTED_CLASSES,
     Layout,
     add_rest,
+    cut,
     make_table,
     name_text,
     render_table,
@@ -39,8 +40,8 @@ from shardbeam.transforms.dataset.statistics import (
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.dataset.worth_a_look import KindFound
 
-# Pairs that a table shows; JSON has all.
-_PRINTED_PAIRS = 10
+# Findings, and pairs of classes, that are printed; JSON has all.
+_PRINTED_FINDINGS, _PRINTED_PAIRS = 50, 10
 _VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
 
 
@@ -164,10 +165,14 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
         codes_table(report.outcome),
     ]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
-    findings = "".join(
-        f"{'usual here' if each.usual else 'worth a look'}: {escape(each.describe())}\n"
-        for each in report.findings
-    )
+    lines = [
+        f"{'usual here' if each.usual else 'worth a look'}: {escape(cut(each.describe()))}\n"
+        for each in report.findings[:_PRINTED_FINDINGS]
+    ]
+    if len(report.findings) > _PRINTED_FINDINGS:
+        left = len(report.findings) - _PRINTED_FINDINGS
+        lines.append(f"... and {left:,} more (--json has all)\n")
+    findings = "".join(lines)
     return "\n".join([*parts, findings] if findings else parts)
 
 
@@ -231,8 +236,11 @@ def _histogram_table(histogram: Histogram, splits: Mapping[str, Statistics]) -> 
     table = make_table(histogram.heading, numbers=[escape(name) for name in splits])
     counts = [getattr(split, histogram.field) for split in splits.values()]
     found = {key for each in counts for key in each}
-    for key, words in histogram.bins(found):
+    bins = list(histogram.bins(found))
+    # Formats of images are texts from data; there are as many as they say.
+    for key, words in bins[:PRINTED_CLASSES]:
         table.add_row(name_text(words), *(f"{each.get(key, 0):,}" for each in counts))
+    add_rest(table, len(bins) - PRINTED_CLASSES)
     return table
 
 
@@ -253,9 +261,11 @@ def _pixels_table(splits: Mapping[str, Statistics]) -> Table:
 def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:
     table = make_table("split", "keypoint", numbers=_VISIBILITIES.values())
     for name, split in splits.items():
-        for keypoint, counts in split.keypoints.items():
+        keypoints = list(split.keypoints.items())
+        for keypoint, counts in keypoints[:PRINTED_CLASSES]:
             cells = (f"{counts.get(visibility, 0):,}" for visibility in _VISIBILITIES)
             table.add_row(name_text(name), name_text(keypoint), *cells)
+        add_rest(table, len(keypoints) - PRINTED_CLASSES)
     return table
 
 

@@ -29,8 +29,10 @@ class Layout(NamedTuple):
     styled: bool
 
 
-# Classes that a table shows; JSON has all.
+# Classes, or other names from data, that a table shows; JSON has all.
 PRINTED_CLASSES = 50
+# The characters of a text from data that a table shows.
+_CHARACTERS = 400
 
 # Shown for an empty name.
 NO_NAME = "(no name)"
@@ -61,9 +63,21 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
     return table
 
 
+def cut(text: str, characters: int = _CHARACTERS) -> str:
+    """Cuts a long text, and says how long it is."""
+    if len(text) <= characters:
+        return text
+    return f"{text[:characters]}… ({len(text):,} characters)"
+
+
+def cell_text(text: str) -> Text:
+    """Renders a text from data, which may be long or contain any characters."""
+    return Text(escape(cut(text)))
+
+
 def name_text(name: str) -> Text:
-    """Renders a name from data, which may be empty or contain any characters."""
-    return Text(escape(name) if name else NO_NAME)
+    """Renders a name from data, as `cell_text` does, or says that it is empty."""
+    return cell_text(name or NO_NAME)
 
 
 def describe_value(value: object) -> str:

@@ -19,14 +19,18 @@ from shardbeam.transforms.core.memory import COMMAND_FOLDER, machine_folder
 _YOUNG_S = 60
 # A folder without this file is not ours, whatever its name.
 _MARKER = "shardbeam-temporary"
+# Begins the names of the folders that `folder_inside` makes.
+FOLDER_INSIDE = ".shardbeam-"
 _MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 
 
 @contextlib.contextmanager
-def temporary_folder(*, prefix: str = "shardbeam-") -> Iterator[str]:
+def temporary_folder(*, prefix: str = "shardbeam-", parent: str | None = None) -> Iterator[str]:
     """Makes a temporary folder, which is removed after a signal, too."""
     with (
-        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(
+            prefix=prefix, dir=parent, ignore_cleanup_errors=True
+        ) as folder,
         do_when_interrupted(functools.partial(_remove, folder)),
     ):
         yield folder
@@ -37,6 +41,38 @@ def _remove(folder: str) -> None:
     # Renamed first, so that running code creates nothing more in it.
     os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def folder_inside(path: str) -> Iterator[str]:
+    """Makes a hidden folder in a folder, for files that are moved up when they are complete.
+
+    It is removed at the end, and after a signal. If a command was killed, a later one that writes
+    into the same folder removes it.
+
+    Args:
+        path: The folder. If it is not there it is made, and removed again if nothing is in it.
+
+    Raises:
+        OSError: No folder can be made there.
+    """
+    is_new = not os.path.isdir(path)
+    os.makedirs(path, exist_ok=True)
+    _remove_left(path, prefix=FOLDER_INSIDE)
+    try:
+        with (
+            temporary_folder(prefix=FOLDER_INSIDE, parent=path) as folder,
+            contextlib.ExitStack() as stack,
+        ):
+            # Some network mounts keep no locks; then nobody removes another command's folder.
+            with contextlib.suppress(OSError):
+                stack.callback(os.close, _lock(folder))
+            _mark(folder)
+            yield folder
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
 
 def own_temporary_files(*, outlived: bool = False) -> None:
@@ -60,12 +96,11 @@ def own_temporary_files(*, outlived: bool = False) -> None:
         if tempfile.gettempdir() != outer:
             # An earlier step of this command has made one.
             return
-        _remove_left(outer)
+        _remove_left(outer, prefix=COMMAND_FOLDER)
         folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
         # The lock lasts until this process ends.
         _lock(folder)
-        with open(os.path.join(folder, _MARKER), "xb") as marker:
-            marker.write(_MARKER_TEXT)
+        _mark(folder)
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         # Exit functions run in reverse order: Beam's job servers, which register theirs later, have
         # removed their files by then.
@@ -83,11 +118,16 @@ def _lock(folder: str) -> int:
     return descriptor
 
 
-def _remove_left(outer: str) -> None:
+def _mark(folder: str) -> None:
+    with open(os.path.join(folder, _MARKER), "xb") as marker:
+        marker.write(_MARKER_TEXT)
+
+
+def _remove_left(outer: str, *, prefix: str) -> None:
     """Removes the folders of this user's commands that were killed: those with our marker."""
     for entry in os.scandir(outer):
         with contextlib.suppress(OSError):
-            if not entry.name.startswith(COMMAND_FOLDER):
+            if not entry.name.startswith(prefix):
                 continue
             stat = entry.stat(follow_symlinks=False)
             if stat.st_uid != os.geteuid() or time.time() - stat.st_mtime < _YOUNG_S:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import email
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import types
+import venv
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -59,16 +62,21 @@ def no_links(folder: Path) -> None:
         (folder / "shardbeam" / name).unlink()
 
 
-@pytest.mark.parametrize("make", [checkout, source_zip, no_links])
-def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Path) -> None:
-    source = tmp_path / "source"
+def make_wheel(make: Callable[[Path], None], *, folder: Path) -> Path:
+    source = folder / "source"
     source.mkdir()
     make(source)
-    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
     subprocess.run(
         [sys.executable, *command, str(source)], check=True, capture_output=True, text=True
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.parametrize("make", [checkout, source_zip, no_links])
+def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Path) -> None:
+    wheel = make_wheel(make, folder=tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
         (info,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -86,6 +94,33 @@ def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Pat
                 for path in (PROJECT_ROOT / folder).rglob(f"*.{suffix}")
             }
     assert files == expected
+
+
+@pytest.mark.slow
+def test_a_typed_program_finds_all_types_in_the_wheel(tmp_path: Path) -> None:
+    """The wheel is in an environment of its own; only its libraries come from this one."""
+    program = PROJECT_ROOT / "tests" / "support" / "typed_program.py"
+    used = set(re.findall(r"\bshardbeam\.(\w+)", program.read_text(encoding="utf-8")))
+    assert used == set(shardbeam.__all__)
+    shutil.copy(program, tmp_path)
+    wheel = make_wheel(checkout, folder=tmp_path)
+    venv.create(tmp_path / "venv")
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    python = tmp_path / "venv" / "bin" / "python"
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)),
+            *("--cache-dir", str(tmp_path / "cache"), program.name),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.startswith("Success: no issues found in 1 source file"), result.stdout
 
 
 @pytest.mark.parametrize("package", [shardbeam, shardbeam.transforms])

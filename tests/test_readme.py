@@ -13,12 +13,16 @@ from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.conftest import PROJECT_ROOT
 from tests.support.config_page import PAGE, config_page
-from tests.support.pages import blocks, commands
+from tests.support.pages import blocks, commands, reading_rows
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
     path.relative_to(PROJECT_ROOT).as_posix()
-    for path in (*PROJECT_ROOT.glob("*.md"), *(PROJECT_ROOT / "docs").rglob("*.md"))
+    for path in (
+        *PROJECT_ROOT.glob("*.md"),
+        *(PROJECT_ROOT / "docs").rglob("*.md"),
+        PROJECT_ROOT / "examples" / "README.md",
+    )
 ]
 
 
@@ -142,7 +146,15 @@ def test_the_snippets_run(demo: Path) -> None:
     first, reading = blocks("README.md", "python"), blocks("docs/reading.md", "python")
     # The others need other libraries or a dataset of another kind (`test_consumers.py`).
     reading = [snippet for snippet in reading if "demo/" in snippet]
-    assert (len(first), len(reading)) == (2, 5)
+    assert (len(first), len(reading)) == (1, 5)
+    shown = reading_rows()
+    assert list(shown) == ["torch", "grain", "shardbeam", "tfds", "datasets", "webdataset"]
+    first += [
+        f"import shardbeam\nfor batch in {shown['shardbeam']}:\n"
+        "    print(batch['image/encoded'][0].to_tensor().shape)",
+        f"import tensorflow_datasets as tfds\nfor example in {shown['tfds']}:\n"
+        "    print(example['image/encoded'].shape)",
+    ]
     # A snippet reads with this index.
     assert main(["index", "demo/coco", "--output", "demo/index"]) == 0
     programs = [

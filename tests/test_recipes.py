@@ -187,8 +187,8 @@ RECIPES = (
                 '            sides=_histogram("sides", sides),',
             },
             "pipelines/histograms.py": {
-                'Histogram("widths", "width in px"),': 'Histogram("widths", "width in px"),\n'
-                '    Histogram("sides", "longer side in px"),'
+                '"Images by width in px"),': '"Images by width in px"),\n'
+                '    Histogram("sides", "longer side in px", "Images by longer side in px"),'
             },
         },
         "image-folder --images {images}",

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 PROJECT = "my-project"
 REGION = "us-central1"
 BUCKET = "gs://my-bucket"
-IMAGE = f"{REGION}-docker.pkg.dev/{PROJECT}/images/shardbeam:0.1.0"
+IMAGE = f"{REGION}-docker.pkg.dev/{PROJECT}/images/shardbeam:0.2.0"
 
 with DAG(
     dag_id="shardbeam_coco",

@@ -1,11 +1,11 @@
-"""The cards of the gallery: each has a picture, the shapes drawn over it, and texts about it."""
+"""The cards of the page: each has a picture, the shapes drawn over it, and texts about it."""
 
 from __future__ import annotations
 
 import itertools
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from shardbeam.pipelines.figure import (
@@ -21,7 +21,7 @@ from shardbeam.pipelines.figure import (
     ink_on,
 )
 from shardbeam.pipelines.logs import escape
-from shardbeam.pipelines.report.sample import Sample
+from shardbeam.pipelines.report.findings import Note
 from shardbeam.pipelines.report.thumbnails import MOST_OBJECTS, Thumbnail
 from shardbeam.pipelines.show import describe_values
 from shardbeam.transforms.examples.decode import Picture, PictureObject
@@ -38,6 +38,8 @@ _TAG_HEIGHT, _TAG_MARGIN, _BASELINE = 1.3, 0.3, 0.95
 _LINE_PX = 2
 # A picture with fewer pixels a side is shown with its pixels as squares.
 _COARSE_PX = 128
+# A longer key cannot be marked.
+_LINE_CHARACTERS = 4000
 _TIMES = " \N{MULTIPLICATION SIGN} "
 
 
@@ -53,6 +55,7 @@ class _Area(NamedTuple):
 
 class _Box(NamedTuple):
     number: int
+    object: int
     look: str
     x: str
     y: str
@@ -77,6 +80,7 @@ class _Tag(NamedTuple):
     """
 
     number: int
+    object: int
     look: str
     text: str
     x: str
@@ -98,6 +102,7 @@ class _Label(NamedTuple):
 
 class _Row(NamedTuple):
     number: int
+    object: int
     look: str
     name: str
     place: str
@@ -113,9 +118,25 @@ class _Feature(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A picture of the gallery, as the template needs it."""
+    """A picture, as the template needs it.
 
+    Attributes:
+        name: Its id in the page.
+        key: Its key, or its number.
+        line: Its key as a line of a file for `exclude`; empty if no line can name it.
+        notes: What is worth a look in it.
+        odd: The objects that are worth a look.
+        kinds: The kinds of what is worth a look.
+        bars: The bars of charts that count it, by their numbers.
+    """
+
+    name: str
     key: str
+    line: str
+    notes: Sequence[Note]
+    odd: Collection[int]
+    kinds: str
+    bars: str
     alt: str
     names: str
     split: int
@@ -124,6 +145,7 @@ class Card(NamedTuple):
     number: int
     objects: int
     thumbnail: Thumbnail
+    has_picture: bool
     font_size: str
     is_coarse: bool
     class_numbers: str
@@ -138,15 +160,30 @@ class Card(NamedTuple):
     features: Sequence[_Feature]
 
     @property
+    def layers(self) -> frozenset[str]:
+        """The layers that it has."""
+        found = {
+            "boxes": self.boxes,
+            "labels": self.tags or self.labels,
+            "keypoints": self.poses,
+            "captions": self.captions,
+        }
+        return frozenset(
+            (*(area.layer for area in self.areas), *(name for name in found if found[name]))
+        )
+
+    @property
     def has_more(self) -> bool:
         """Whether an object has details besides its class, place and size."""
         return any(row.more for row in self.rows)
 
 
-def class_numbers(sample: Sample) -> dict[str, int]:
-    """Numbers the classes, the most frequent first."""
-    ordered = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
-    return {name: number for number, (name, _) in enumerate(ordered)}
+class ClassNumbers(dict[str, int]):
+    """`{class: its number in the page}`; a class that is new gets the next number."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]
 
 
 def style_looks() -> str:
@@ -196,8 +233,11 @@ def make_card(
     thumbnail: Thumbnail,
     *,
     classes: Classes,
-    numbers: Mapping[str, int],
-    split: int,
+    numbers: ClassNumbers,
+    name: str,
+    split: int = 0,
+    notes: Sequence[Note] = (),
+    bars: Collection[int] = (),
 ) -> Card:
     """Makes the card of a picture.
 
@@ -205,8 +245,11 @@ def make_card(
         picture: The picture.
         thumbnail: Its thumbnail.
         classes: The dataset's classes.
-        numbers: `{class: number}` from `class_numbers`.
+        numbers: `{class: number}`.
+        name: The card's id in the page.
         split: Number of its split.
+        notes: What is worth a look in it.
+        bars: Numbers of the bars that count it.
     """
     width, height = thumbnail.width, thumbnail.height
     figure = thumbnail.figure
@@ -229,7 +272,14 @@ def make_card(
     names = {*picture.labels, *map(class_name, picture.objects)}
     shown = {numbers[name] for name in names} | {area.number for area in areas}
     return Card(
+        name=name,
         key=_title(picture),
+        # A line that would have to be escaped names another image.
+        line=picture.key if _fits_a_line(picture.key) else "",
+        notes=notes,
+        odd=frozenset(number for note in notes for number in note.objects),
+        kinds=" ".join(dict.fromkeys(note.kind for note in notes)),
+        bars=" ".join(map(str, bars)),
         alt=_alt(picture, width=width, height=height),
         names=_what(picture),
         split=split,
@@ -238,13 +288,17 @@ def make_card(
         number=picture.number,
         objects=len(picture.objects),
         thumbnail=thumbnail,
+        has_picture=bool(thumbnail.uri),
         font_size=_short(_LETTERS_PX / _scale(_CARD_PX, width=width, height=height)),
         is_coarse=max(width, height) < _COARSE_PX,
         class_numbers=" ".join(map(str, sorted(shown))),
         areas=areas,
         boxes=[
             _Box(
-                numbers[box.name], look_of(box.name), *_rect(box.frame, width=width, height=height)
+                numbers[box.name],
+                box.number,
+                look_of(box.name),
+                *_rect(box.frame, width=width, height=height),
             )
             for box in figure.boxes
         ],
@@ -281,17 +335,22 @@ def make_card(
             _row(
                 item,
                 number=numbers[class_name(item)],
+                index=index,
                 look=look_of(class_name(item)),
                 width=width,
                 height=height,
             )
-            for item in picture.objects[:MOST_OBJECTS]
+            for index, item in enumerate(picture.objects[:MOST_OBJECTS])
         ],
         features=[
             _Feature(key, _kind(values), len(values), describe_values(values))
             for key, values in sorted(picture.features.items())[:_FEATURES]
         ],
     )
+
+
+def _fits_a_line(key: str) -> bool:
+    return len(key) <= _LINE_CHARACTERS and escape(key) == key
 
 
 def _short(value: float) -> str:
@@ -358,6 +417,7 @@ def _tag(tag: Tag, *, is_minor: bool, number: int, look: str, width: int, height
     left, top = tag.dx * width_em, tag.dy * _TAG_HEIGHT
     return _Tag(
         number=number,
+        object=tag.number,
         look=look,
         text=text,
         x=_short(tag.x * width),
@@ -387,7 +447,9 @@ def _text_width(text: str) -> float:
     return width
 
 
-def _row(item: PictureObject, *, number: int, look: str, width: int, height: int) -> _Row:
+def _row(
+    item: PictureObject, *, number: int, index: int, look: str, width: int, height: int
+) -> _Row:
     place = size = ""
     if item.box is not None:
         xmin, ymin, xmax, ymax = item.box
@@ -400,7 +462,7 @@ def _row(item: PictureObject, *, number: int, look: str, width: int, height: int
         *(["mask"] if item.mask else []),
         *(f"{name}: {value}" for name, value in sorted(item.attributes.items())),
     ]
-    return _Row(number, look, class_name(item), place, size, ", ".join(more))
+    return _Row(number, index, look, class_name(item), place, size, ", ".join(more))
 
 
 def _kind(values: Sequence[bytes | int | float]) -> str:

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.diff import class_counts, compare_statistics, describe_change
+import msgspec
+
+from shardbeam.pipelines.diff import (
+    COMPARED,
+    class_counts,
+    compare_statistics,
+    describe_change,
+    describe_key,
+    describe_picture,
+)
+from shardbeam.pipelines.figure import Classes
+from shardbeam.pipelines.report.cards import Card, ClassNumbers, make_card
 from shardbeam.pipelines.report.facts import read_facts
+from shardbeam.pipelines.report.thumbnails import draw_thumbnail
 from shardbeam.pipelines.tables import NO_NAME
+from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture, read_changed
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.examples.decode import Picture
+from shardbeam.transforms.examples.picture_changes import MASK
 
 # At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50
+# The longer side of a thumbnail in pixels, the objects that are drawn on it, and the bytes of all
+# thumbnails: later pictures are described in words only.
+_SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
+# Lines about one picture.
+_LINES = 12
+
+
+class _NoNumbers(ClassNumbers):
+    """The switches of the gallery's classes have no effect on these pictures."""
+
+    def __missing__(self, name: str) -> int:
+        return -1
 
 
 class ChangedExample(NamedTuple):
@@ -33,15 +61,35 @@ class ChangedClass(NamedTuple):
     new: int
 
 
+class ChangedCard(NamedTuple):
+    """A picture before and after.
+
+    Attributes:
+        key: Its key, or both keys.
+        splits: Its split, or both splits.
+        lines: What has changed, in words.
+        more: How many more lines there are.
+        cards: The old picture and the new one, with the objects that have changed; empty if the
+            page has no room for them.
+    """
+
+    key: str
+    splits: str
+    lines: Sequence[str]
+    more: int
+    cards: Sequence[Card]
+
+
 class Changes(NamedTuple):
     """The changes since an earlier version of a dataset.
 
     Attributes:
-        name: Name of the earlier dataset.
+        name: Title of the earlier dataset.
         version: Its version.
         difference: What differs.
         examples: The first examples of each kind of change.
         classes: The classes whose counts have changed, the largest changes first.
+        pictures: The first pictures that have changed, before and after.
     """
 
     name: str
@@ -49,6 +97,7 @@ class Changes(NamedTuple):
     difference: Difference
     examples: Sequence[ChangedExample]
     classes: Sequence[ChangedClass]
+    pictures: Sequence[ChangedCard] = ()
 
 
 def find_changes(previous: str, dataset: StoredDataset) -> Changes:
@@ -62,18 +111,81 @@ def find_changes(previous: str, dataset: StoredDataset) -> Changes:
         InputError: One of them is not a dataset of Shardbeam, or cannot be read.
     """
     old = open_dataset(previous)
-    difference = compare_datasets(old, dataset, limit=_NAMED)
+    difference, images = compare_datasets(old, dataset, limit=_NAMED, images=COMPARED)
     facts = read_facts(old)
     counts = class_counts(compare_statistics(old, dataset))
     return Changes(
-        name=facts.name,
+        name=facts.title,
         version=facts.version,
         difference=difference,
         examples=[
-            ChangedExample(*describe_change(change), change.key) for change in difference.changes
+            ChangedExample(*describe_change(change), describe_key(change))
+            for change in difference.changes
         ],
         classes=[
             ChangedClass(split, name or NO_NAME, unit, *values)
             for split, name, unit, values in counts[:_CLASSES]
         ],
+        pictures=list(_draw(read_changed(images, old=old, new=dataset), old=old, new=dataset)),
     )
+
+
+def _draw(
+    pictures: Iterator[ChangedPicture], *, old: StoredDataset, new: StoredDataset
+) -> Iterator[ChangedCard]:
+    legends = read_legend(old), read_legend(new)
+    # A class has the same colour before and after; only the values of old maps have old names.
+    before, after = (
+        Classes(legend.class_names, numbered_maps=legend.numbered_maps) for legend in legends
+    )
+    num_bytes = 0
+    for number, picture in enumerate(pictures):
+        cards: list[Card] = []
+        if num_bytes < _MAX_BYTES:
+            changed = [change for change in picture.what.objects if MASK in change.kinds]
+            has_masks = bool(changed)
+            objects = picture.what.objects[:_OBJECTS]
+            for version, numbers, classes in (
+                (picture.old, [each.old_number for each in objects], before),
+                (picture.new, [each.new_number for each in objects], after),
+            ):
+                shown = _show_changed(
+                    version,
+                    numbers=numbers,
+                    has_masks=has_masks,
+                    has_maps=bool(picture.what.maps),
+                )
+                thumbnail = draw_thumbnail(
+                    shown, max_side=_SIDE, classes=classes if shown.class_map else after
+                )
+                num_bytes += thumbnail.num_bytes
+                cards.append(
+                    make_card(
+                        shown,
+                        thumbnail,
+                        classes=after,
+                        numbers=_NoNumbers(),
+                        name=f"changed-{number}-{len(cards)}",
+                    )
+                )
+        lines = list(describe_picture(picture))
+        yield ChangedCard(
+            key=describe_key(picture.change),
+            splits=describe_change(picture.change)[1],
+            lines=lines[:_LINES],
+            more=max(0, len(lines) - _LINES),
+            cards=cards,
+        )
+
+
+def _show_changed(
+    picture: Picture, *, numbers: Collection[int | None], has_masks: bool, has_maps: bool
+) -> Picture:
+    """Leaves out everything that is not to be drawn: the objects that are the same, and maps."""
+    objects = tuple(
+        item if has_masks else msgspec.structs.replace(item, mask=b"")
+        for number, item in enumerate(picture.objects, 1)
+        if number in numbers or (not numbers and number <= _OBJECTS)
+    )
+    shown = msgspec.structs.replace(picture, objects=objects, features={})
+    return shown if has_maps else msgspec.structs.replace(shown, class_map=b"", instance_map=b"")

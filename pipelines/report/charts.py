@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from shardbeam.pipelines.histograms import HISTOGRAMS
+from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
 from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.statistics import (
     Statistics,
     merge_statistics,
@@ -27,8 +25,13 @@ _FIRST, _MOST = 25, 1000
 _PAIRS = 10
 # More splits than these are shown as one.
 MOST_SPLITS = 8
-_FINDINGS = 50
 _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
+# Histograms that say nothing if all images have the same size.
+_OF_SIZE = ("widths", "heights", "aspects")
+# The first word of a bar of two classes.
+_PAIR = "pair"
+
+_Key = TypeVar("_Key", str, int)
 
 
 class Part(NamedTuple):
@@ -54,11 +57,13 @@ class Row(NamedTuple):
         name: What is counted.
         total: How many in all.
         parts: Its bars.
+        bar: Its number among the bars that lead to pictures; -1 for a class.
     """
 
     name: str
     total: int
     parts: Sequence[Part]
+    bar: int = -1
 
 
 class Chart(NamedTuple):
@@ -66,20 +71,58 @@ class Chart(NamedTuple):
 
     Attributes:
         heading: What its rows are.
+        title: What is counted, and by what.
+        unit: What is counted.
         rows: The rows that are seen at once.
         more: The rows after them.
         left_out: How many more there are.
+        summary: The least, the median and the most; empty if they say nothing.
     """
 
     heading: str
+    title: str
+    unit: str
     rows: Sequence[Row]
     more: Sequence[Row] = ()
     left_out: int = 0
+    summary: str = ""
 
-    @property
-    def title(self) -> str:
-        """The heading, with a capital."""
-        return self.heading[:1].upper() + self.heading[1:]
+
+class Bars:
+    """The bars that lead to pictures, by their numbers in the page."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def number(self, *bar: str) -> int:
+        """Returns the number of a bar: of a field and a bin, or of two classes."""
+        return self._numbers.setdefault(bar, len(self._numbers))
+
+    def of_picture(self, statistics: Statistics, classes: frozenset[str]) -> list[int]:
+        """Lists the bars that count a picture.
+
+        Args:
+            statistics: The statistics of its Example alone.
+            classes: Its classes.
+        """
+        return [
+            number
+            for bar, number in self._numbers.items()
+            if (
+                classes.issuperset(bar[1:])
+                if bar[0] == _PAIR
+                else bar[1] in getattr(statistics, bar[0])
+            )
+        ]
+
+
+class Pair(NamedTuple):
+    """Two classes that occur together, and in how many images."""
+
+    first: str
+    second: str
+    images: int
+    bar: int
 
 
 class Charts(NamedTuple):
@@ -90,17 +133,19 @@ class Charts(NamedTuple):
         classes: The classes, the most frequent first, with one bar for each split. A bar shows the
             class's share of the split, so that splits of different sizes can be compared.
         sizes: Histograms; each row has one piece for each split.
+        same: What is the same for all images, or all objects, one line each.
         keypoints: Keypoints; each row has a piece for visible, hidden and not labelled ones.
-        pairs: `(class, class, images)` of the classes that occur together most often.
-        findings: What is worth a look, one line each.
+        pairs: The classes that occur together most often.
+        bars: The bars that lead to pictures.
     """
 
     splits: Sequence[str]
     classes: Chart | None
     sizes: Sequence[Chart]
+    same: Sequence[str]
     keypoints: Chart | None
-    pairs: Sequence[tuple[str, str, int]]
-    findings: Sequence[str]
+    pairs: Sequence[Pair]
+    bars: Bars
 
 
 def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
@@ -120,37 +165,35 @@ def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, S
     return merge_counts(counted, splits=[split.name for split in dataset.splits])
 
 
-def make_charts(splits: Mapping[str, Statistics], *, manifest: Manifest | None = None) -> Charts:
+def make_charts(splits: Mapping[str, Statistics]) -> Charts:
     """Makes the charts of a dataset.
 
     Args:
         splits: `{split: what is in it}`, in the order of the splits' colours.
-        manifest: The dataset's manifest, if Shardbeam has written it.
     """
     total = merge_statistics(splits.values())
-    findings = [
-        f"usual here: {each.describe()}" if each.usual else each.describe()
-        for each in list_kinds(splits, manifest=manifest)[:_FINDINGS]
-    ]
     if len(splits) > MOST_SPLITS:
         splits = {"all splits": total}
+    bars = Bars()
+    sizes = list(_chart_sizes(splits, total=total, bars=bars))
     return Charts(
         splits=list(splits),
         classes=_chart_classes(splits, total=total),
-        sizes=list(_chart_sizes(splits)),
-        keypoints=_chart_keypoints(total),
+        sizes=[each for each in sizes if isinstance(each, Chart)],
+        same=[each for each in sizes if isinstance(each, str)],
+        keypoints=_chart_keypoints(total, bars=bars),
         pairs=[
-            (first or NO_NAME, second or NO_NAME, count)
+            Pair(first or NO_NAME, second or NO_NAME, count, bars.number(_PAIR, first, second))
             for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
         ],
-        findings=findings,
+        bars=bars,
     )
 
 
 def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Chart | None:
-    heading, field = "objects", "objects_by_class"
+    unit, field = "objects", "objects_by_class"
     if not total.objects_by_class:
-        heading, field = "images", "images_by_class"
+        unit, field = "images", "images_by_class"
     totals: Mapping[str, int] = getattr(total, field)
     counts = [getattr(split, field) for split in splits.values()]
     sums = [sum(each.values()) or 1 for each in counts]
@@ -170,28 +213,88 @@ def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Ch
         )
         for name in ordered[:_MOST]
     ]
-    return _chart(heading, rows, number=len(ordered))
+    title = f"{unit.capitalize()} by class"
+    return _chart("class", title, rows, unit=unit, number=len(ordered))
 
 
-def _chart_sizes(splits: Mapping[str, Statistics]) -> Iterator[Chart]:
+def _chart_sizes(
+    splits: Mapping[str, Statistics], *, total: Statistics, bars: Bars
+) -> Iterator[Chart | str]:
+    """Yields a chart of each histogram, or a line where all are the same."""
+    sides = (total.width_range, total.height_range)
+    is_one_size = all(ends and ends[0] == ends[-1] for ends in sides)
+    if is_one_size:
+        size = " \N{MULTIPLICATION SIGN} ".join(f"{ends[0]:,}" for ends in sides)
+        yield f"All {total.images:,} images have {size} pixels."
     for histogram in HISTOGRAMS:
+        if is_one_size and histogram.field in _OF_SIZE:
+            continue
         counts = [getattr(split, histogram.field) for split in splits.values()]
         found = {key for each in counts for key in each}
+        bins = list(histogram.bins(found, gaps=True))
+        if len(bins) == 1:
+            (_, words), number = bins[0], sum(sum(each.values()) for each in counts)
+            yield f"All {number:,} {histogram.unit}: {histogram.heading} {words or NO_NAME}."
+            continue
         rows = [
-            (words or NO_NAME, [each.get(key, 0) for each in counts])
-            for key, words in histogram.bins(found)
+            (words or NO_NAME, [each.get(key, 0) for each in counts], (histogram.field, key))
+            for key, words in bins
         ]
-        chart = _stack(histogram.heading, rows)
+        summary = _summarize(histogram, total)
+        chart = _stack(
+            histogram.heading,
+            histogram.title,
+            rows,
+            unit=histogram.unit,
+            bars=bars,
+            summary=summary,
+        )
         if chart is not None:
             yield chart
 
 
-def _chart_keypoints(total: Statistics) -> Chart | None:
+def _summarize(histogram: Histogram, total: Statistics) -> str:
+    """Names the least, the median and the most of a histogram: exactly, or the bin."""
+    if not histogram.is_ordered:
+        return ""
+    if histogram.field == "objects_per_image" and total.images_by_objects:
+        exact = {int(key): count for key, count in total.images_by_objects.items()}
+        least, median, most = (f"{value:,}" for value in _ends_and_median(exact))
+        return f"least {least}, median {median}, most {most}"
+    counts: Mapping[str, int] = getattr(total, histogram.field)
+    words = dict(histogram.bins(counts))
+    if not words:
+        return ""
+    least, median, most = _ends_and_median({key: counts[key] for key in words})
+    ends = {"widths": total.width_range, "heights": total.height_range}.get(histogram.field)
+    if ends:
+        return f"least {ends[0]:,}, median {words[median]}, most {ends[-1]:,}"
+    return f"least {words[least]}, median {words[median]}, most {words[most]}"
+
+
+def _ends_and_median(counts: Mapping[_Key, int]) -> tuple[_Key, _Key, _Key]:
+    """Returns the first, the middle and the last of sorted values, by how often each occurs."""
+    values = [value for value in counts if counts[value]]
+    if not isinstance(values[0], str):
+        values.sort()
+    half, seen = sum(counts.values()) / 2, 0
+    for value in values:
+        seen += counts[value]
+        if seen >= half:
+            return values[0], value, values[-1]
+    raise AssertionError("no values")
+
+
+def _chart_keypoints(total: Statistics, *, bars: Bars) -> Chart | None:
     rows = [
-        (name or NO_NAME, [counts.get(code, 0) for code, _ in _VISIBILITIES])
+        (
+            name or NO_NAME,
+            [counts.get(code, 0) for code, _ in _VISIBILITIES],
+            ("keypoints", name),
+        )
         for name, counts in sorted(total.keypoints.items(), key=_numbers_as_such)
     ]
-    return _stack("keypoint", rows)
+    return _stack("keypoint", "Objects by keypoint", rows, unit="objects", bars=bars)
 
 
 def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
@@ -200,21 +303,39 @@ def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def _stack(heading: str, rows: Sequence[tuple[str, Sequence[int]]]) -> Chart | None:
-    """Makes a chart of stacked bars."""
-    widest = max((sum(counts) for _, counts in rows), default=0) or 1
+def _stack(
+    heading: str,
+    title: str,
+    rows: Sequence[tuple[str, Sequence[int], tuple[str, str]]],
+    *,
+    unit: str,
+    bars: Bars,
+    summary: str = "",
+) -> Chart | None:
+    """Makes a chart of stacked bars; each row has its name, its counts and its field and bin."""
+    widest = max((sum(counts) for _, counts, _ in rows), default=0) or 1
     stacked = []
-    for name, counts in rows[:_MOST]:
+    for name, counts, bar in rows[:_MOST]:
         starts = itertools.accumulate(counts, initial=0)
         parts = [
             Part(number, count, 100 * start / widest, 100 * count / widest)
             for number, (count, start) in enumerate(zip(counts, starts, strict=False))
         ]
-        stacked.append(Row(name, sum(counts), parts))
-    return _chart(heading, stacked, number=len(rows))
+        stacked.append(Row(name, sum(counts), parts, bars.number(*bar)))
+    return _chart(heading, title, stacked, unit=unit, number=len(rows), summary=summary)
 
 
-def _chart(heading: str, rows: Sequence[Row], *, number: int) -> Chart | None:
+def _chart(
+    heading: str, title: str, rows: Sequence[Row], *, unit: str, number: int, summary: str = ""
+) -> Chart | None:
     if not rows:
         return None
-    return Chart(heading, rows[:_FIRST], rows[_FIRST:], left_out=number - len(rows))
+    return Chart(
+        heading,
+        title,
+        unit,
+        rows[:_FIRST],
+        rows[_FIRST:],
+        left_out=number - len(rows),
+        summary=summary,
+    )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Sequence
-
-import msgspec
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import ReportArguments
@@ -13,27 +10,36 @@ from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
+from shardbeam.pipelines.report.cards import ClassNumbers
 from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
+from shardbeam.pipelines.report.gallery import Gallery
 from shardbeam.pipelines.report.page import Report, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
-from shardbeam.pipelines.report.sample import Sample, sample_pictures
-from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
+from shardbeam.pipelines.report.sample import Sample, sample_by_index, sample_pictures
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.read.legend import read_legend
-from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.dataset.read.pictures import Place, read_with_places
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.dataset.worth_a_look import KINDS
 from shardbeam.transforms.examples.decode import Picture
+from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
 _BEGINNING = b"<!doctype html>\n<!-- "
-# Longer sides of thumbnails, in pixels; they are tried in turn until the page is small enough.
-_SIDES = (1024, 800, 640, 512, 400, 320, 256, 200, 160, 128, 96, 64)
-# The longer side of the thumbnails of duplicates, in pixels.
-_PAIR_SIDE = 240
+# If the caller names no number of pictures, at most this many are shown.
+_MOST_PICTURES = 1000
+# The parts of the page's bytes that pictures of duplicates may have, and that all but the cards of
+# the gallery may have before groups of duplicates are left out.
+_PAIRS_SHARE, _FRAME_SHARE = 0.25, 0.6
+# Bytes that what leads to a card or to a class takes outside the card.
+_LINKS_BYTES = 400
 _MAX_KEYS_BYTES = 10_000_000
 
 
@@ -60,8 +66,6 @@ def run_report(arguments: ReportArguments) -> None:
         if next(storage.list(folder), None) is None:
             problem = "the folder is empty" if storage.is_folder(folder) else "nothing is there"
             raise UsageError(f"--images: {folder}: {problem}")
-    # The pictures of the gallery are read twice: the dataset, and the chosen ones.
-    counters.shard_bytes.expect(2 * sum(split.num_bytes for split in dataset.splits))
     page = make_page(
         dataset,
         examples=arguments.examples,
@@ -81,19 +85,17 @@ def run_report(arguments: ReportArguments) -> None:
 def make_page(
     dataset: StoredDataset,
     *,
-    examples: int,
+    examples: int | None = None,
     keys: Collection[str] | None = None,
     roots: Sequence[str] = (),
     previous: str | None = None,
 ) -> str:
     """Makes the page of a dataset, of at most 10 MB; the same dataset gives the same page.
 
-    Thumbnails are as large as the page has room for. If even the smallest do not fit, the last ones
-    are left out, and the page says so.
-
     Args:
         dataset: The dataset.
-        examples: How many pictures the gallery shows at most.
+        examples: How many pictures the gallery shows at most, as large as the page has room for.
+            Without a number, it shows as many as fit at a size that shows details.
         keys: If given, the gallery shows the pictures with these keys, and no others.
         roots: Folders to search for rejected images.
         previous: An earlier dataset, to show what has changed since.
@@ -104,87 +106,131 @@ def make_page(
     """
     facts = read_facts(dataset)
     legend = read_legend(dataset)
+    manifest = dataset.read_manifest()
+    ignored = manifest.ignored_findings if manifest is not None else ()
     classes = Classes(legend.class_names, numbered_maps=legend.numbered_maps)
-    sample = sample_pictures(
-        [dataset.find_split(split.name) for split in dataset.splits],
-        read=functools.partial(read_pictures, legend=legend),
-        read_map=functools.partial(_read_map, classes=classes),
-        limit=examples,
+    splits = {split.name: dataset.find_split(split.name) for split in dataset.splits}
+    is_ours = dataset.features is not None and legend.is_ours
+    stored = read_statistics(dataset.path) if is_ours else None
+    sample = _choose_pictures(
+        dataset,
+        splits=list(splits.values()),
+        statistics=stored,
+        legend=legend,
+        classes=classes,
+        kinds=[kind for kind in KINDS if kind not in ignored],
+        limit=examples or _MOST_PICTURES,
         keys=keys,
     )
     if keys is not None:
         _check_found(keys, sample=sample)
-    rejects = draw_rejects(facts.listed_rejects, roots=roots)
-    statistics = load_statistics(dataset, legend=legend)
-    duplicates = (
-        None
-        if facts.duplicates is None
-        else read_duplicates(dataset, counts=facts.duplicates, legend=legend)
+    statistics = load_statistics(dataset, legend=legend) if stored is None else stored
+    statistics = {name: statistics[name] for name in splits}
+    charts = make_charts(statistics)
+    by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
+    numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
+    gallery = Gallery(
+        splits=splits,
+        legend=legend,
+        classes=classes,
+        numbers=numbers,
+        bars=charts.bars,
+        ignored=ignored,
     )
+    duplicates = (
+        None if facts.duplicates is None else read_duplicates(dataset, counts=facts.duplicates)
+    )
+    groups = duplicates.groups if duplicates is not None else ()
     report = Report(
         facts=facts,
         duplicates=duplicates,
+        pairs=list(gallery.draw_pairs(groups, room=int(_PAIRS_SHARE * MAX_BYTES))),
         changes=None if previous is None else find_changes(previous, dataset),
-        charts=make_charts(
-            {split.name: statistics[split.name] for split in dataset.splits},
-            manifest=dataset.read_manifest(),
-        ),
+        charts=charts,
+        kinds=list_kinds(statistics, manifest=manifest),
         classes=classes,
+        numbers=numbers,
         sample=sample,
-        thumbnails=(),
-        reject_pictures=rejects,
+        is_number_given=examples is not None or keys is not None,
+        reject_pictures=draw_rejects(facts.listed_rejects, roots=roots),
     )
-    return _fit_page(report)
+    return _fill_page(report, gallery=gallery)
 
 
-def _fit_page(report: Report) -> str:
-    pictures, classes = report.sample.pictures, report.classes
-    report = report._replace(
-        pairs=[
-            [
-                draw_thumbnail(_without_masks(picture), max_side=_PAIR_SIDE, classes=classes)
-                for picture in group.pictures
-            ]
-            for group in (report.duplicates.groups if report.duplicates else ())
-        ]
+def _choose_pictures(
+    dataset: StoredDataset,
+    *,
+    splits: Sequence[StoredSplit],
+    statistics: Mapping[str, Statistics] | None,
+    legend: Legend,
+    classes: Classes,
+    kinds: Sequence[str],
+    limit: int,
+    keys: Collection[str] | None,
+) -> Sample:
+    """Chooses the pictures: by the indexes if they know enough, or else by reading all Examples.
+
+    Raises:
+        InputError: A shard cannot be read.
+    """
+    found = None
+    if statistics is not None:
+        has_maps = any(split.pixels_by_class for split in statistics.values())
+        sample = sample_by_index(
+            dataset,
+            splits,
+            statistics=statistics,
+            class_names=legend.class_names,
+            kinds=kinds,
+            limit=limit,
+            keys=keys,
+        )
+        if sample is not None and not has_maps:
+            return sample
+        found = sample.found if sample is not None else None
+    counters.shard_bytes.expect(sum(split.num_bytes for split in splits))
+
+    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
+        for stored in read_with_places(split):
+            yield stored.place, stored.picture(split, legend=legend)
+
+    def read_map(picture: Picture) -> Collection[str]:
+        return classes.name_map(picture.class_map, size=(picture.width, picture.height))
+
+    return sample_pictures(
+        splits, read=read, read_map=read_map, limit=limit, keys=keys, found=found
     )
-    thumbnails: list[Thumbnail] = []
-    sides = list(_SIDES)
-    while sides:
-        side = sides.pop(0)
-        thumbnails = []
-        num_bytes = 0
-        for picture in pictures:
-            thumbnails.append(draw_thumbnail(picture, max_side=side, classes=classes))
-            counters.pictures.add()
-            num_bytes += thumbnails[-1].num_bytes
-            if num_bytes > MAX_BYTES:
-                break
-        else:
-            page = render_page(report._replace(thumbnails=thumbnails))
-            if len(page.encode()) <= MAX_BYTES:
-                return page
-        # Bytes grow with pixels: skip the sides that are certainly too large.
-        share = len(thumbnails) / len(pictures) if pictures else 0
-        sides = [smaller for smaller in sides if smaller**2 <= 1.2 * share * side**2] or sides[-1:]
+
+
+def _fill_page(report: Report, *, gallery: Gallery) -> str:
+    """Draws the pictures of the gallery, as many as the page has room for."""
+    frame = len(render_page(report).encode())
+    while frame > _FRAME_SHARE * MAX_BYTES and report.pairs:
+        report = report._replace(pairs=report.pairs[: len(report.pairs) // 2])
+        frame = len(render_page(report).encode())
+    chosen = report.sample.chosen
+    counters.pictures.expect(len(chosen))
+    links = _LINKS_BYTES * (len(report.sample.classes) + len(chosen))
+    room = MAX_BYTES - frame
+    cards = gallery.draw(
+        chosen,
+        room=room - min(links, room // 10),
+        is_number_given=report.is_number_given,
+    )
+    order = list(gallery.splits)
     while True:
-        thumbnails = thumbnails[: len(thumbnails) * 9 // 10]
-        if not thumbnails and report.duplicates is not None:
-            half = len(report.pairs) // 2
-            duplicates = report.duplicates._replace(groups=report.duplicates.groups[:half])
-            report = report._replace(duplicates=duplicates, pairs=report.pairs[:half])
-        page = render_page(report._replace(thumbnails=thumbnails))
-        if len(page.encode()) <= MAX_BYTES or not (thumbnails or report.pairs):
+        report = report._replace(
+            cards=sorted(cards, key=lambda card: (order.index(card.place.split), card.place.number))
+        )
+        page = render_page(report)
+        excess = len(page.encode()) - MAX_BYTES
+        if excess <= 0 or not (cards or report.pairs):
             return page
-
-
-def _without_masks(picture: Picture) -> Picture:
-    objects = tuple(msgspec.structs.replace(item, mask=b"") for item in picture.objects)
-    return msgspec.structs.replace(picture, objects=objects, class_map=b"", instance_map=b"")
-
-
-def _read_map(picture: Picture, *, classes: Classes) -> Collection[str]:
-    return classes.name_map(picture.class_map, size=(picture.width, picture.height))
+        if cards:
+            # Leave out the last ones, which are the least telling.
+            cards = cards[: len(cards) * 9 // 10]
+        else:
+            report = report._replace(pairs=report.pairs[: len(report.pairs) // 2])
 
 
 def _read_keys(path: str) -> frozenset[str]:
@@ -210,7 +256,7 @@ def _read_keys(path: str) -> frozenset[str]:
 
 
 def _check_found(keys: Collection[str], *, sample: Sample) -> None:
-    missing = sorted(set(keys) - {picture.key for picture in sample.pictures})
+    missing = sorted(set(keys) - {candidate.key for candidate in sample.chosen})
     if missing:
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise UsageError(f"--keys: no Example of the dataset has the key {missing[0]!r}{more}")

@@ -7,14 +7,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS, Row, find_pair
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.examples.decode import Picture, make_picture, parse_example
-from shardbeam.transforms.examples.legend import Legend
+from shardbeam.transforms.dataset.read.pictures import Place
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -44,9 +42,9 @@ class Group(NamedTuple):
         is_contradiction: Whether one file among them has different labels.
         is_near_contradiction: Whether different files among them have different classes.
         images: How many pictures of the group `duplicates.parquet` lists.
-        pictures: Some of them: first those that show what is wrong with the group, then one for
-            each split and labels, if there is room.
-        distances: For each of `pictures`, the bits in which its hash differs from that of the
+        places: Where some of them are: first those that show what is wrong with the group, then one
+            for each split and labels, if there is room.
+        distances: For each of `places`, the bits in which its hash differs from that of the
             group's first picture; None without a hash.
     """
 
@@ -55,7 +53,7 @@ class Group(NamedTuple):
     is_contradiction: bool
     is_near_contradiction: bool
     images: int
-    pictures: Sequence[Picture]
+    places: Sequence[Place]
     distances: Sequence[int | None]
 
 
@@ -71,26 +69,23 @@ class Duplicates(NamedTuple):
     groups: Sequence[Group] = ()
 
 
-def read_duplicates(
-    dataset: StoredDataset, *, counts: DuplicateCounts, legend: Legend
-) -> Duplicates:
+def read_duplicates(dataset: StoredDataset, *, counts: DuplicateCounts) -> Duplicates:
     """Reads the first groups of duplicates of a dataset.
 
     Args:
         dataset: The dataset.
         counts: The numbers of duplicates in its manifest.
-        legend: How its Examples are to be read.
 
     Raises:
         InputError: A file is missing or damaged.
     """
     if not counts.groups:
         return Duplicates(counts)
-    read = functools.partial(_read_picture, dataset=dataset, legend=legend, indexes={})
+    find = functools.partial(_find_place, dataset=dataset, indexes={})
     rows = sorted(_read_rows(join_uri(dataset.path, DUPLICATES)), key=_order)
     groups = (list(members) for _, members in itertools.groupby(rows, key=_order))
     first = itertools.islice(groups, _GROUPS)
-    return Duplicates(counts, [_read_group(members, read=read) for members in first])
+    return Duplicates(counts, [_make_group(members, find=find) for members in first])
 
 
 def _order(row: Row) -> tuple[object, ...]:
@@ -114,7 +109,7 @@ def _read_rows(uri: str) -> list[Row]:
     return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]
 
 
-def _read_group(rows: Sequence[Row], *, read: Callable[[Row], Picture]) -> Group:
+def _make_group(rows: Sequence[Row], *, find: Callable[[Row], Place]) -> Group:
     chosen = _choose(rows)
     return Group(
         number=rows[0]["group"],
@@ -122,7 +117,7 @@ def _read_group(rows: Sequence[Row], *, read: Callable[[Row], Picture]) -> Group
         is_contradiction=rows[0]["contradiction"],
         is_near_contradiction=rows[0]["near_contradiction"],
         images=len(rows),
-        pictures=[read(row) for row in chosen],
+        places=[find(row) for row in chosen],
         distances=[row["distance"] for row in chosen],
     )
 
@@ -155,19 +150,12 @@ def _most_different(rows: Sequence[Row]) -> Iterator[Row]:
     yield from others
 
 
-def _read_picture(
-    row: Row,
-    *,
-    dataset: StoredDataset,
-    legend: Legend,
-    indexes: dict[str, Sequence[int]],
-) -> Picture:
-    """Reads one Example; its shard's index gives its place.
+def _find_place(row: Row, *, dataset: StoredDataset, indexes: dict[str, Sequence[int]]) -> Place:
+    """Finds an Example by its shard's index.
 
     Args:
         row: The Example's row of `duplicates.parquet`.
         dataset: The dataset.
-        legend: How its Examples are to be read.
         indexes: `{URI of an index: places of its Examples}` for the indexes read so far.
     """
     split = dataset.find_split(row["split"])
@@ -177,20 +165,9 @@ def _read_picture(
         if uri not in indexes:
             table = load_index(uri, columns=["offset"], max_rows=split.shard_examples[row["shard"]])
             indexes[uri] = table.column("offset").to_pylist()
-        place = indexes[uri][row["row"]]
+        offset = indexes[uri][row["row"]]
     except IndexError as error:
         uri = join_uri(dataset.path, DUPLICATES)
         raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error
-    reader = find_container(split.container)
-    found = next(reader.read(shard, start=place), None)
-    if found is None:
-        raise InputError(uri=shard.uri, problem=f"lacks {row['key']!r}, which its index lists")
-    example = parse_example(found[1], uri=shard.uri, place=reader.describe_place(place))
-    before = sum(split.shard_examples[: row["shard"]])
-    return make_picture(
-        example,
-        legend=legend,
-        split=split.name,
-        shard=shard.path,
-        number=before + row["row"] + 1,
-    )
+    number = sum(split.shard_examples[: row["shard"]]) + row["row"] + 1
+    return Place(split.name, number, row["shard"], offset)

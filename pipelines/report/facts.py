@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,7 +18,7 @@ from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
-from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.base import is_uri, join_uri
 
 # The most rejects, and the most corrections, that are listed; all of them are counted.
 LISTED_REJECTS = 200
@@ -67,6 +68,7 @@ class Facts(NamedTuple):
 
     Attributes:
         name: The dataset's name, or the name of its file or folder.
+        title: The same; the name of its folder if the config names it only after its format.
         version: Its version; may be empty.
         description: A text for readers; may be empty.
         splits: Its splits.
@@ -83,6 +85,7 @@ class Facts(NamedTuple):
     """
 
     name: str
+    title: str
     version: str
     description: str
     splits: tuple[SplitFacts, ...]
@@ -106,8 +109,10 @@ def read_facts(dataset: StoredDataset) -> Facts:
     """
     manifest = dataset.read_manifest()
     known = manifest.splits if manifest is not None else {}
+    name = dataset_name(dataset.path)
     facts = Facts(
-        name=dataset_name(dataset.path),
+        name=name,
+        title=_title(dataset, name, config=manifest.config if manifest is not None else {}),
         version=dataset.version,
         description=dataset.description,
         splits=tuple(
@@ -158,6 +163,25 @@ def read_facts(dataset: StoredDataset) -> Facts:
         labels=manifest.labels,
         duplicates=manifest.duplicates,
     )
+
+
+def _title(dataset: StoredDataset, name: str, *, config: Mapping[str, Any]) -> str:
+    """Returns the dataset's name, or its folder's if the name is just that of its format."""
+    sources: list[Any] = [config.get("source")]
+    splits = config.get("splits")
+    sources += splits.values() if isinstance(splits, dict) else []
+    flat = [each for group in sources for each in (group if isinstance(group, list) else [group])]
+    formats = {str(each.get("format", "")) for each in flat if isinstance(each, dict)}
+    # The command line makes a name of a format like this.
+    defaults = {each.rpartition(":")[2].replace("-", "_").lower() for each in formats}
+    if name not in defaults:
+        return name
+    folder = dataset.path if is_uri(dataset.path) else os.path.abspath(dataset.path)
+    parts = [part for part in folder.split("/") if part]
+    # Versions of a dataset are often folders of its folder.
+    if len(parts) > 1 and parts[-1] == dataset.version:
+        parts.pop()
+    return parts[-1] if parts else name
 
 
 def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> tuple[Code, ...]:

@@ -1,4 +1,4 @@
-// Filters the gallery, switches its layers and classes, and enlarges its pictures.
+// Filters and pages the gallery, switches its layers and classes, enlarges pictures, keeps marks.
 "use strict";
 
 const page = document.documentElement;
@@ -8,25 +8,73 @@ const findAll = (selector, root = document) => [...root.querySelectorAll(selecto
 const toolbar = find(".toolbar");
 const cards = findAll(".card");
 const dialog = find("#enlarged");
+const stage = find("#enlarged .stage");
 const hiddenClasses = new Set();
 
-// Filters: a picture is shown if it is of the split, shows the class, and has the text in its key.
+// The gallery shows the pictures that match all filters, one page at a time.
+
+const PAGE = 40;
+let pageNumber = 0;
+let bar = "";
 
 const valueOf = (selector) => find(selector)?.value ?? "";
+const has = (list, word) => word === "" || list.split(" ").includes(word);
 
 function filter() {
+  pageNumber = 0;
   const split = valueOf("#filter-split");
-  const number = valueOf("#filter-class");
   const text = valueOf("#filter-name").toLowerCase();
   for (const card of cards) {
     card.hidden =
       (split !== "" && card.dataset.split !== split) ||
-      (number !== "" && !card.dataset.classes.split(" ").includes(number)) ||
+      !has(card.dataset.classes, valueOf("#filter-class")) ||
+      !has(card.dataset.kinds, valueOf("#filter-kind")) ||
+      !has(card.dataset.bars, bar) ||
       !card.querySelector(".key").textContent.toLowerCase().includes(text);
   }
-  const shown = cards.filter((card) => !card.hidden).length;
-  find("#shown").textContent = `${shown} of ${cards.length} pictures`;
-  find("#nothing").hidden = shown > 0;
+  turnPage(0);
+}
+
+function turnPage(by) {
+  const shown = cards.filter((card) => !card.hidden);
+  const pages = Math.ceil(shown.length / PAGE);
+  pageNumber = Math.max(0, Math.min(pages - 1, pageNumber + by));
+  shown.forEach((card, index) => {
+    card.classList.toggle("beyond", Math.floor(index / PAGE) !== pageNumber);
+  });
+  find("#shown").textContent = `${shown.length} of ${cards.length} pictures`;
+  find("#nothing").hidden = shown.length > 0;
+  find(".pages").hidden = pages < 2;
+  find("#page-number").textContent = `page ${pageNumber + 1} of ${pages}`;
+  find("#page-back").disabled = pageNumber === 0;
+  find("#page-on").disabled = pageNumber === pages - 1;
+  placeTags(find(".cards"));
+}
+
+function setBar(number, words) {
+  bar = number;
+  const button = find("#filter-bar");
+  button.hidden = number === "";
+  button.textContent = `${words} ×`;
+  button.ariaLabel = `${words}: show others, too`;
+}
+
+// Links of bars, classes, splits and findings lead to their pictures in the gallery.
+
+function showInGallery({ dataset }) {
+  const wanted = {
+    "#filter-split": dataset.showSplit,
+    "#filter-class": dataset.showClass,
+    "#filter-kind": dataset.showKind,
+  };
+  for (const [selector, value] of Object.entries(wanted)) {
+    if (find(selector)) {
+      find(selector).value = value ?? "";
+    }
+  }
+  find("#filter-name").value = "";
+  setBar(dataset.showBar ?? "", dataset.words ?? "");
+  filter();
 }
 
 // Layers are hidden by a class of the page, classes one element at a time.
@@ -56,76 +104,329 @@ function switchClasses(boxes, checked) {
   hideClasses(document);
 }
 
-// Texts in pictures have the same size however large the picture is.
+// Labels have the same size however large the picture is. Each goes to the first corner of its box
+// where it covers no other; without such a corner it is hidden.
 
-function scaleTexts(root) {
+const LETTERS = 12;
+const TAG_HEIGHT = 1.3;
+
+function placeTags(root) {
   for (const picture of findAll(".picture", root)) {
     const scale = picture.getScreenCTM()?.a;
-    if (scale) {
-      picture.setAttribute("font-size", 12 / scale);
+    if (scale && picture.getClientRects().length) {
+      picture.setAttribute("font-size", LETTERS / scale);
+      placeTagsOf(picture, LETTERS / scale);
     }
   }
 }
 
-// Enlarging.
+function placeTagsOf(picture, em) {
+  const view = picture.viewBox.baseVal;
+  const taken = [];
+  const showsAll = stage.contains(picture);
+  for (const tag of picture.querySelectorAll(".tag")) {
+    const box = picture.querySelector(`rect.layer-boxes[data-object="${tag.dataset.object}"]`);
+    const plate = tag.firstElementChild;
+    if (!box || (tag.classList.contains("minor") && !showsAll)) {
+      continue;
+    }
+    const [x, y, width, height] = ["x", "y", "width", "height"].map((name) =>
+      parseFloat(box.getAttribute(name)),
+    );
+    const [wide, high] = [parseFloat(plate.getAttribute("width")) * em, TAG_HEIGHT * em];
+    const corners = [y - high, y, y + height - high, y + height].flatMap((top) => [
+      [x, top],
+      [x + width - wide, top],
+    ]);
+    const free = corners.find(
+      ([left, top]) =>
+        left >= 0 &&
+        top >= 0 &&
+        left + wide <= Math.max(view.width, wide) &&
+        top + high <= view.height &&
+        !taken.some(
+          (other) =>
+            left < other[0] + other[2] &&
+            other[0] < left + wide &&
+            top < other[1] + high &&
+            other[1] < top + high,
+        ),
+    );
+    tag.classList.toggle("crowded", !free);
+    if (free) {
+      taken.push([...free, wide]);
+      tag.setAttribute("x", free[0] - parseFloat(plate.getAttribute("x")) * em);
+      tag.setAttribute("y", free[1] - parseFloat(plate.getAttribute("y")) * em);
+    }
+  }
+}
+
+// Enlarging: a picture of the gallery, of a finding, of duplicates, or of a reject.
 
 let enlarged = null;
 
-function enlarge(card) {
-  enlarged = card;
-  const drawing = card.querySelector(".open").firstElementChild;
-  const details = [".chips", ".captions", ".problem"].flatMap((each) => findAll(each, card));
-  find("#enlarged-title").textContent = card.querySelector(".key").textContent;
-  find("#enlarged .stage").replaceChildren(drawing.cloneNode(true));
+function enlarge(opener) {
+  enlarged = opener;
+  const item = opener.closest(".item");
+  // A finding shows the picture that is in the gallery.
+  const source = item.dataset.card ? document.getElementById(item.dataset.card) : item;
+  const drawing = source.querySelector(".open").firstElementChild.cloneNode(true);
+  const details = [".chips", ".captions", ".problem"].flatMap((each) => findAll(each, source));
+  find("#enlarged-title").textContent = item.querySelector(".key").textContent;
+  drawing.querySelector("[id]")?.removeAttribute("id");
+  stage.replaceChildren(drawing);
   find("#enlarged .details").replaceChildren(
     ...details.map((each) => each.cloneNode(true)),
-    card.querySelector("template").content.cloneNode(true),
+    ...findAll("template", source).map((each) => each.content.cloneNode(true)),
   );
   find("#enlarged-layers").replaceChildren(
     ...findAll(".toolbar .layers").map((each) => each.cloneNode(true)),
   );
+  find("#enlarged-mark").replaceChildren(
+    ...findAll(".mark", item).map((each) => each.cloneNode(true)),
+  );
+  showMarks(dialog);
   hideClasses(dialog);
   if (!dialog.open) {
     dialog.showModal();
   }
   dialog.scrollTop = 0;
-  scaleTexts(dialog);
+  zoom(1);
+  light(lasting());
+  watchScrolling();
 }
 
 function step(by) {
-  const shown = cards.filter((card) => !card.hidden);
-  enlarge(shown[(shown.indexOf(enlarged) + by + shown.length) % shown.length]);
+  const isCard = enlarged.closest(".card") !== null;
+  // The gallery goes on with its next page.
+  const all = isCard
+    ? cards.filter((card) => !card.hidden).map((card) => card.querySelector(".open"))
+    : findAll(".open", enlarged.closest("section")).filter((each) => each.getClientRects().length);
+  const index = (all.indexOf(enlarged) + by + all.length) % all.length;
+  if (isCard) {
+    pageNumber = Math.floor(index / PAGE);
+    turnPage(0);
+  }
+  enlarge(all[index]);
 }
 
-dialog.addEventListener("close", () => {
-  enlarged?.querySelector(".open").focus();
-  find("#enlarged .stage").replaceChildren();
-});
-dialog.addEventListener("click", (event) => {
-  if (event.target === dialog) {
+// Zooming.
+
+const MOST_ZOOM = 8;
+let factor = 1;
+
+function zoom(to) {
+  const [x, y] = [stage.scrollLeft + stage.clientWidth / 2, stage.scrollTop + stage.clientHeight / 2];
+  const grown = to / factor;
+  factor = to;
+  stage.classList.toggle("zoomed", factor > 1);
+  stage.style.setProperty("--zoom", factor);
+  stage.scrollTo(x * grown - stage.clientWidth / 2, y * grown - stage.clientHeight / 2);
+  find("#zoom-out").disabled = factor === 1;
+  find("#zoom-in").disabled = factor === MOST_ZOOM;
+  placeTags(stage);
+}
+
+// A row of the list of objects lights its box, and the other way round.
+
+function light(objects) {
+  const wanted = new Set(objects);
+  for (const element of findAll("[data-object]", dialog)) {
+    element.classList.toggle("lit", wanted.has(element.dataset.object));
+  }
+  stage.classList.toggle("lights", wanted.size > 0);
+}
+
+const pressed = () => findAll("[aria-pressed=true]", dialog).map((each) => each.closest("tr").dataset.object);
+
+// Rows that are pressed, or else the objects of the finding, are lit while nothing is pointed at.
+const listOf = (words) => (words ?? "").split(" ").filter(Boolean);
+const lasting = () => (pressed().length ? pressed() : listOf(enlarged.dataset.objects));
+
+function press(row) {
+  const button = row.querySelector("button");
+  button.ariaPressed = button.ariaPressed !== "true";
+  light(lasting());
+}
+
+for (const kind of ["pointerover", "focusin"]) {
+  dialog.addEventListener(kind, ({ target }) => {
+    const around = target.closest?.("[data-object], [data-objects]");
+    if (around && !around.closest("#enlarged-layers")) {
+      light([...pressed(), ...listOf(around.dataset.objects ?? around.dataset.object)]);
+    } else if (kind === "pointerover") {
+      light(lasting());
+    }
+  });
+}
+
+dialog.addEventListener("click", ({ target }) => {
+  const row = target.closest(".objects tr[data-object]");
+  const box = target.closest(".stage [data-object]");
+  if (row) {
+    press(row);
+  } else if (box) {
+    const itsRow = find(`#enlarged .objects tr[data-object="${box.dataset.object}"]`);
+    if (itsRow) {
+      press(itsRow);
+      itsRow.scrollIntoView({ block: "nearest" });
+    }
+  } else if (target === dialog) {
     dialog.close();
   }
 });
+
+dialog.addEventListener("close", () => {
+  enlarged?.focus();
+  stage.replaceChildren();
+});
 dialog.addEventListener("keydown", (event) => {
-  if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+  const { key, target } = event;
+  const scrolls = target === stage && factor > 1;
+  if ((key === "ArrowLeft" || key === "ArrowRight") && !scrolls) {
     event.preventDefault();
-    step(event.key === "ArrowLeft" ? -1 : 1);
+    step(key === "ArrowLeft" ? -1 : 1);
+  } else if (key === "+" && factor < MOST_ZOOM) {
+    zoom(2 * factor);
+  } else if (key === "-" && factor > 1) {
+    zoom(factor / 2);
+  } else if (key === "m") {
+    find("#enlarged-mark input")?.click();
   }
 });
 find("#close").addEventListener("click", () => dialog.close());
 find("#previous").addEventListener("click", () => step(-1));
 find("#next").addEventListener("click", () => step(1));
+find("#zoom-in").addEventListener("click", () => zoom(2 * factor));
+find("#zoom-out").addEventListener("click", () => zoom(factor / 2));
+
+// Marks are keys, so a picture that is shown twice is marked in both places.
+
+const marks = new Set();
+
+function showMarks(root) {
+  for (const box of findAll("[data-mark]", root)) {
+    box.checked = marks.has(box.dataset.mark);
+  }
+  const number = marks.size;
+  find("#marked").textContent = number === 1 ? "1 key is marked" : `${number} keys are marked`;
+  find(".marks").hidden = number === 0;
+  find("#mark-lines").value = [...marks].map((key) => `${key}\n`).join("");
+}
+
+async function copyMarks() {
+  const lines = find("#mark-lines");
+  try {
+    await navigator.clipboard.writeText(lines.value);
+    find("#marked").textContent = "Copied";
+  } catch {
+    // Without the right to write to the clipboard, the lines are there to be copied.
+    lines.hidden = false;
+    lines.focus();
+    lines.select();
+  }
+}
+
+find("#copy-marks").addEventListener("click", copyMarks);
+find("#clear-marks").addEventListener("click", () => {
+  marks.clear();
+  showMarks(document);
+});
+
+// The list of classes can be searched and sorted.
+
+function listClasses() {
+  const table = find(".class-chart tbody");
+  const more = findAll(".class-chart details tbody tr");
+  const first = table.rows.length;
+  table.append(...more);
+  find(".class-chart details")?.remove();
+  const rows = [...table.rows];
+  const nameOf = (row) => row.querySelector("bdi").textContent.toLowerCase();
+  const orders = {
+    most: (one, other) => other.dataset.count - one.dataset.count,
+    least: (one, other) => one.dataset.count - other.dataset.count,
+    name: (one, other) => nameOf(one).localeCompare(nameOf(other)),
+  };
+  const button = find("#more-classes");
+  let isWhole = false;
+  const show = () => {
+    const text = valueOf("#class-search").toLowerCase();
+    const sorted = [...rows].sort(orders[valueOf("#class-order")]);
+    const matching = sorted.filter((row) => nameOf(row).includes(text));
+    table.append(...sorted);
+    for (const row of rows) {
+      row.hidden = true;
+    }
+    matching.forEach((row, index) => (row.hidden = !isWhole && index >= first));
+    find("#classes-shown").textContent = `${matching.length} of ${rows.length} classes`;
+    button.hidden = isWhole || matching.length <= first;
+    button.textContent = `Show all ${matching.length}`;
+  };
+  button.addEventListener("click", () => {
+    isWhole = true;
+    show();
+  });
+  const tools = find("#class-tools");
+  tools.hidden = rows.length < 8;
+  tools.addEventListener("submit", (event) => event.preventDefault());
+  tools.addEventListener("input", show);
+  show();
+}
+
+// What scrolls can be focused, so that arrow keys scroll it.
+
+function watchScrolling() {
+  for (const element of findAll(".scroll, .classes ul, nav ul")) {
+    const scrolls =
+      element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight;
+    if (scrolls) {
+      element.tabIndex = 0;
+    } else {
+      element.removeAttribute("tabindex");
+    }
+  }
+}
+
+// A link into something folded unfolds it.
+
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1));
+  for (let each = target?.closest("details"); each; each = each.parentElement.closest("details")) {
+    each.open = true;
+  }
+  target?.scrollIntoView();
+}
 
 document.addEventListener("input", ({ target }) => {
   if (target.dataset.layer) {
     switchLayer(target.dataset.layer, target.checked);
+  } else if (target.dataset.mark !== undefined) {
+    marks[target.checked ? "add" : "delete"](target.dataset.mark);
+    showMarks(document);
   }
 });
 
-for (const card of cards) {
-  card.querySelector(".open").addEventListener("click", () => enlarge(card));
-}
+document.addEventListener("click", ({ target }) => {
+  const opener = target.closest(".open");
+  const link = target.closest('a[href="#gallery-title"]');
+  if (opener) {
+    enlarge(opener);
+  } else if (link && toolbar) {
+    showInGallery(link);
+  }
+});
 
+window.addEventListener("hashchange", unfold);
+window.addEventListener("resize", () => {
+  placeTags(document);
+  watchScrolling();
+});
+document.addEventListener("toggle", watchScrolling, true);
+
+if (find("#class-tools")) {
+  listClasses();
+}
 if (toolbar) {
   const switches = findAll("[data-switch]");
   toolbar.hidden = false;
@@ -133,13 +434,27 @@ if (toolbar) {
   toolbar.addEventListener("input", (event) => {
     if (event.target.dataset.switch) {
       switchClasses([event.target], event.target.checked);
-    } else {
+    } else if (!event.target.dataset.layer) {
       filter();
     }
   });
   find("#all-classes")?.addEventListener("click", () => switchClasses(switches, true));
   find("#no-classes")?.addEventListener("click", () => switchClasses(switches, false));
-  window.addEventListener("resize", () => scaleTexts(document));
+  find("#filter-bar").addEventListener("click", () => {
+    setBar("", "");
+    filter();
+    find("#gallery-title").focus({ preventScroll: true });
+  });
+  for (const [selector, by] of [["#page-back", -1], ["#page-on", 1]]) {
+    find(selector).addEventListener("click", () => {
+      turnPage(by);
+      find("#gallery-title").scrollIntoView();
+    });
+  }
   filter();
-  scaleTexts(document);
+}
+placeTags(document);
+watchScrolling();
+if (location.hash) {
+  unfold();
 }

@@ -11,30 +11,34 @@ import base64
 import functools
 import hashlib
 import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import jinja2
+import markupsafe
 from markupsafe import Markup
 from rich.filesize import decimal
 
-from shardbeam.pipelines.figure import Classes
+from shardbeam.pipelines.figure import OBJECT, Classes
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.own_files import Mark
-from shardbeam.pipelines.report.cards import Card, class_numbers, look_class, make_card, style_looks
+from shardbeam.pipelines.report.cards import Card, ClassNumbers, look_class, style_looks
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Code, Facts, SplitFacts
+from shardbeam.pipelines.report.look import show_findings
 from shardbeam.pipelines.report.sample import Sample
-from shardbeam.pipelines.report.thumbnails import Thumbnail
-from shardbeam.pipelines.tables import describe_value
+from shardbeam.pipelines.tables import NO_NAME, describe_value
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.read.difference import SplitDifference
+from shardbeam.transforms.dataset.read.pictures import Place
 from shardbeam.transforms.dataset.read.rejects import StoredReject
+from shardbeam.transforms.dataset.worth_a_look import KINDS, KindFound
 
 # The most characters of a text, and of the config, that are shown.
 _TEXT_CHARACTERS = 400
@@ -52,28 +56,64 @@ _LAYERS = {
 }
 
 
+class ShownCard(NamedTuple):
+    """A card of the gallery.
+
+    Attributes:
+        place: Where its Example is.
+        card: The card, without what only its text needs.
+        layers: The layers that it has.
+        html: Its text.
+    """
+
+    place: Place
+    card: Card
+    layers: Collection[str]
+    html: Markup
+
+
+class PairCard(NamedTuple):
+    """A picture of a group of duplicates, and how far its hash differs, in words."""
+
+    card: Card
+    note: str
+
+
+class Pair(NamedTuple):
+    """A group of duplicates, and some of its pictures."""
+
+    group: Group
+    cards: Sequence[PairCard]
+
+
 class Report(NamedTuple):
     """The content of the page.
 
     Attributes:
         facts: The dataset's metadata.
         charts: Charts of its statistics.
+        kinds: What is worth a look in it.
         classes: Its classes.
-        sample: The pictures of the gallery.
-        thumbnails: The thumbnails of these pictures, or of the first ones if not all fit.
+        numbers: Numbers of its classes in the page.
+        sample: The pictures that were chosen for the gallery.
+        cards: The cards of the gallery, in the order of the dataset.
+        is_number_given: Whether the caller has named the number of pictures, or the pictures.
         duplicates: Its duplicates; None if they were not looked for.
-        pairs: The thumbnails of each group of duplicates.
+        pairs: The first groups of duplicates with their pictures.
         changes: What has changed since an earlier dataset, if one was named.
         reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
     facts: Facts
     charts: Charts
+    kinds: Sequence[KindFound]
     classes: Classes
+    numbers: ClassNumbers
     sample: Sample
-    thumbnails: Sequence[Thumbnail]
+    cards: Sequence[ShownCard] = ()
+    is_number_given: bool = False
     duplicates: Duplicates | None = None
-    pairs: Sequence[Sequence[Thumbnail]] = ()
+    pairs: Sequence[Pair] = ()
     changes: Changes | None = None
     reject_pictures: Mapping[int, str] = {}
 
@@ -111,66 +151,93 @@ class _Tile(NamedTuple):
     kind: str = ""
 
 
-class _Pair(NamedTuple):
-    """A group of duplicates, and their cards, each with a text on how far its hash differs."""
-
-    group: Group
-    cards: Sequence[tuple[Card, str]]
-
-
 class _RejectRow(NamedTuple):
     reject: StoredReject
     uri: str
     alt: str
 
 
+def render_card(card: Card) -> Markup:
+    """Renders a card of the gallery."""
+    return Markup(_macro("card_item")(card))
+
+
 def render_page(report: Report) -> str:
     """Renders the page."""
     style, script = f"{_asset('style.css')}{style_looks()}\n", _asset("page.js")
-    cards = list(_cards(report))
+    cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
     shown = Counter(number for card in cards for number in card.class_numbers.split())
-    names = class_numbers(sample)
-    classes = [
-        _Class(number, look_class(report.classes.look(name)), name, shown[str(number)])
-        for name, number in names.items()
+    names = sorted(report.numbers.items(), key=lambda item: item[1])
+    classes = {
+        name: _Class(number, look_class(report.classes.look(name)), name, shown[str(number)])
+        for name, number in names
         if shown[str(number)]
-    ]
+    }
+    by_class = report.charts.classes
+    # The names in the chart, and the class of each in pictures.
+    charted = {
+        row.name: OBJECT if row.name == NO_NAME else row.name
+        for row in ((*by_class.rows, *by_class.more) if by_class is not None else ())
+    }
     rejects = [
         _RejectRow(reject, report.reject_pictures.get(number, ""), f"the rejected {reject.key}")
         for number, reject in enumerate(facts.listed_rejects)
     ]
-    return _template().render(
-        mark=Mark("report", facts.name).text,
-        policy=_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        facts=facts,
-        sections=list(_sections(report)),
-        charts=report.charts,
-        columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
-        tiles=list(_tiles(facts, sample)),
-        splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
-        has_outcomes=any(split.outcome is not None for split in facts.splits),
-        gallery_hint=_gallery_hint(report),
-        cards=cards,
-        classes=classes,
-        layers=[(layer, title) for layer, title in _LAYERS.items() if _has_layer(cards, layer)],
-        changes=report.changes,
-        change_columns=SplitDifference.__struct_fields__,
-        duplicates=report.duplicates,
-        pairs=list(_pairs(report)),
-        rejects=rejects,
-        rejects_title=_rejects_title(facts),
-        has_reject_pictures=bool(report.reject_pictures),
-        corrections=list(_correction_rows(facts)),
-        config=Lines(facts.config[:_CONFIG_CHARACTERS]),
-        shards=facts.files[:_SHARDS],
+    worth = show_findings(report.kinds, cards=cards)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            mark=Mark("report", facts.name).text,
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            facts=facts,
+            sections=list(_sections(report)),
+            charts=report.charts,
+            columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
+            tiles=list(_tiles(facts, sample)),
+            splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
+            has_outcomes=any(split.outcome is not None for split in facts.splits),
+            worth=worth,
+            alarms=list(_alarms(report)),
+            is_indexed=sample.is_indexed,
+            gallery_hint=_gallery_hint(report),
+            cards=[shown.html for shown in report.cards],
+            classes=list(classes.values()),
+            charted={
+                row: (classes.get(name), look_class(report.classes.look(name)))
+                for row, name in charted.items()
+            },
+            kinds=_kinds_shown(cards),
+            bar_pictures=Counter(int(number) for card in cards for number in card.bars.split()),
+            split_pictures=Counter(card.split for card in cards),
+            layers=[
+                (layer, title)
+                for layer, title in _LAYERS.items()
+                if any(layer in shown.layers for shown in report.cards)
+            ],
+            changes=report.changes,
+            change_columns=SplitDifference.__struct_fields__,
+            duplicates=report.duplicates,
+            pairs=report.pairs,
+            rejects=rejects,
+            rejects_title=_rejects_title(facts),
+            first_rejects=_first_of_each(rejects),
+            correction_links={
+                rows.code.code: f"correction-{rows.code.code}" for rows in _correction_rows(facts)
+            },
+            has_reject_pictures=bool(report.reject_pictures),
+            corrections=list(_correction_rows(facts)),
+            config=Lines(facts.config[:_CONFIG_CHARACTERS]),
+            shards=facts.files[:_SHARDS],
+        )
     )
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         autoescape=True,
         finalize=_as_text,
@@ -178,7 +245,14 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    return environment.get_template("page.html.j2")
+    environment.filters |= {"breakable": _breakable, "line": markupsafe.escape}
+    return environment
+
+
+@functools.cache
+def _macro(name: str) -> Callable[..., str]:
+    macro: Callable[..., str] = getattr(_environment().get_template("parts.html.j2").module, name)
+    return macro
 
 
 def _as_text(value: object) -> object:
@@ -190,6 +264,12 @@ def _as_text(value: object) -> object:
     if len(value) > _TEXT_CHARACTERS:
         value = f"{value[:_TEXT_CHARACTERS]}… ({len(value):,} characters)"
     return escape(value)
+
+
+def _breakable(name: str) -> Markup:
+    """Lets a long name go on in the next line after `/` and `_`, not within a word."""
+    parts = re.split(r"(?<=[/_])(?=[^/_])", str(_as_text(name)))
+    return Markup("<wbr>").join(parts)
 
 
 @functools.cache
@@ -210,12 +290,13 @@ def _digest(text: str) -> str:
 
 def _sections(report: Report) -> Iterator[tuple[str, str]]:
     facts, charts = report.facts, report.charts
-    yield "overview", "Overview"
+    yield "look", "Worth a look"
     if report.changes is not None:
         yield "changes", "Changes"
+    yield "overview", "Overview"
     if charts.classes:
         yield "classes", "Classes"
-    if charts.sizes:
+    if charts.sizes or charts.same:
         yield "sizes", "Sizes"
     yield "gallery", "Gallery"
     if facts.duplicates is not None:
@@ -226,6 +307,36 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
         yield "corrections", "Corrections"
     if facts.provenance or facts.config:
         yield "provenance", "Provenance"
+
+
+def _alarms(report: Report) -> Iterator[tuple[str, str]]:
+    """Yields `(section, text)` of what other sections say that is worth a look."""
+    facts = report.facts
+    if (found := facts.duplicates) is not None:
+        for count, text in (
+            (found.contradictions, "of equal files with different labels"),
+            (found.near_contradictions, "of nearly equal files with different classes"),
+            (found.leaks, "of pictures in several splits"),
+        ):
+            if count:
+                yield "duplicates", f"{count:,} {'group' if count == 1 else 'groups'} {text}"
+    rejected = sum(code.total for code in facts.rejects)
+    if rejected:
+        yield "rejects", "1 rejected image" if rejected == 1 else f"{rejected:,} rejected images"
+
+
+def _kinds_shown(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
+    """Lists the kinds of findings in the gallery: name, words, and how many pictures have it."""
+    counts = Counter(kind for card in cards for kind in card.kinds.split())
+    return [(kind, KINDS[kind], counts[kind]) for kind in KINDS if counts[kind]]
+
+
+def _first_of_each(rejects: Sequence[_RejectRow]) -> dict[str, str]:
+    """Returns `{reason: id of its first listed reject}`."""
+    first: dict[str, str] = {}
+    for number, row in enumerate(rejects):
+        first.setdefault(row.reject.reason, f"reject-{number}")
+    return first
 
 
 def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
@@ -243,8 +354,10 @@ def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
         if facts.duplicates is not None:
             found = facts.duplicates
             harm = found.leaks or found.contradictions or found.near_contradictions
-            yield _Tile("duplicates", f"{facts.duplicates.groups:,}", kind="bad" if harm else "")
-        yield _Tile("rejected", f"{rejected:,}", kind="bad" if rejected else "")
+            yield _Tile(
+                "groups of duplicates", f"{facts.duplicates.groups:,}", kind="bad" if harm else ""
+            )
+        yield _Tile("rejected images", f"{rejected:,}", kind="bad" if rejected else "")
         yield _Tile("corrections", f"{sum(code.total for code in facts.corrections):,}")
 
 
@@ -264,20 +377,30 @@ def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
 
 
 def _gallery_hint(report: Report) -> str:
-    shown, total = len(report.thumbnails), sum(report.sample.examples.values())
+    sample = report.sample
+    count, total = len(report.cards), sum(sample.examples.values())
     if not total:
         return "The dataset has no Examples."
-    if shown == total:
+    if count == total:
         return f"All {total:,} Examples."
-    hint = f"{shown:,} of {total:,} Examples"
-    left_out = len(report.sample.pictures) - shown
-    if left_out:
+    hint = f"{count:,} of {total:,} Examples"
+    left_out = len(sample.chosen) - count
+    if left_out and report.is_number_given:
         hint += f"; {left_out:,} more were asked for, but do not fit on a page of 10 MB"
-    absent = report.sample.absent
+    elif left_out:
+        hint += "; more do not fit on a page of 10 MB"
+    if not report.is_number_given:
+        first = "what is worth a look, then " if sample.found else ""
+        hint += f": {first}some of every class, then others by chance"
+    places = {card.place for card in report.cards}
+    known = (each.classes for each in sample.chosen if each.place in places)
+    numbers = {number for shown in report.cards for number in shown.card.class_numbers.split()}
+    drawn = {name for name, number in report.numbers.items() if str(number) in numbers}
+    absent = sorted(sample.classes.keys() - drawn.union(*known))
     if absent:
         missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
         hint += f"; {missing} not among them: {list_classes(absent)}"
-    elif report.sample.classes and not left_out:
+    elif sample.classes and not left_out:
         hint += "; every class is among them"
     return f"{hint}."
 
@@ -297,45 +420,3 @@ def _correction_rows(facts: Facts) -> Iterator[_CorrectionRows]:
         ]
         if rows:
             yield _CorrectionRows(code, rows)
-
-
-def _has_layer(cards: Sequence[Card], layer: str) -> bool:
-    found = {
-        "boxes": lambda card: card.boxes,
-        "labels": lambda card: card.tags or card.labels,
-        "keypoints": lambda card: card.poses,
-        "captions": lambda card: card.captions,
-    }.get(layer)
-    if found is None:
-        return any(area.layer == layer for card in cards for area in card.areas)
-    return any(map(found, cards))
-
-
-def _cards(report: Report) -> Iterator[Card]:
-    numbers = class_numbers(report.sample)
-    splits = {split.name: number for number, split in enumerate(report.facts.splits)}
-    for picture, thumbnail in zip(report.sample.pictures, report.thumbnails, strict=False):
-        yield make_card(
-            picture,
-            thumbnail,
-            classes=report.classes,
-            numbers=numbers,
-            split=splits[picture.split],
-        )
-
-
-def _pairs(report: Report) -> Iterator[_Pair]:
-    if report.duplicates is None:
-        return
-    numbers = class_numbers(report.sample)
-    for group, thumbnails in zip(report.duplicates.groups, report.pairs, strict=True):
-        cards = [
-            (
-                make_card(picture, thumbnail, classes=report.classes, numbers=numbers, split=0),
-                "" if not distance else f"{distance} of 64 bits differ",
-            )
-            for picture, thumbnail, distance in zip(
-                group.pictures, thumbnails, group.distances, strict=True
-            )
-        ]
-        yield _Pair(group, cards)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardbeam.pipelines.draw import decode_pixels
+from shardbeam.pipelines.draw import decode_small
 from shardbeam.pipelines.report.thumbnails import encode_jpeg, fit
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.read.rejects import StoredReject
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-_MAX_SIDE = 160
+_MAX_SIDE = 320
 # The most rejects that are drawn, and the largest file that is read.
 _DRAWN = 60
 _MAX_FILE_BYTES = 64 << 20
@@ -34,7 +34,8 @@ def draw_rejects(rejects: Sequence[StoredReject], *, roots: Sequence[str]) -> di
         if len(drawn) < _DRAWN and reject.listed:
             for data in _read(reject.key, roots=roots):
                 try:
-                    drawn[number] = encode_jpeg(fit(decode_pixels(data), max_side=_MAX_SIDE))
+                    image, _ = decode_small(data, side=_MAX_SIDE)
+                    drawn[number] = encode_jpeg(fit(image, max_side=_MAX_SIDE))
                     break
                 except RejectedError:
                     continue

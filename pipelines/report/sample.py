@@ -1,7 +1,7 @@
-"""Chooses the pictures of the gallery, so that it shows every class if there is room.
+"""Chooses the pictures of the gallery: what is worth a look, some of every class, and others.
 
-It takes the picture with the smallest hash of each class, then those with the smallest hashes of
-each split, so the same dataset always has the same gallery.
+Pictures are chosen by a hash of their names, so the same dataset always has the same gallery. If
+the dataset has an index, no Example is read to choose them.
 """
 
 from __future__ import annotations
@@ -9,48 +9,86 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from shardbeam.pipelines.figure import class_name
-from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.dataset.read.dataset import StoredSplit
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.dataset.read.findings import (
+    COLUMNS,
+    FoundImage,
+    SamePictures,
+    find_in_index,
+    read_same_pictures,
+    strongest_images,
+)
+from shardbeam.transforms.dataset.read.pictures import Place
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.worth_a_look import limits_of
 from shardbeam.transforms.examples.decode import Picture
+from shardbeam.transforms.storage.base import join_uri
 
-# Reads the pictures of a split, in order.
-ReadPictures = Callable[[StoredSplit], Iterator[Picture]]
+# Reads the pictures of a split with their places, in order.
+ReadPictures = Callable[[StoredSplit], Iterator[tuple[Place, Picture]]]
 # Names the classes that a picture's map shows.
 ReadMap = Callable[[Picture], Collection[str]]
 
+# The most pictures that are chosen for each kind of finding, and for each class.
+_OF_KIND, _OF_CLASS = 12, 3
 # Decoding maps takes most of the time for a dataset that has them: decode only the first ones.
 _DECODED_MAPS = 2000
 
+_T = TypeVar("_T")
 
-class Sample(NamedTuple):
-    """The pictures that the gallery shows, and counts of the whole dataset.
+
+class Candidate(NamedTuple):
+    """A picture that may be chosen; candidates with smaller digests are preferred.
 
     Attributes:
-        pictures: The pictures, in the dataset's order.
+        digest: A hash of its place and its key.
+        place: Where its Example is.
+        key: Its key.
+        classes: The classes that it shows.
+        kinds: `(kind, strength)` of what is worth a look in it, if the index says so.
+    """
+
+    digest: bytes
+    place: Place
+    key: str
+    classes: frozenset[str]
+    kinds: tuple[tuple[str, int], ...] = ()
+
+
+class FoundPicture(FoundImage, frozen=True, kw_only=True):
+    """A finding, and the picture that has it."""
+
+    candidate: Candidate
+
+
+class Sample(NamedTuple):
+    """The pictures that are chosen for the gallery, and counts of the whole dataset.
+
+    Attributes:
+        chosen: The pictures, the most telling first.
         examples: `{split: how many Examples it has}`.
         classes: `{class: how many pictures of the dataset show it}`; only the first 2,000 maps are
             searched for classes.
-        absent: Classes that no picture of the gallery shows, because there are too many.
+        found: The strongest findings of each kind.
+        is_indexed: Whether the indexes were read, which know the findings.
     """
 
-    pictures: tuple[Picture, ...]
+    chosen: tuple[Candidate, ...]
     examples: Mapping[str, int]
     classes: Mapping[str, int]
-    absent: tuple[str, ...] = ()
-
-
-class _Candidate(NamedTuple):
-    """A picture that may be chosen; candidates with smaller digests are preferred."""
-
-    digest: bytes
-    split: str
-    number: int
-    classes: frozenset[str]
+    found: tuple[FoundPicture, ...] = ()
+    is_indexed: bool = False
 
 
 def sample_pictures(
@@ -60,8 +98,9 @@ def sample_pictures(
     read_map: ReadMap,
     limit: int,
     keys: Collection[str] | None = None,
+    found: Sequence[FoundPicture] | None = None,
 ) -> Sample:
-    """Reads a dataset, chooses pictures, and reads the chosen ones again.
+    """Reads all Examples of a dataset, and chooses pictures.
 
     Args:
         splits: The dataset's splits.
@@ -69,110 +108,251 @@ def sample_pictures(
         read_map: Reads a picture's map.
         limit: How many pictures are chosen at most.
         keys: If given, the pictures with these keys are chosen, and no others.
+        found: The strongest findings, if the indexes were read.
 
     Raises:
         InputError: A shard cannot be read.
     """
-    looks = _Looks(limit=limit, read_map=read_map)
-    named: set[tuple[str, int]] = set()
+    looks = _Looks(limit=limit, keys=keys)
+    maps_left = _DECODED_MAPS
     for split in splits:
-        for picture in read(split):
-            looks.add(picture)
-            if keys is not None and picture.key in keys:
-                named.add((picture.split, picture.number))
-    chosen = looks.choose() if keys is None else named
-    pictures = tuple(_read_again(splits, chosen, read=read))
-    shown = Counter(name for picture in pictures for name in looks.classes_of(picture))
-    return Sample(
-        pictures=pictures,
-        examples=dict(looks.examples),
-        # Not all maps were decoded. A class that only other maps show is counted in the gallery.
-        classes={**shown, **looks.classes},
-        absent=tuple(sorted(looks.classes.keys() - shown)),
-    )
+        for place, picture in read(split):
+            maps_left -= bool(picture.class_map)
+            classes = classes_of(picture, read_map=read_map if maps_left >= 0 else None)
+            looks.add(_candidate(place, picture.key, classes))
+    return looks.sample(found)
+
+
+def sample_by_index(
+    dataset: StoredDataset,
+    splits: Sequence[StoredSplit],
+    *,
+    statistics: Mapping[str, Statistics],
+    class_names: Mapping[int, str],
+    kinds: Collection[str],
+    limit: int,
+    keys: Collection[str] | None = None,
+) -> Sample | None:
+    """Chooses pictures by the indexes of a dataset's shards, like `sample_pictures`.
+
+    The indexes do not know the classes of maps.
+
+    Args:
+        dataset: The dataset.
+        splits: Its splits.
+        statistics: `{split: what is in it}`.
+        class_names: `{id: class}`.
+        kinds: The kinds of findings that are looked for.
+        limit: How many pictures are chosen at most.
+        keys: If given, the pictures with these keys are chosen, and no others.
+
+    Returns:
+        The sample; None if the indexes are missing or old, or do not know the classes.
+    """
+    counters.indexes.expect(sum(len(split.shards) for split in splits))
+    looks = _Looks(limit=limit, keys=keys)
+    names = _Names(class_names)
+    try:
+        same_pictures = read_same_pictures(dataset)
+        found = (
+            each
+            for split in splits
+            for each in _read_indexes(
+                split,
+                dataset=dataset,
+                statistics=statistics,
+                same_pictures=same_pictures,
+                looks=looks,
+                names=names,
+            )
+            if each.kind in kinds
+        )
+        strongest = strongest_images(found, limit=_OF_KIND)
+    except (InputError, KeyError):
+        return None
+    order = list(kinds)
+    return looks.sample(sorted(strongest, key=lambda each: order.index(each.kind)))
+
+
+class _Names(dict[tuple[int, ...] | None, frozenset[str]]):
+    """`{ids of classes: their names}`."""
+
+    def __init__(self, class_names: Mapping[int, str]) -> None:
+        super().__init__()
+        self._class_names = class_names
+
+    def __missing__(self, ids: tuple[int, ...] | None) -> frozenset[str]:
+        names = frozenset(self._class_names.get(number, f"class {number}") for number in ids or ())
+        self[ids] = names
+        return names
+
+
+def _read_indexes(
+    split: StoredSplit,
+    *,
+    dataset: StoredDataset,
+    statistics: Mapping[str, Statistics],
+    same_pictures: SamePictures,
+    looks: _Looks,
+    names: _Names,
+) -> Iterator[FoundPicture]:
+    """Looks at the rows of a split's indexes, and yields its findings.
+
+    Raises:
+        InputError: An index is missing or damaged.
+        KeyError: An older version has written it, or it does not know the classes.
+    """
+    counted = statistics[split.name]
+    limits = limits_of(counted)
+    first = 1
+    for index, shard in enumerate(split.shards):
+        uri = join_uri(dataset.path, index_path(shard.path))
+        table = load_index(
+            uri, columns=[*COLUMNS, "offset", "classes"], max_rows=max(split.shard_examples)
+        )
+        if counted.images_by_class and table["classes"].null_count:
+            raise KeyError("classes")
+        found: dict[int, list[FoundImage]] = {}
+        in_index = find_in_index(
+            table,
+            split=split.name,
+            shard=index,
+            first=first,
+            limits=limits,
+            same_pictures=same_pictures,
+        )
+        for each in in_index:
+            found.setdefault(each.number, []).append(each)
+        columns = (table[name].to_pylist() for name in ("key", "offset", "classes"))
+        for number, (key, offset, ids) in enumerate(zip(*columns, strict=True), first):
+            of_row = found.get(number, ())
+            candidate = _candidate(
+                Place(split.name, number, index, offset),
+                key,
+                names[ids if ids is None else tuple(ids)],
+                kinds=tuple((each.kind, each.strength) for each in of_row),
+            )
+            looks.add(candidate)
+            for each in of_row:
+                yield FoundPicture(candidate=candidate, **msgspec.structs.asdict(each))
+        first += table.num_rows
+        counters.indexes.add()
+
+
+def classes_of(picture: Picture, *, read_map: ReadMap | None) -> frozenset[str]:
+    """Names the classes of a picture: its own, those of its objects, those of its map."""
+    names = {*picture.labels, *map(class_name, picture.objects)}
+    if picture.class_map and read_map is not None:
+        # The card of the picture says that its map cannot be read.
+        with contextlib.suppress(RejectedError):
+            names.update(read_map(picture))
+    return frozenset(names)
+
+
+def _candidate(
+    place: Place,
+    key: str,
+    classes: frozenset[str],
+    kinds: tuple[tuple[str, int], ...] = (),
+) -> Candidate:
+    name = f"{place.split}\0{place.number}\0{key}".encode("utf-8", "replace")
+    digest = hashlib.blake2b(name, digest_size=8).digest()
+    return Candidate(digest, place, key, classes, kinds)
+
+
+class _Smallest:
+    """Keeps the candidates with the smallest digests.
+
+    Args:
+        limit: How many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # The candidate with the largest digest is on top.
+        self._heap: list[tuple[int, Candidate]] = []
+
+    def add(self, candidate: Candidate) -> None:
+        entry = (-int.from_bytes(candidate.digest, "big"), candidate)
+        if len(self._heap) < self._limit:
+            heapq.heappush(self._heap, entry)
+        elif entry > self._heap[0]:
+            heapq.heapreplace(self._heap, entry)
+
+    def in_order(self) -> list[Candidate]:
+        return [candidate for _, candidate in sorted(self._heap, reverse=True)]
 
 
 class _Looks:
     """Looks at all pictures of a dataset, and keeps only the candidates."""
 
-    def __init__(self, *, limit: int, read_map: ReadMap) -> None:
-        self.examples: Counter[str] = Counter()
-        self.classes: Counter[str] = Counter()
+    def __init__(self, *, limit: int, keys: Collection[str] | None) -> None:
         self._limit = limit
-        self._read_map = read_map
-        self._maps_left = _DECODED_MAPS
-        self._by_class: dict[str, _Candidate] = {}
-        # For each split a heap of the candidates with the smallest digests; the largest is on top.
-        self._by_split: dict[str, list[tuple[int, _Candidate]]] = {}
+        self._keys = keys
+        self._examples: Counter[str] = Counter()
+        self._classes: Counter[str] = Counter()
+        self._named: list[Candidate] = []
+        self._by_class: dict[str, _Smallest] = {}
+        self._by_split: dict[str, _Smallest] = {}
 
-    def classes_of(self, picture: Picture, *, read_map: bool = True) -> frozenset[str]:
-        """Names the classes of a picture: its own, those of its objects, those of its map."""
-        names = {*picture.labels, *map(class_name, picture.objects)}
-        if picture.class_map and read_map:
-            # The card of the picture says that its map cannot be read.
-            with contextlib.suppress(RejectedError):
-                names.update(self._read_map(picture))
-        return frozenset(names)
-
-    def add(self, picture: Picture) -> None:
+    def add(self, candidate: Candidate) -> None:
         """Counts a picture, and keeps it if it may be chosen."""
-        self._maps_left -= bool(picture.class_map)
-        place = f"{picture.split}\0{picture.number}\0{picture.key}".encode("utf-8", "replace")
-        candidate = _Candidate(
-            digest=hashlib.blake2b(place, digest_size=8).digest(),
-            split=picture.split,
-            number=picture.number,
-            classes=self.classes_of(picture, read_map=self._maps_left >= 0),
-        )
-        self.examples[picture.split] += 1
-        self.classes.update(candidate.classes)
+        split = candidate.place.split
+        self._examples[split] += 1
+        self._classes.update(candidate.classes)
+        if self._keys is not None:
+            if candidate.key in self._keys:
+                self._named.append(candidate)
+            return
         for name in candidate.classes:
-            best = self._by_class.get(name)
-            if best is None or candidate.digest < best.digest:
-                self._by_class[name] = candidate
-        heap = self._by_split.setdefault(picture.split, [])
-        entry = (-int.from_bytes(candidate.digest, "big"), candidate)
-        if len(heap) < self._limit:
-            heapq.heappush(heap, entry)
+            if name not in self._by_class:
+                self._by_class[name] = _Smallest(_OF_CLASS)
+            self._by_class[name].add(candidate)
+        if split not in self._by_split:
+            self._by_split[split] = _Smallest(self._limit)
+        self._by_split[split].add(candidate)
+
+    def sample(self, found: Sequence[FoundPicture] | None = None) -> Sample:
+        """Chooses the pictures; `found` are the strongest findings, if the index was read."""
+        if self._keys is None:
+            chosen = tuple(itertools.islice(self._choose(found or ()), self._limit))
         else:
-            heapq.heappushpop(heap, entry)
+            chosen = tuple(self._named)
+        return Sample(
+            chosen=chosen,
+            examples=dict(self._examples),
+            classes=dict(self._classes),
+            found=tuple(found or ()),
+            is_indexed=found is not None,
+        )
 
-    def choose(self) -> set[tuple[str, int]]:
-        """Chooses one picture of each class, the rarest first, then from each split in turn."""
-        chosen: set[tuple[str, int]] = set()
+    def _choose(self, found: Sequence[FoundPicture]) -> Iterator[Candidate]:
+        """Yields the pictures by how telling they are, each once."""
+        chosen: set[Place] = set()
         shown: set[str] = set()
-        for name in sorted(self._by_class, key=lambda name: (self.classes[name], name)):
-            if name not in shown and len(chosen) < self._limit:
-                candidate = self._by_class[name]
-                chosen.add((candidate.split, candidate.number))
+        for candidate in self._in_order(found, shown):
+            if candidate.place not in chosen:
+                chosen.add(candidate.place)
                 shown |= candidate.classes
-        for candidate in _in_turn(
-            sorted(candidate for _, candidate in heap) for heap in self._by_split.values()
-        ):
-            if len(chosen) < self._limit:
-                chosen.add((candidate.split, candidate.number))
-        return chosen
+                yield candidate
+
+    def _in_order(self, found: Sequence[FoundPicture], shown: set[str]) -> Iterator[Candidate]:
+        kinds = itertools.groupby(found, key=lambda each: each.kind)
+        yield from in_turn([each.candidate for each in images] for _, images in kinds)
+        # Rare classes go first: their pictures often show frequent classes, too.
+        rarest = sorted(self._by_class, key=lambda name: (self._classes[name], name))
+        best = {name: self._by_class[name].in_order() for name in rarest}
+        for name in rarest:
+            if name not in shown:
+                yield best[name][0]
+        yield from in_turn(best.values())
+        yield from in_turn(smallest.in_order() for smallest in self._by_split.values())
 
 
-def _in_turn(lists: Iterable[Sequence[_Candidate]]) -> Iterator[_Candidate]:
+def in_turn(lists: Iterable[Sequence[_T]]) -> Iterator[_T]:
     """Yields the first of each list, then the second of each, and so on."""
     lists = list(lists)
     for place in range(max(map(len, lists), default=0)):
         for each in lists:
             if place < len(each):
                 yield each[place]
-
-
-def _read_again(
-    splits: Iterable[StoredSplit], chosen: Collection[tuple[str, int]], *, read: ReadPictures
-) -> Iterator[Picture]:
-    for split in splits:
-        numbers = {number for name, number in chosen if name == split.name}
-        if not numbers:
-            continue
-        last = max(numbers)
-        for picture in read(split):
-            if picture.number in numbers:
-                yield picture
-            if picture.number >= last:
-                break

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from shardbeam.pipelines.draw import decode_pixels
+from shardbeam.pipelines.draw import decode_small
 from shardbeam.pipelines.figure import OPACITIES, PALETTE, Area, Classes, Figure, Look, make_figure
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.examples.decode import Picture
@@ -18,6 +19,10 @@ from shardbeam.transforms.images.convert import shrink
 _JPEG_QUALITY = 80
 # The most objects of one picture that are drawn.
 MOST_OBJECTS = 300
+# The longer sides of the smallest and of the largest thumbnails, in pixels.
+_LEAST_SIDE, _MOST_SIDE = 64, 1024
+# About how many characters of the page a pixel takes, and how often a side is tried.
+_CHARACTERS_PER_PIXEL, _TRIES = 0.3, 4
 
 
 class Overlay(NamedTuple):
@@ -72,22 +77,73 @@ def draw_thumbnail(picture: Picture, *, max_side: int, classes: Classes) -> Thum
         classes: The dataset's classes.
     """
     try:
-        image = decode_pixels(picture.image, image_format=picture.format)
+        image, size = decode_small(picture.image, image_format=picture.format, side=max_side)
     except RejectedError as error:
-        return Thumbnail(
-            uri="",
-            width=picture.width,
-            height=picture.height,
-            problem=f"the picture cannot be drawn: {error}" if picture.image else "no image",
-        )
-    small = fit(image, max_side=max_side)
+        return _without_pixels(picture, error)
+    return _draw(picture, image, size=size, side=max_side, classes=classes)
+
+
+def fit_thumbnail(
+    picture: Picture, *, room: float, classes: Classes, max_side: int = _MOST_SIDE
+) -> Thumbnail:
+    """Makes the largest thumbnail of a picture that adds at most `room` bytes to the page.
+
+    It is larger only if even the smallest has more bytes.
+
+    Args:
+        picture: The picture.
+        room: The bytes.
+        classes: The dataset's classes.
+        max_side: Its longer side in pixels is not longer than this.
+    """
+    side = min(max_side, max(_LEAST_SIDE, int(math.sqrt(room / _CHARACTERS_PER_PIXEL))))
+    reach = min(max_side, 2 * side)
+    try:
+        image, size = decode_small(picture.image, image_format=picture.format, side=reach)
+    except RejectedError as error:
+        return _without_pixels(picture, error)
+    reach = min(reach, max(image.size))
+    side = min(side, reach)
+    fitting = None
+    for _ in range(_TRIES):
+        drawn = _draw(picture, image, size=size, side=side, classes=classes)
+        scale = 0.95 * math.sqrt(room / drawn.num_bytes)
+        if drawn.num_bytes <= room:
+            if fitting is not None and fitting.num_bytes >= drawn.num_bytes:
+                break
+            fitting = drawn
+            following = min(reach, int(side * scale))
+            if following <= 1.2 * side:
+                break
+        elif fitting is not None or side <= _LEAST_SIDE:
+            break
+        else:
+            following = max(_LEAST_SIDE, min(side - 1, int(side * scale)))
+        side = following
+    return fitting or drawn
+
+
+def _without_pixels(picture: Picture, error: RejectedError) -> Thumbnail:
+    return Thumbnail(
+        uri="",
+        width=picture.width,
+        height=picture.height,
+        problem=f"the picture cannot be drawn: {error}" if picture.image else "no image",
+    )
+
+
+def _draw(
+    picture: Picture, image: Image.Image, *, size: tuple[int, int], side: int, classes: Classes
+) -> Thumbnail:
+    """Makes a thumbnail of decoded pixels; `size` is that of the whole picture."""
+    small = fit(image, max_side=side)
     figure = make_figure(
-        picture, classes=classes, size=image.size, scaled=small.size, most_objects=MOST_OBJECTS
+        picture, classes=classes, size=size, scaled=small.size, most_objects=MOST_OBJECTS
     )
     return Thumbnail(
         uri=encode_jpeg(small),
-        width=image.width,
-        height=image.height,
+        width=size[0],
+        height=size[1],
         overlays=tuple(_overlay(area, look=figure.looks[area.name]) for area in figure.areas),
         figure=figure._replace(areas=()),
     )

@@ -25,6 +25,7 @@ from benchmarks.contenders import (
 from benchmarks.datasets import make_coco_like
 from benchmarks.duplicates import run_duplicates
 from benchmarks.findings import plant_and_find
+from benchmarks.findings_cost import run_findings
 from benchmarks.measure import SHARDBEAM
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -68,7 +69,7 @@ def test_storage_part_measures_each_read_ahead(
     monkeypatch.setattr(storage, "_READ_AHEAD", (8, 32))
     results, targets = tables(_run_quick("storage", tmp_path))
     assert [row[0].split(",")[0] for row in results[1:]] == [
-        *["Shardbeam"] * 2,
+        *["Shardbeam"] * 4,
         *["`FileSystems.open`"] * 2,
     ]
     assert all(float(cell.replace(",", "")) > 0 for row in results[1:] for cell in row[1:])
@@ -229,3 +230,12 @@ def test_planted_errors_are_found_in_photographs(tmp_path: Path) -> None:
         planted = 2 if "copy" in name else 1
         assert (errors, found, false_alarms, usual) == (str(planted), str(planted), "0", ""), name
         assert before == "0"
+
+
+@pytest.mark.slow
+def test_findings_are_measured_in_pairs(tmp_path: Path) -> None:
+    report = run_findings(data=tmp_path, images=8, records=20, rounds=2)
+    results, targets = tables(report)
+    assert len(results[1:]) == len(targets[1:]) == 2
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["coco-like-20", "shapes-8"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -99,10 +100,11 @@ def index_row(row: Row) -> IndexRow:
 
 
 def compare(old: str, new: str, *, limit: int = 10) -> Difference:
-    return compare_datasets(open_dataset(old), open_dataset(new), limit=limit)
+    return compare_datasets(open_dataset(old), open_dataset(new), limit=limit).difference
 
 
 ADDED, REMOVED, MOVED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.MOVED
+RENAMED = ChangeKind.RENAMED
 IMAGE, LABELS, OTHER = ChangeKind.IMAGE, ChangeKind.LABELS, ChangeKind.OTHER
 # Key, kinds, old and new split.
 _Change = tuple[str, tuple[ChangeKind, ...], str, str]
@@ -124,8 +126,8 @@ _Change = tuple[str, tuple[ChangeKind, ...], str, str]
             [("a", (MOVED, IMAGE, LABELS), "train", "validation")],
         ),
         (
-            [Row("a"), Row("b"), Row("é\n")],
-            [Row("b"), Row("c"), Row("é\n", other=2)],
+            [Row("a", image=1), Row("b"), Row("é\n")],
+            [Row("b"), Row("c", image=2), Row("é\n", other=2)],
             [
                 ("a", (REMOVED,), "train", ""),
                 ("c", (ADDED,), "", "train"),
@@ -152,6 +154,27 @@ _Change = tuple[str, tuple[ChangeKind, ...], str, str]
                 ("a", (MOVED,), "train", "validation"),
             ],
         ),
+        # Another key and the same image, whatever else is in the Example.
+        (
+            [Row("a", image=1), Row("b", image=2)],
+            [Row("c", image=1, other=1), Row("d", "validation", 2, labels=1)],
+            [
+                ("c", (RENAMED,), "train", "train"),
+                ("d", (RENAMED, MOVED, LABELS), "train", "validation"),
+            ],
+        ),
+        # Of two with the same image, the one with the same labels was renamed.
+        (
+            [Row("a", image=1), Row("b", image=1, labels=1)],
+            [Row("c", image=1, labels=1)],
+            [("a", (REMOVED,), "train", ""), ("c", (RENAMED,), "train", "train")],
+        ),
+        # A name that is there in both is no rename.
+        (
+            [Row("a", image=1)],
+            [Row("a", image=2), Row("b", image=1)],
+            [("b", (ADDED,), "", "train"), ("a", (IMAGE,), "train", "train")],
+        ),
         # An Example for each of an image's objects, and one object more.
         (
             [Row("a", other=1), Row("a", other=2)],
@@ -172,9 +195,8 @@ def test_changes(tmp_path: Path, old: list[Row], new: list[Row], changes: list[_
     }
     assert (total["old"], total["new"]) == (len(old), len(new))
     kinds = [kind for _, of_change, _, _ in changes for kind in of_change]
-    assert [total[kind.value] for kind in (ADDED, REMOVED, IMAGE, LABELS, OTHER)] == [
-        kinds.count(kind) for kind in (ADDED, REMOVED, IMAGE, LABELS, OTHER)
-    ]
+    counted = (ADDED, REMOVED, RENAMED, IMAGE, LABELS, OTHER)
+    assert [total[kind.value] for kind in counted] == [kinds.count(kind) for kind in counted]
     assert total["moved_in"] == total["moved_out"] == kinds.count(MOVED)
     assert total["unchanged"] == len(new) - sum(REMOVED not in each[1] for each in changes)
 
@@ -183,7 +205,7 @@ rows = st.builds(
     Row,
     key=st.sampled_from("abcdefgh"),
     split=st.sampled_from(SPLITS),
-    image=st.integers(0, 1),
+    image=st.integers(1, 2),
     labels=st.integers(0, 1),
     other=st.integers(0, 1),
 )
@@ -203,21 +225,31 @@ def test_keys_that_are_there_once_against_brute_force(
     )
     olds, news = ({row.key: row for row in each} for each in (old, new))
     expected = set()
-    for key in {*olds, *news}:
-        one, other = olds.get(key), news.get(key)
-        if one is None or other is None:
-            kinds = [ADDED if one is None else REMOVED]
-        else:
-            kinds = [MOVED] * (one.split != other.split)
-            kinds += [IMAGE] * (one.image != other.image)
-            kinds += [LABELS] * (one.labels != other.labels)
-            kinds += [OTHER] * (one[2:4] == other[2:4] and one.other != other.other)
+    for key in olds.keys() & news.keys():
+        one, other = olds[key], news[key]
+        kinds = [MOVED] * (one.split != other.split)
+        kinds += [IMAGE] * (one.image != other.image)
+        kinds += [LABELS] * (one.labels != other.labels)
+        kinds += [OTHER] * (one[2:4] == other[2:4] and one.other != other.other)
         if kinds:
-            splits = (each.split if each else "" for each in (one, other))
-            expected.add((key, tuple(kinds), *splits))
-    assert {(each.key, each.kinds, each.old_split, each.new_split) for each in found.changes} == (
-        expected
-    )
+            expected.add((key, tuple(kinds), one.split, other.split))
+    lone = {ADDED, REMOVED, RENAMED}
+    assert expected == {
+        (each.key, each.kinds, each.old_split, each.new_split)
+        for each in found.changes
+        if lone.isdisjoint(each.kinds)
+    }
+    # As many as possible of those that only one has were renamed.
+    left = Counter(olds[key].image for key in olds.keys() - news.keys())
+    come = Counter(news[key].image for key in news.keys() - olds.keys())
+    renamed = [each for each in found.changes if RENAMED in each.kinds]
+    assert len(renamed) == (left & come).total()
+    for each in renamed:
+        assert olds[each.old_key].image == news[each.key].image
+        assert each.old_key not in news
+        assert each.key not in olds
+    assert sum(each.kinds == (REMOVED,) for each in found.changes) == (left - come).total()
+    assert sum(each.kinds == (ADDED,) for each in found.changes) == (come - left).total()
 
 
 @settings(max_examples=20)
@@ -245,7 +277,8 @@ def test_the_counts_add_up(
 
 def test_the_first_changes_of_each_kind_are_named(tmp_path: Path) -> None:
     old = [Row(f"{number:03}") for number in range(100)]
-    new = [row._replace(image=1) for row in old[:60]] + [Row(f"x{n}") for n in range(9)]
+    new = [row._replace(image=1) for row in old[:60]]
+    new += [Row(f"x{n}", image=2) for n in range(9)]
     found = compare(
         write_dataset(tmp_path / "old", old), write_dataset(tmp_path / "new", new), limit=2
     )
@@ -287,6 +320,9 @@ def test_datasets_of_older_versions_are_compared_by_length(tmp_path: Path) -> No
             ("a", (OTHER,)),
             ("b", (IMAGE,)),
         ]
+        assert [note[:39] for note in found.notes] == [
+            f"the index of {each} is of an older version"[:39] for each in paths[:1]
+        ] * (1 + path.endswith("x"))
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
@@ -304,3 +340,49 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
         index.unlink() if data is None else index.write_bytes(data)
         with pytest.raises(InputError, match=f"{index}: {problem}"):
             compare(good, good)
+
+
+def test_images_that_differ_are_located(tmp_path: Path) -> None:
+    old = [Row("b", other=1), Row("a"), Row("c"), Row("d"), Row("e"), Row("f", image=5)]
+    new = [Row("b"), Row("a", image=1), Row("c", labels=1), Row("d"), Row("g", image=5, labels=2)]
+    found = compare_datasets(
+        *(
+            open_dataset(write_dataset(tmp_path / name, rows))
+            for name, rows in (("old", old), ("new", new))
+        ),
+        limit=1,
+        images=3,
+    )
+    # Labels first, then images; in the order of the new dataset.
+    assert [
+        (
+            image.change.key,
+            image.change.old_key,
+            image.change.kinds,
+            [(place.key, place.shard[-14:-9], place.number) for place in image.old],
+            [(place.key, place.shard[-14:-9], place.number) for place in image.new],
+        )
+        for image in found.images
+    ] == [
+        ("c", "", (LABELS,), [("c", "00000", 3)], [("c", "00001", 3)]),
+        ("g", "f", (RENAMED, LABELS), [("f", "00001", 6)], [("g", "00001", 5)]),
+        ("a", "", (IMAGE,), [("a", "00000", 2)], [("a", "00000", 2)]),
+    ]
+    assert found.difference.differing == 4
+
+
+def test_all_examples_of_an_image_are_located_if_each_object_has_one(tmp_path: Path) -> None:
+    old = [Row("a", labels=1), Row("b", labels=1, other=1), Row("b", labels=1, other=2)]
+    new = [Row("a", labels=1), Row("b", labels=2, other=2), Row("b", labels=2, other=3)]
+    paths = []
+    for name, rows in (("old", old), ("new", [*new, Row("b", "validation", labels=1)])):
+        paths.append(write_dataset(tmp_path / name, rows))
+        manifest = json.loads((tmp_path / name / "manifest.json").read_bytes())
+        del manifest["checksum"]
+        manifest["config"] = {"example_per": "annotation"}
+        (tmp_path / name / "manifest.json").write_bytes(encode_manifest(manifest))
+    found = compare_datasets(*map(open_dataset, paths), limit=1, images=9)
+    (image,) = found.images
+    assert found.difference.differing == 1
+    assert image.change.kinds == (LABELS,)
+    assert [place.number for place in image.old] == [place.number for place in image.new] == [2, 3]

@@ -107,6 +107,19 @@ def test_slices_are_sequences(coco: Build) -> None:
     assert [nested[i]["image/filename"] for i in range(7)] == keys[::3][2:9][::-1]
 
 
+def test_items_have_the_features_that_were_asked_for(coco: Build) -> None:
+    keys = ["image/object/bbox/xmin", "image/height", "image/object/class/text"]
+    whole = shardbeam.open(coco.output)
+    dataset = shardbeam.open(coco.output, features=keys)
+    for item, full in zip(pickle.loads(pickle.dumps(dataset)), whole, strict=True):
+        assert list(item) == keys
+        assert plain(item) == plain({key: full[key] for key in keys})
+    # The other forms find what they need.
+    assert dataset.detection()[0][1]["boxes"].shape == whole.detection()[0][1]["boxes"].shape
+    with pytest.raises(InputError, match="no 'image/encode'; did you mean 'image/encoded'"):
+        shardbeam.open(coco.output, features=["image/encode"])
+
+
 def test_types_of_values(coco: Build) -> None:
     item = shardbeam.open(coco.output)[0]
     assert isinstance(item["image/encoded"], bytes)
@@ -808,6 +821,8 @@ def test_keys_that_few_examples_have(tmp_path: Path) -> None:
     assert dataset[69]["a"] == 69
     later = plain(dataset[70])
     assert later == {"a": [70], "b": [], "rare": [b"x"], "odd": [1]}
+    chosen = shardbeam.open(tmp_path, index=tmp_path / "i", features=["b"])
+    assert [plain(chosen[number]) for number in (0, 70)] == [{"b": [1.5, 2.5]}, {"b": []}]
     write_tfrecord(tmp_path / "b.tfrecord", *records[:70], make_example({"a": [1, 2]}))
     (tmp_path / "a.tfrecord").unlink()
     assert run("index", str(tmp_path), "--output", str(tmp_path / "i")).exit_code == 0

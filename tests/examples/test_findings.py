@@ -169,7 +169,7 @@ def test_values_that_do_not_fit_together() -> None:
     assert find_in_example(values) == []
     values = example([(0, 0, 1000, 1000)])
     values["image/object/class/text"] = []
-    assert find_in_example(values) == [Finding("large_box", 1_000_000)]
+    assert find_in_example(values) == [Finding("large_box", 1_000_000, objects=(0,))]
     values["image/width"] = values["image/height"] = []
     assert [each.kind for each in find_in_example(values)] == ["large_box"]
 

@@ -198,7 +198,7 @@ _SOURCES: list[Format] = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(
     data=_files(),
     source=st.sampled_from(_SOURCES),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
-from tests.support.dataset import coco_words, dataset_files, read_tree, run
+from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 
@@ -35,6 +35,50 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     # Not all of the shard for one Example.
     assert gcs.proxy.counts()["get"] < 8
     assert run("show", f"{built}/none").exit_code == 1
+
+
+def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, bucket: str) -> None:
+    annotations = f"{bucket}/in/annotations/instances.json"
+    document = json.loads(gcs.read(annotations))
+    for number in (0, -1):
+        document["annotations"][number]["bbox"][2] -= 1
+    gcs.write(annotations, json.dumps(document).encode())
+    assert run(*coco_words(f"{bucket}/in", f"{bucket}/new")).exit_code == 0
+    gcs.proxy.reset()
+    result = run("diff", built, f"{bucket}/new")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count(" moved from ") == 2
+    read = [request.name for request in gcs.proxy.requests if request.is_media]
+    # Two Examples of each dataset, with one request each.
+    assert sum("tfrecord-0" in name and "index" not in name for name in read) == 4
+
+
+def test_export_reads_a_dataset_where_it_lies(
+    gcs: ProxiedGcs, built: str, shapes: Path, tmp_path: Path
+) -> None:
+    before = gcs.read_tree(built)
+    result = run("export", built, "--format", "yolo", "--output", str(tmp_path / "yolo"))
+    assert result.exit_code == 0, result.stderr
+    found: Tree = {}
+    for folder in (tmp_path / "yolo" / "images").iterdir():
+        found |= read_tree(folder)
+    assert found == read_tree(shapes / "images")
+    assert gcs.read_tree(built) == before
+
+
+def test_a_report_reads_only_the_examples_that_it_shows(
+    gcs: ProxiedGcs, built: str, tmp_path: Path
+) -> None:
+    page = str(tmp_path / "page.html")
+    result = run("report", built, "--output", page, "--examples", "3")
+    assert result.exit_code == 0, result.stderr
+    read = [request.name for request in gcs.proxy.requests if request.is_media]
+    shards = [name for name in read if "/index/" not in name and ".tfrecord-" in name]
+    assert len(shards) == 3
+    # The counts come from the statistics, the choice from the indexes.
+    rest = [name for name in read if name not in shards]
+    assert len({name for name in rest if "/index/" in name}) >= 1
+    assert all(rest.count(name) == 1 for name in rest if "/index/" in name or "statistics" in name)
 
 
 def test_a_committed_output_is_refused_and_replaced(

@@ -14,6 +14,7 @@ import pytest
 from tests.runners.tools import TOOLS
 from tests.support.dataset import run
 from tests.support.image_makers import photograph, save
+from tests.support.pages import reading_rows
 
 CONTAINERS = ("tfrecord", "webdataset", "hf_parquet")
 CLASSES = ("cat", "dog | wolf", "<b>", "no")
@@ -180,3 +181,20 @@ def test_croissant_is_valid(name: str, folders: dict[str, Path], tmp_path: Path)
     assert [split for split, _ in files] == ["train", "validation"]
     for _, (pattern,) in files:
         assert len(list(folders[name].glob(pattern))) == 3
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "read", "count"),
+    [
+        ("datasets", "demo/parquet", "hf_parquet", 9),
+        ("webdataset", "demo/tars/shapes-train-00000-of-00001.tar", "webdataset/d-train-00000*", 3),
+    ],
+)
+def test_the_first_page_shows_how_to_read(
+    module: str, path: str, read: str, count: int, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    (found,) = folders["tfrecord"].parent.glob(read)
+    code = reading_rows()[module].replace(path, str(found))
+    assert str(found) in code
+    program = f"import {module}\nprint(len(list({code})))"
+    assert consume(program, home=tmp_path) == count

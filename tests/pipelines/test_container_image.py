@@ -14,4 +14,4 @@ def test_the_name_of_an_image_of_beams_tells_its_versions() -> None:
 
 
 def test_other_images_are_not_looked_into() -> None:
-    check_image("us-central1-docker.pkg.dev/project/images/shardbeam:0.1.0")
+    check_image("us-central1-docker.pkg.dev/project/images/shardbeam:0.2.0")

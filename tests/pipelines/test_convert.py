@@ -112,7 +112,8 @@ def test_settings_do_not_matter(mixed: Build, tmp_path: Path) -> None:
 
 def test_an_example_of_each_object(shapes: Path, tmp_path: Path) -> None:
     settings = ("--set", "example_per=annotation", "--set", "masks=png")
-    words = coco_words(shapes, tmp_path / "out", *settings, "--set", "output.num_shards=3")
+    more = ("--set", "features.rename={annotation/bbox: bbox}", "--set", "output.num_shards=3")
+    words = coco_words(shapes, tmp_path / "out", *settings, *more)
     assert run(*words).exit_code == 0
     before = Build(tmp_path / "out", 0, {}, "")
     check_same(before, convert(before.output, tmp_path / "again"))

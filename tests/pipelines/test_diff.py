@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
+import msgspec
 import pytest
+from pyarrow import parquet
 
-from tests.support.builds import Build, build
+from shardbeam.pipelines.diff import ComparedPicture, describe_picture, render_text
+from shardbeam.transforms.containers.tfrecord import TFRecord
+from shardbeam.transforms.dataset.read import changed_pictures
+from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture
+from shardbeam.transforms.dataset.read.difference import Change, ChangeKind, Difference
+from shardbeam.transforms.examples.decode import Picture, PictureObject
+from shardbeam.transforms.examples.picture_changes import compare_pictures
+from shardbeam.transforms.storage.base import StoredFile
+from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
 from tests.support.tfrecords import draw_image
+
+CAT, DOG = 1, 2
+TIMES = "\N{MULTIPLICATION SIGN}"
+# `{image: (class, box in pixels) of each of its objects}`
+_Objects = Mapping[str, Sequence[tuple[int, list[int]]]]
+OLD: _Objects = {
+    "a.jpg": [(CAT, [10, 10, 20, 20]), (DOG, [50, 10, 20, 20])],
+    "b.jpg": [(CAT, [10, 10, 20, 20])],
+    "c.jpg": [(CAT, [10, 10, 20, 20])],
+    "d.jpg": [(CAT, [10, 10, 20, 20]), (DOG, [50, 10, 20, 20])],
+    "f.jpg": [],
+    "g.jpg": [(CAT, [10, 10, 20, 20])],
+    "e\x1b.jpg": [(CAT, [10, 10, 20, 20])],
+}
+NEW: _Objects = {
+    **{key: objects for key, objects in OLD.items() if key != "e\x1b.jpg"},
+    "a.jpg": [(DOG, [10, 10, 20, 20]), (DOG, [50, 10, 20, 20])],
+    "b.jpg": [(CAT, [12, 10, 20, 20])],
+    "c.jpg": [(CAT, [10, 10, 20, 20]), (DOG, [50, 10, 20, 20])],
+    "d.jpg": [(CAT, [10, 10, 20, 20])],
+    "h/e.jpg": [(CAT, [10, 10, 20, 20])],
+}
+
+
+def build_objects(folder: Path, objects: _Objects, *settings: str) -> Build:
+    """Builds images of 100x50 pixels with these objects."""
+    # The first letter of a name decides the pixels, except that of f.jpg.
+    images = folder / "images"
+    for key in objects:
+        (images / key).parent.mkdir(parents=True, exist_ok=True)
+        height = 50 + ord(key[-5] if key[-5] != "\x1b" else "e") % 20
+        if key == "f.jpg" and objects is NEW:
+            height += 40
+        (images / key).write_bytes(draw_image("JPEG", width=100, height=height))
+    document = {
+        "images": [{"id": number, "file_name": key} for number, key in enumerate(objects)],
+        "annotations": [
+            {
+                "id": 10 * number + place,
+                "image_id": number,
+                "category_id": label,
+                "bbox": box,
+                "iscrowd": 0,
+                "area": box[2] * box[3],
+            }
+            for number, found in enumerate(objects.values())
+            for place, (label, box) in enumerate(found)
+        ],
+        "categories": [{"id": CAT, "name": "cat"}, {"id": DOG, "name": "dog"}],
+    }
+    annotations = write_coco(folder / "coco.json", document)
+    flags = ("--images", images, "--annotations", annotations, "--set", "output.num_shards=2")
+    built = build("coco", *flags, *settings, output=folder / "out")
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
+@pytest.fixture(scope="module")
+def boxes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Build]:
+    """A dataset of objects, and one of tars in which each image has changed in another way."""
+    folder = tmp_path_factory.mktemp("boxes")
+    return (
+        build_objects(folder / "old", OLD),
+        build_objects(folder / "new", NEW, "--set", "output.container=webdataset"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +106,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Build]:
     (images / "cat" / "a.jpg").unlink()
     (images / "cat" / "b.jpg").write_bytes(draw_image("JPEG", width=30, height=10))
     (images / "ant").mkdir()
-    (images / "ant" / "e.jpg").write_bytes(draw_image("JPEG", width=20, height=10))
+    (images / "ant" / "e.jpg").write_bytes(draw_image("JPEG", width=40, height=10))
     new = build(*words, output=folder / "new")
     assert (old.exit_code, new.exit_code) == (0, 0)
     return old, new
@@ -39,11 +118,16 @@ def test_two_datasets_as_text(versions: tuple[Build, Build]) -> None:
     assert (exit_code, stderr) == (0, "")
     tables = [
         [" ".join(line.split()) for line in table.splitlines()[1:]]
-        for table in stdout.split("\n\n")
+        for table in stdout.replace(TIMES, "x").split("\n\n")
     ]
-    counts, changes, class_ids, statistics, classes = tables
-    # old, new, added, removed, moved in, moved out, image, labels, other, unchanged
-    assert counts == ["train 4 4 1 1 0 0 1 0 2 0"]
+    counts, changes, examples, class_ids, statistics, classes = tables
+    # old, new, added, removed, renamed, moved in, moved out, image, labels, other, unchanged
+    assert counts == ["train 4 4 1 1 0 0 0 1 0 2 0"]
+    assert examples[0].startswith("train cat/b.jpg image 20x10 jpeg, ")
+    assert sorted(examples[2:]) == [
+        "train dog/c.jpg other values changed: image/class/label",
+        r"train dog/d\x1b.jpg other values changed: image/class/label",
+    ]
     assert changes[:2] == ["removed train cat/a.jpg", "added train ant/e.jpg"]
     assert sorted(changes[2:]) == [
         "image changed train cat/b.jpg",
@@ -78,6 +162,187 @@ def test_two_datasets_as_json(versions: tuple[Build, Build]) -> None:
     }
 
 
+def changed_lines(stdout: str) -> dict[str, list[str]]:
+    """Reads the lines about each image: `{key: lines}`."""
+    tables = stdout.replace(TIMES, "x").split("\n\n")
+    (table,) = (each for each in tables if "what changed" in each.split("\n")[0])
+    heading, *rows = table.splitlines()
+    place = heading.index("what changed")
+    lines: dict[str, list[str]] = {}
+    key = ""
+    for row in rows:
+        key = row[:place].removeprefix("train").strip() or key
+        lines.setdefault(key, []).append(row[place:])
+    return lines
+
+
+def test_what_changed_in_each_image(boxes: tuple[Build, Build]) -> None:
+    old, new = (str(built.output) for built in boxes)
+    exit_code, stdout, stderr = run("diff", old, new)
+    assert (exit_code, stderr) == (0, "")
+    # old, new, added, removed, renamed, moved in, moved out, image, labels, other, unchanged
+    assert " ".join(stdout.splitlines()[1].split()) == "train 7 7 0 0 1 0 0 1 4 0 1"
+    assert r"renamed train e\x1b.jpg to h/e.jpg" in " ".join(stdout.split())
+    found = changed_lines(stdout)
+    (image,) = found.pop("f.jpg")
+    assert image.startswith("image 100x52 jpeg, ")
+    assert found == {
+        "a.jpg": ["cat to dog at 10, 10, 20x20"],
+        "b.jpg": ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"],
+        "c.jpg": ["dog added at 50, 10, 20x20"],
+        "d.jpg": ["dog removed at 50, 10, 20x20"],
+    }
+    # And back: the other way around, from tars.
+    assert changed_lines(run("diff", new, old).stdout)["c.jpg"] == ["dog removed at 50, 10, 20x20"]
+
+
+def test_what_changed_as_json(boxes: tuple[Build, Build]) -> None:
+    old, new = (str(built.output) for built in boxes)
+    document = json.loads(run("diff", old, new, "--json").stdout)
+    found = {each["key"]: each for each in document["examples"]}
+    assert document["differing"] == len(found) == 5
+    moved = found["b.jpg"]
+    (change,) = moved["objects"]
+    assert (moved["kinds"], moved["old_split"], moved["new_split"]) == (
+        ["labels"],
+        "train",
+        "train",
+    )
+    assert change["kinds"] == ["box"]
+    assert (change["old_class"], change["new_class"]) == ("cat", "cat")
+    assert change["iou"] == pytest.approx(360 / 440, abs=1e-6)
+    assert change["old_box"][0] == pytest.approx(0.1)
+    assert change["new_box"][0] == pytest.approx(0.12)
+    assert found["f.jpg"]["old_image"]["height"] + 40 == found["f.jpg"]["new_image"]["height"]
+    assert found["a.jpg"]["same_objects"] == 1
+    (renamed,) = (each for each in document["changes"] if "renamed" in each["kinds"])
+    assert (renamed["old_key"], renamed["key"]) == ("e\x1b.jpg", "h/e.jpg")
+
+
+def test_only_the_examples_that_are_compared_are_read(boxes: tuple[Build, Build]) -> None:
+    old, new = (str(built.output) for built in boxes)
+    read: list[bytes] = []
+    read_all = TFRecord.read
+
+    def read_some(
+        self: TFRecord, file: StoredFile, *, start: int = 0
+    ) -> Iterator[tuple[int, bytes]]:
+        for place, record in read_all(self, file, start=start):
+            # The file ends with the record.
+            assert place + 16 + len(record) == file.size_bytes
+            read.append(record)
+            yield place, record
+
+    with mock.patch.object(TFRecord, "read", read_some):
+        for more, count in (([], 5), (["--examples", "2"], 2), (["--examples", "0"], 0)):
+            read.clear()
+            result = run("diff", old, new, *more)
+            assert (result.exit_code, result.stderr) == (0, "")
+            # Those of the old dataset; the new one has tars.
+            assert len(read) == count
+            assert ("5 images in both datasets differ: --examples 5" in result.stdout) == (
+                count == 2
+            )
+
+
+def test_of_very_many_objects_none_is_compared(
+    boxes: tuple[Build, Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changed_pictures, "_MOST_OBJECTS", 1)
+    found = changed_lines(run("diff", *(str(built.output) for built in boxes)).stdout)
+    assert found["b.jpg"] == ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"]
+    assert found["d.jpg"][0] == "2 objects: too many to compare"
+    assert found["d.jpg"][1].startswith("other values changed: image/object/")
+    assert found["d.jpg"][1].endswith(" more")
+
+
+def test_texts_of_data_are_escaped_and_cut() -> None:
+    hostile = "\x1b[2J\u202e[red]" + "x" * 1000
+    change = Change(key=hostile, kinds=(ChangeKind.RENAMED,), old_key=hostile, new_split=hostile)
+    picture = Picture(key=hostile, labels=(hostile,), features={hostile: (1,)}, width=9, height=9)
+    item = PictureObject(label=hostile, box=(-1e30, 0.0, 1e30, 0.5), attributes={hostile: 1})
+    other = msgspec.structs.replace(item, attributes={hostile: 2})
+    old, new = (msgspec.structs.replace(picture, objects=(each,)) for each in (item, other))
+    new = msgspec.structs.replace(new, labels=(), captions=(hostile,), features={})
+    changed = ChangedPicture(change, old, new, compare_pictures(old, new))
+    lines = list(describe_picture(changed))
+    assert len(lines) == 4
+    text = render_text(
+        Difference(old="a", new="b", splits={}, changes=(change,), notes=(hostile,)),
+        {},
+        [ComparedPicture(change, changed.what, lines)],
+    )
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert r"\x1b[2J\u202e[red]" in text
+    assert max(map(len, text.splitlines())) < 2500
+
+
+def test_examples_that_are_not_where_the_index_says(
+    boxes: tuple[Build, Build], tmp_path: Path
+) -> None:
+    for built in boxes:
+        folder = tmp_path / built.output.parent.name
+        shutil.copytree(built.output, folder)
+        for path in (folder / "index").iterdir():
+            table = parquet.read_table(path)
+            place = table.schema.get_field_index("length")
+            lengths = [length - 1 for length in table["length"].to_pylist()]
+            column = table.schema.field("length")
+            parquet.write_table(table.set_column(place, column, [lengths]), path)
+        result = run("diff", str(folder), str(boxes[0].output))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith(f"shardbeam: error: {folder}/")
+        assert result.stderr.count("\n") == 1
+
+
+def test_objects_that_each_have_an_example(tmp_path: Path) -> None:
+    old, new = (
+        build_objects(tmp_path / name, objects, "--set", "example_per=annotation")
+        for name, objects in (("old", OLD), ("new", NEW))
+    )
+    result = run("diff", str(old.output), str(new.output))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert changed_lines(result.stdout) == {
+        "a.jpg": ["cat to dog at 10, 10, 20x20"],
+        "b.jpg": ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"],
+        "c.jpg": ["dog added at 50, 10, 20x20"],
+        "d.jpg": ["dog removed at 50, 10, 20x20"],
+    }
+
+
+def test_an_older_index_says_what_it_cannot_tell(
+    boxes: tuple[Build, Build], tmp_path: Path
+) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(boxes[0].output, older)
+    for path in (older / "index").iterdir():
+        parquet.write_table(parquet.read_table(path).select(range(11)), path)
+    result = run("diff", str(older), str(boxes[1].output))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"the index of {older} is of an older version" in result.stdout
+    # What changes the length of the Example.
+    assert {"c.jpg", "d.jpg", "f.jpg"} <= changed_lines(result.stdout).keys()
+
+
+def test_the_page_shows_pictures_before_and_after(
+    boxes: tuple[Build, Build], tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    words = ["--previous", str(boxes[0].output), "--output", str(path)]
+    result = run("report", str(boxes[1].output), *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = path.read_text()
+    section = page[page.index('<section id="changes"') :]
+    section = section[: section.index("</section>")]
+    texts = html.unescape(re.sub("<[^>]*>", "", section)).replace(TIMES, "x")
+    assert "All 5 images that are in both datasets and differ." in texts
+    assert "cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)" in texts
+    assert r"e\x1b.jpg to h/e.jpg" in texts
+    # Two pictures each, and only the objects that have changed.
+    assert section.count('<svg class="picture') == 10
+    assert section.count('<rect class="layer-boxes') == 2 + 2 + 1 + 1
+
+
 def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> None:
     path = str(versions[0].output)
     exit_code, stdout, _ = run("diff", path, path)
@@ -95,6 +360,7 @@ def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> 
     [
         ("diff a", 2, "expected `diff OLD NEW`, got `diff a`"),
         ("diff a b c", 2, "expected `diff OLD NEW`, got `diff a b c`"),
+        ("diff a b --examples -1", 2, "--examples: expected a whole number from 0 up, got '-1'"),
         ("diff a b --limit 0", 2, "--limit: expected a whole number from 1 up, got '0'"),
         ("diff /nowhere/a /nowhere/b", 1, "/nowhere/a: nothing is there"),
     ],

@@ -44,7 +44,7 @@ def test_a_class_has_the_colour_of_its_id_or_of_its_name() -> None:
     ("one", "other", "expected"),
     [
         (0, 0, True),
-        # Blue and indigo, red and orange; red and green, blue and dark blue.
+        # Blue and indigo, red and orange; red and green, blue and violet.
         (1, 9, True),
         (0, 8, True),
         (0, 2, False),

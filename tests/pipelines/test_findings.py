@@ -3,78 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
 import pytest
-from PIL import Image
+from pyarrow import parquet
 
+from shardbeam.transforms.dataset.worth_a_look import SAME_PICTURE
 from tests.support.builds import Json, build_config, write_coco
 from tests.support.dataset import run
-from tests.support.image_makers import photograph, save
+from tests.support.planted import FLAT, KINDS, PLANTED, write_planted
+from tests.support.tfrecords import make_example, write_tfrecord
 
-# {image: the boxes that are planted}; a few pictures are dark, bright or flat.
-PLANTED: dict[str, list[tuple[str, list[float]]]] = {
-    "large.jpg": [("cat", [0, 0, 320, 235])],
-    "tiny.jpg": [("cat", [20, 20, 3, 4])],
-    "thin.jpg": [("cat", [10, 10, 250, 9])],
-    "twice.jpg": [("cat", [10, 10, 100, 100]), ("cat", [10, 10, 100, 101])],
-    "both.jpg": [("cat", [10, 10, 100, 100]), ("dog", [10, 10, 101, 100])],
-    "dark.jpg": [("cat", [10, 10, 100, 100])],
-    "bright.jpg": [("cat", [10, 10, 100, 100])],
-    "flat.jpg": [("cat", [10, 10, 100, 100])],
-    # The picture of 0.jpg, of lower quality.
-    "again.jpg": [("Dog", [30, 30, 90, 80])],
-}
-KINDS = {
-    "large.jpg": "large_box",
-    "tiny.jpg": "tiny_box",
-    "thin.jpg": "thin_box",
-    "twice.jpg": "duplicate_box",
-    "both.jpg": "same_box",
-    "dark.jpg": "dark_picture",
-    "bright.jpg": "bright_picture",
-    "flat.jpg": "low_contrast",
-    "again.jpg": "same_picture",
-    "0.jpg": "same_picture",
-}
 # What is worth a look in the dataset as a whole.
 CLASSES = {"similar_names": "'Dog' and 'dog' may be one class"}
-FLAT = {"dark.jpg": (0, 55), "bright.jpg": (205, 255), "flat.jpg": (120, 140)}
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Json:
-    folder = tmp_path_factory.mktemp("findings")
-    (folder / "images").mkdir()
-    ordinary = {f"{number}.jpg": [("cat", [30.0, 30.0, 90.0, 80.0])] for number in range(10)}
-    names = [*PLANTED, *ordinary]
-    for number, name in enumerate(names):
-        seed, quality = (names.index("0.jpg"), 50) if name == "again.jpg" else (number, 95)
-        picture = photograph(width=320, height=240, seed=seed)
-        if name in FLAT:
-            low, high = FLAT[name]
-            levels = np.random.default_rng(0).integers(low, high, (60, 80), dtype=np.uint8)
-            picture = Image.fromarray(levels.repeat(4, axis=0).repeat(4, axis=1)).convert("RGB")
-        (folder / "images" / name).write_bytes(save(picture, "JPEG", quality=quality))
-    ids = {"cat": 1, "dog": 2, "Dog": 3}
-    objects = [
-        {"image_id": number, "category_id": ids[label], "bbox": box}
-        for number, boxes in enumerate([*PLANTED.values(), *ordinary.values()])
-        for label, box in boxes
-    ]
-    annotations = write_coco(
-        folder / "a.json",
-        {
-            "images": [
-                {"id": number, "file_name": name, "width": 320, "height": 240}
-                for number, name in enumerate(names)
-            ],
-            "annotations": [{"id": number, **each} for number, each in enumerate(objects)],
-            "categories": [{"id": number, "name": name} for name, number in ids.items()],
-        },
-    )
-    return {"format": "coco", "images": str(folder / "images"), "annotations": [str(annotations)]}
+    return write_planted(tmp_path_factory.mktemp("findings"))
 
 
 def show(*words: object) -> str:
@@ -190,6 +138,7 @@ def test_what_is_not_looked_for_cannot_be_refused(source: Json, tmp_path: Path) 
     [
         (["--findings", "--rejects"], "--findings: not together with --rejects"),
         (["--all"], "--all: only together with --findings"),
+        (["--index", "x"], "--index: only together with --findings"),
         (["--findings", "thin_boxes"], "did you mean thin_box?"),
         (["--findings", "--image", "1"], "--image: not together with --findings"),
     ],
@@ -200,8 +149,82 @@ def test_wrong_flags(words: list[str], problem: str, tmp_path: Path) -> None:
     assert problem in shown.stderr
 
 
-def test_files_of_others_have_no_findings_yet(tmp_path: Path) -> None:
+def write_others(folder: Path) -> Path:
+    """Writes Examples of another program: the planted boxes, and ordinary ones."""
+    folder.mkdir()
+    planted = [*PLANTED.items(), *[(f"{n}.jpg", [("cat", [30.0, 30, 90, 80])]) for n in range(10)]]
+    records = []
+    for key, boxes in [*planted, ("none.jpg", [])]:
+        sides = [[x / 320, y / 240, (x + w) / 320, (y + h) / 240] for _, (x, y, w, h) in boxes]
+        columns = zip(*sides, strict=True) if sides else [()] * 4
+        names = ("xmin", "ymin", "xmax", "ymax")
+        records.append(
+            make_example(
+                {
+                    "image/filename": f"\x1b[2J{key}".encode(),
+                    "image/width": 320,
+                    "image/height": 240,
+                    "image/object/class/text": [label.encode() for label, _ in boxes],
+                    **{
+                        f"image/object/bbox/{name}": list(column)
+                        for name, column in zip(names, columns, strict=True)
+                    },
+                }
+            )
+        )
+    write_tfrecord(folder / "a.tfrecord", *records[:9])
+    write_tfrecord(folder / "b.tfrecord", *records[9:])
+    return folder
+
+
+def test_findings_of_others_are_in_their_index(tmp_path: Path) -> None:
+    others, index = write_others(tmp_path / "others"), tmp_path / "index"
+    assert run("index", str(others), "--output", str(index)).exit_code == 0
+    found = json.loads(show(others, "--findings", "--json", "--index", index))["findings"]
+    # No picture is there to be looked at or compared, and one image of two has no objects.
+    assert {(each["key"], each["kind"]) for each in found} == {
+        (f"\x1b[2J{key}", kind)
+        for key, kind in KINDS.items()
+        if key not in FLAT and kind != SAME_PICTURE
+    }
+    shown = show(others, "--findings", "tiny_box", "--all", "--index", index)
+    assert shown == "\\x1b[2Jtiny.jpg\n"
+    # Also of one file, and of what stats counts.
+    shown = show(others / "a.tfrecord", "--findings", "tiny_box", "--index", index)
+    assert r"\x1b[2Jtiny.jpg" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda path: path.unlink(), "the index of a shard is missing"),
+        (lambda path: without_findings(path), "without findings; make it again"),
+        (lambda path: path.write_bytes(path.with_name("b.tfrecord.parquet").read_bytes()), "fit"),
+    ],
+)
+def test_an_index_of_others_without_findings(
+    damage: Callable[[Path], None], problem: str, tmp_path: Path
+) -> None:
+    others, index = write_others(tmp_path / "others"), tmp_path / "index"
+    assert run("index", str(others), "--output", str(index)).exit_code == 0
+    damage(index / "a.tfrecord.parquet")
+    shown = run("show", str(others), "--findings", "--index", str(index))
+    assert shown.exit_code == 1
+    assert shown.stderr.startswith(f"shardbeam: error: {index}/a.tfrecord.parquet: ")
+    assert problem in shown.stderr
+
+
+def without_findings(path: Path) -> None:
+    """Makes an index one of an older version."""
+    table = parquet.read_table(path)
+    place = table.schema.get_field_index("findings")
+    column = pa.nulls(len(table), table.schema.field("findings").type)
+    parquet.write_table(table.set_column(place, table.schema.field("findings"), column), path)
+
+
+def test_files_of_others_need_an_index(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").write_bytes(b"")
     shown = run("show", str(tmp_path), "--findings")
     assert shown.exit_code == 1
-    assert "says nothing about findings" in shown.stderr
+    assert "make an index with `shardbeam index`" in shown.stderr

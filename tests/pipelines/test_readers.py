@@ -141,25 +141,29 @@ def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path)
     assert sorted(keys) == sorted(path.relative_to(root).as_posix() for path in root.glob("*/*"))
 
 
-@pytest.mark.parametrize("container", ["tfrecord", "array_record"])
+@pytest.mark.parametrize(
+    ("container", "name"),
+    # The second name is also in TFDS's catalog, in other versions and with several configs.
+    [("tfrecord", "my_shapes"), ("array_record", "coco")],
+)
 def test_tfds_finds_a_dataset_by_its_name_and_version(
-    container: str, shapes: Path, tmp_path: Path
+    container: str, name: str, shapes: Path, tmp_path: Path
 ) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
     if container == "array_record":
         pytest.importorskip("array_record")
     built = build(
-        *("image-folder", "--images", shapes / "class_folders", "--name", "my_shapes"),
+        *("image-folder", "--images", shapes / "class_folders", "--name", name),
         *("--set", f"output.container={container}"),
-        output=tmp_path / "my_shapes" / "{version}",
+        output=tmp_path / name / "{version}",
     )
     assert built.exit_code == 0, built.stderr
     classes = sorted(path.name for path in (shapes / "class_folders").iterdir())
     if container == "array_record":
-        source = tfds.data_source("my_shapes:1.0.0", data_dir=tmp_path, split="train")
+        source = tfds.data_source(f"{name}:1.0.0", data_dir=tmp_path, split="train")
         labels = {row["image/class/label"] for row in source}
     else:
-        dataset = tfds.load("my_shapes:1.0.0", data_dir=tmp_path, split="train", as_supervised=True)
+        dataset = tfds.load(f"{name}:1.0.0", data_dir=tmp_path, split="train", as_supervised=True)
         pairs = list(tfds.as_numpy(dataset))
         assert all(image.shape[-1] == 3 for image, _ in pairs)
         labels = {label for _, label in pairs}

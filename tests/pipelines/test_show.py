@@ -167,6 +167,17 @@ def test_images(file_format: str, mode: str, text: str) -> None:
     assert row.split(maxsplit=3)[3].startswith(text)
 
 
+def test_many_and_long_keys_are_cut() -> None:
+    features: dict[str, object] = {f"a{number:03}": number for number in range(300)}
+    rows = render({**features, "image/height": 1, "a" * 10_000: 2})
+    # The heading is left out by `render`; those of the image come first.
+    assert rows[0].split() == ["image/height", "int64", "1", "1"]
+    assert rows[-1] == "... and 102 more (--json has all)"
+    assert len(rows) == 201
+    (row,) = render({"x" * 10_000: 1})
+    assert row.startswith(f"{'x' * 400}… (10,000 characters)  int64")
+
+
 def test_long_lists_are_cut() -> None:
     (row,) = render({"n": list(range(1000, 1120))})
     values = row.split(maxsplit=3)[3]

@@ -252,9 +252,14 @@ def test_a_table_says_how_much_it_leaves_out() -> None:
         images_by_class=dict.fromkeys(names, 1),
         pixels_by_class=dict.fromkeys(names, 4),
         count_of_pairs={"a": dict.fromkeys(names[:12], 1)},
+        formats=dict.fromkeys(names, 1),
+        keypoints={name: {"2": 1} for name in names},
     )
-    text = render_text(StatisticsReport(path="set", splits={"train": split}))
-    assert text.count("... and 3 more (--json has all)") == 2
+    findings = tuple(KindFound(kind="rare_class", text=f"no {number}") for number in range(53))
+    report = StatisticsReport(path="set", splits={"train": split}, findings=findings)
+    text = render_text(report)
+    assert text.count("... and 3 more (--json has all)") == 5
+    assert text.count("worth a look") == 50
     assert text.count("... and 2 more (--json has all)") == 1
-    assert text.count("class49") == 2
+    assert text.count("class49") == 4
     assert "class50" not in text

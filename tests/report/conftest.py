@@ -10,11 +10,24 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
 
+from tests.support.builds import Build, build_config
+from tests.support.planted import write_planted
+
 CHROMIUM_VARIABLE = "SHARDBEAM_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 # Opens a page at a width, and says so if it is to be seen in the dark.
 OpenPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """A dataset in which one image of each kind is worth a look (`tests.support.planted`)."""
+    folder = tmp_path_factory.mktemp("planted")
+    config = {"name": "planted", "splits": {"train": write_planted(folder)}}
+    built = build_config(config, folder=folder)
+    assert built.exit_code == 0, built.stderr
+    return built
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +14,12 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
+from shardbeam.transforms.formats.key_file import excluded_images, find_key_file
 from tests.report.conftest import OpenPage
 from tests.report.hostile import HOSTILE_TEXTS, write_hostile
 from tests.support.builds import Build, WrittenExample, build, build_config
 from tests.support.dataset import run
+from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 pytestmark = pytest.mark.browser
 
@@ -57,6 +60,12 @@ def objects(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         output=tmp_path_factory.mktemp("objects") / "out",
     )
     return make_report(built)
+
+
+@pytest.fixture(scope="module")
+def found(planted: Build) -> Made:
+    """One image of each kind is worth a look."""
+    return make_report(planted)
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +312,254 @@ def test_enlarging_by_mouse_and_by_keyboard(objects: Made, open_page: OpenPage) 
     expect(page.locator(".card .open").last).to_be_focused()
 
 
+def test_a_finding_leads_to_its_picture(found: Made, open_page: OpenPage) -> None:
+    page = open_page(found.page, width=390)
+    # The problems are on the first screens, before all charts.
+    first = page.locator("#look .evidence .open")
+    assert box_of(first.first)[1] < 844
+    assert box_of(page.locator(".chart").first)[1] > box_of(first.last)[3]
+    # Past the navigation by keyboard, to the first finding and its picture.
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#look') !== null")
+    twice = page.locator("#look-duplicate_box .open")
+    twice.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#enlarged-title")).to_have_text("twice.jpg")
+    expect(page.locator("#enlarged .notes")).to_contain_text("of one class")
+    assert page.locator("#enlarged .stage .layer-boxes.lit").count() == 2
+    assert page.locator("#enlarged .objects tr.odd").count() == 2
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#enlarged-title")).to_have_text("both.jpg")
+    page.keyboard.press("Escape")
+    expect(page.locator("#look-same_box .open")).to_be_focused()
+
+
+def test_the_picture_of_a_finding_is_seen_while_its_card_is_not(
+    found: Made, open_page: OpenPage
+) -> None:
+    page = open_page(found.page)
+    page.locator("#filter-name").fill("no such picture")
+    drawing = page.locator("#look-large_box .open")
+    drawing.scroll_into_view_if_needed()
+    pixels = np.asarray(Image.open(io.BytesIO(drawing.screenshot())).convert("L"))
+    assert pixels.std() > 20
+
+
+def test_bars_classes_and_splits_lead_to_their_pictures(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    every = objects.examples()
+    keys = page.locator(".card:visible .key")
+
+    def follow(link: Locator) -> set[str]:
+        link.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#gallery-title")).to_be_focused()
+        expect(page.locator("#gallery-title")).to_be_in_viewport()
+        return set(keys.all_inner_texts())
+
+    # All examples are in the gallery, so the numbers of a bar are those of its pictures.
+    rows = page.locator("#sizes tr", has=page.locator("[data-show-bar]"))
+    checked = 0
+    for row in rows.all():
+        table = row.locator("xpath=ancestor::table").inner_text()
+        if table.startswith("Images by"):
+            number = int(row.locator("td.number").last.inner_text())
+            assert len(follow(row.locator("a"))) == number
+            checked += 1
+    assert checked > 3
+    expect(page.locator("#filter-bar")).to_contain_text("Images by number of objects")
+    page.locator("#filter-bar").click()
+    assert keys.count() == 40
+    found = follow(page.locator("#classes a", has_text="star").first)
+    assert found == {
+        key for key, example in every.items() if "star" in {name for name, _ in example.labels}
+    }
+    found = follow(page.locator("#overview a", has_text="validation"))
+    assert found == objects.built.by_key("validation").keys()
+
+
+def test_rows_light_boxes_and_boxes_light_rows(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    key = next(key for key, example in objects.examples().items() if len(example.boxes) > 2)
+    card_of(page, key).locator(".open").click()
+    boxes = page.locator("#enlarged .stage .layer-boxes")
+    rows = page.locator("#enlarged .objects tr[data-object]")
+    # Boxes are sorted by size, rows are in the order of the Example.
+    for row in rows.all():
+        row.locator("button").focus()
+        number = row.get_attribute("data-object")
+        lit = page.locator("#enlarged .stage .layer-boxes.lit")
+        assert [each.get_attribute("data-object") for each in lit.all()] == [number]
+    expect(boxes.first).to_have_css(
+        "opacity", "0.35" if number != boxes.first.get_attribute("data-object") else "1"
+    )
+    number = boxes.last.get_attribute("data-object")
+    # The smallest box lies above the others.
+    boxes.last.click(force=True)
+    row = page.locator(f"#enlarged .objects tr[data-object='{number}']")
+    expect(row).to_have_class(re.compile("lit"))
+    expect(row.locator("button")).to_have_attribute("aria-pressed", "true")
+
+
+def test_zooming(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    page.locator(".card .open").first.click()
+    photo = page.locator("#enlarged .photo")
+
+    def width() -> float:
+        left, _, right, _ = box_of(photo)
+        return right - left
+
+    whole = width()
+    page.locator("#zoom-in").click()
+    assert width() == pytest.approx(2 * whole, rel=0.05)
+    page.keyboard.press("+")
+    assert width() == pytest.approx(4 * whole, rel=0.05)
+    stage = page.locator("#enlarged .stage")
+    stage.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#enlarged-title")).to_have_text(
+        page.locator(".card .key").first.inner_text()
+    )
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    assert width() == pytest.approx(whole, rel=0.05)
+    expect(page.locator("#zoom-out")).to_be_disabled()
+
+
+def test_marked_keys_are_lines_for_exclude(
+    found: Made, open_page: OpenPage, tmp_path: Path
+) -> None:
+    page = open_page(found.page)
+    expect(page.locator(".marks")).to_be_hidden()
+    page.locator("#look-tiny_box .mark input").check()
+    # The card of the same picture is marked, too.
+    expect(card_of(page, "tiny.jpg").locator(".mark input").first).to_be_checked()
+    page.locator("#gallery .card", has_text="both.jpg").locator(".open").click()
+    page.keyboard.press("m")
+    page.keyboard.press("Escape")
+    expect(page.locator("#marked")).to_have_text("2 keys are marked")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#copy-marks").click()
+    expect(page.locator("#marked")).to_have_text("Copied")
+    lines = page.evaluate("navigator.clipboard.readText()")
+    assert lines == page.locator("#mark-lines").input_value() == "tiny.jpg\nboth.jpg\n"
+    (tmp_path / "exclude.txt").write_text(lines)
+    excluded = excluded_images(find_key_file(str(tmp_path / "exclude.txt")))
+    assert excluded == {("", "tiny.jpg"), ("", "both.jpg")}
+    page.locator("#clear-marks").click()
+    expect(page.locator(".marks")).to_be_hidden()
+    assert page.locator("[data-mark]:checked").count() == 0
+
+
+def test_duplicates_and_rejects_are_enlarged(folders: Made, open_page: OpenPage) -> None:
+    page = open_page(folders.page)
+    pair = page.locator(".pair .item").first
+    pair.locator(".open").click()
+    expect(page.locator("#enlarged-title")).to_have_text(pair.locator(".key").inner_text())
+    left, _, right, _ = box_of(page.locator("#enlarged .photo"))
+    assert right - left > 300
+    page.keyboard.press("Escape")
+    # The rejected images are cut off, so that none can be drawn; the table leads to their rows.
+    page.locator("#rejects a").first.click()
+    expect(page.locator("#rejects tr.item").first).to_be_in_viewport()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ninety small pictures of as many classes."""
+    folder = tmp_path_factory.mktemp("many")
+    image = draw_image("JPEG", width=24, height=16)
+    records = [
+        make_example(
+            {
+                "image/encoded": image,
+                "image/filename": b"%d.jpg" % number,
+                "image/class/text": [b"class %d" % number, b"every"],
+            }
+        )
+        for number in range(90)
+    ]
+    write_tfrecord(folder / "a.tfrecord", *records)
+    page = folder / "page.html"
+    assert run("report", str(folder / "a.tfrecord"), "--output", str(page)).exit_code == 0
+    return page
+
+
+def test_the_gallery_has_pages(many: Path, open_page: OpenPage) -> None:
+    page = open_page(many)
+    shown = page.locator(".card:visible")
+    assert page.locator(".card").count() == 90
+    assert shown.count() == 40
+    expect(page.locator("#page-back")).to_be_disabled()
+    page.locator("#page-on").click()
+    expect(page.locator("#page-number")).to_have_text("page 2 of 3")
+    page.locator("#page-on").click()
+    assert shown.count() == 10
+    expect(page.locator("#page-on")).to_be_disabled()
+    # A filter begins with the first page.
+    page.locator("#filter-name").fill("1")
+    expect(page.locator("#shown")).to_have_text("18 of 90 pictures")
+    assert shown.count() == 18
+    expect(page.locator(".pages")).to_be_hidden()
+
+
+def test_classes_are_searched_and_sorted(many: Path, open_page: OpenPage) -> None:
+    page = open_page(many)
+    names = page.locator(".class-chart tbody tr:visible bdi")
+    assert names.count() == 25
+    assert names.first.inner_text() == "every"
+    page.locator("#class-search").fill("class 8")
+    expect(page.locator("#classes-shown")).to_have_text("11 of 91 classes")
+    page.locator("#class-order").select_option("name")
+    assert names.all_inner_texts() == ["class 8", *(f"class 8{digit}" for digit in range(10))]
+    page.locator("#class-search").fill("")
+    page.locator("#class-order").select_option("least")
+    assert names.first.inner_text() != "every"
+    page.locator("#more-classes").click()
+    assert names.count() == 91
+    assert names.last.inner_text() == "every"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_labels_do_not_cover_each_other(width: int, objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page, width=width)
+    labelled = 0
+
+    def check(drawing: Locator) -> int:
+        tags = [box_of(tag.locator("rect")) for tag in drawing.locator(".tag:visible").all()]
+        for one, other in itertools.combinations(tags, 2):
+            assert not (
+                one[0] < other[2] - 0.5
+                and other[0] < one[2] - 0.5
+                and one[1] < other[3] - 0.5
+                and other[1] < one[3] - 0.5
+            ), (one, other)
+        return len(tags)
+
+    for card in page.locator(".card").all()[:12]:
+        labelled += check(card.locator(".open"))
+        card.locator(".open").click()
+        labelled += check(page.locator("#enlarged .stage"))
+        page.keyboard.press("Escape")
+    assert labelled > 20
+
+
+def test_what_scrolls_can_be_focused(folders: Made, open_page: OpenPage) -> None:
+    page = open_page(folders.page, width=390)
+    scrolling = page.locator(".scroll").evaluate_all(
+        "(all) => all.map((each) => [each.scrollWidth > each.clientWidth, each.tabIndex])"
+    )
+    assert {scrolls for scrolls, _ in scrolling} == {True, False}
+    assert all((index == 0) == scrolls for scrolls, index in scrolling)
+    # Bars are wide enough to compare them.
+    bars = page.locator(".chart .bar").all()
+    assert all(right - left > 200 for left, _, right, _ in map(box_of, bars))
+
+
 def test_maps_of_segments(panoptic: Made, open_page: OpenPage) -> None:
     page = open_page(panoptic.page)
     areas = page.locator(".card .layer-segments:visible")
@@ -376,8 +633,8 @@ def test_sections_and_their_links(folders: Made, open_page: OpenPage) -> None:
     page = open_page(folders.page)
     links = page.locator("nav a")
     assert links.all_inner_texts() == [
-        *("Overview", "Classes", "Sizes", "Gallery", "Duplicates", "Rejects", "Corrections"),
-        "Provenance",
+        *("Worth a look", "Overview", "Classes", "Sizes", "Gallery", "Duplicates", "Rejects"),
+        *("Corrections", "Provenance"),
     ]
     for link in links.all():
         link.click()

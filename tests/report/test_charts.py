@@ -36,27 +36,82 @@ def test_classes_are_sorted_and_bars_are_shares_of_their_split() -> None:
 def test_images_are_counted_where_there_are_no_objects() -> None:
     charts = make_charts({"train": Statistics(images_by_class={"a": 3, "b": 4})})
     assert charts.classes is not None
-    assert charts.classes.heading == "images"
+    assert (charts.classes.title, charts.classes.unit) == ("Images by class", "images")
     assert [row.name for row in charts.classes.rows] == ["b", "a"]
 
 
-def test_histograms_are_stacked_by_split() -> None:
+def test_histograms_are_stacked_by_split_and_keep_empty_bins() -> None:
     splits = {
-        "train": Statistics(widths={"0": 1, "512": 6}, formats={"png": 2}),
-        "test": Statistics(widths={"512": 2, "64": 4}),
+        "train": Statistics(
+            widths={"0": 1, "128": 6}, width_range=(9, 190), formats={"png": 2, "jpeg": 5}
+        ),
+        "test": Statistics(widths={"128": 2, "64": 4}, width_range=(70, 130)),
     }
     sizes = {chart.heading: chart for chart in make_charts(splits).sizes}
     assert sizes.keys() == {"width in px", "format"}
-    rows = sizes["width in px"].rows
-    assert [(row.name, row.total) for row in rows] == [
+    chart = sizes["width in px"]
+    assert [(row.name, row.total) for row in chart.rows] == [
         ("0 to 31", 1),
+        ("32 to 63", 0),
         ("64 to 95", 4),
-        ("512 to 767", 8),
+        ("96 to 127", 0),
+        ("128 to 191", 8),
     ]
-    assert [(part.start, part.width) for part in rows[2].parts] == [(0, 75), (75, 25)]
+    assert [(part.start, part.width) for part in chart.rows[4].parts] == [(0, 75), (75, 25)]
+    assert chart.summary == "least 9, median 128 to 191, most 190"
+    assert (chart.title, chart.unit) == ("Images by width in px", "images")
+    assert sizes["format"].summary == ""
 
 
-def test_keypoints_pairs_and_findings() -> None:
+def test_numbers_of_objects_are_summed_up_exactly() -> None:
+    split = Statistics(
+        objects_per_image={"0": 2, "1": 1, "15": 4},
+        images_by_objects={"0": 2, "1": 1, "17": 3, "9": 0, "18": 1},
+    )
+    (chart,) = make_charts({"train": split}).sizes
+    assert chart.summary == "least 0, median 17, most 18"
+
+
+def test_what_all_images_share_is_said_once() -> None:
+    split = Statistics(
+        images=1200,
+        width_range=(640, 640),
+        height_range=(480, 480),
+        widths={"512": 1200},
+        heights={"384": 1200},
+        aspects={"1333": 1200},
+        formats={"jpeg": 1200},
+        relative_areas={"0": 3, "100": 1},
+    )
+    charts = make_charts({"train": split})
+    assert charts.same == [
+        "All 1,200 images have 640 \N{MULTIPLICATION SIGN} 480 pixels.",
+        "All 1,200 images: format jpeg.",
+    ]
+    assert [chart.title for chart in charts.sizes] == ["Boxes by share of the image"]
+
+
+def test_bars_count_pictures() -> None:
+    split = Statistics(
+        widths={"0": 1, "128": 6},
+        keypoints={"nose": {"2": 3}, "tail": {"0": 3}},
+        pairs=4,
+        count_of_pairs={"cat": {"dog": 4}},
+    )
+    charts = make_charts({"train": split})
+    assert charts.keypoints is not None
+    numbers = {
+        row.name: row.bar for chart in (*charts.sizes, charts.keypoints) for row in chart.rows
+    }
+    picture = Statistics(widths={"128": 1}, keypoints={"nose": {"2": 1}})
+    found = charts.bars.of_picture(picture, frozenset({"cat", "dog", "owl"}))
+    assert set(found) == {numbers["128 to 191"], numbers["nose"], charts.pairs[0].bar}
+    assert charts.bars.of_picture(picture, frozenset({"cat"})) == sorted(
+        set(found) - {charts.pairs[0].bar}
+    )
+
+
+def test_keypoints_and_pairs() -> None:
     splits = {
         "train": Statistics(
             examples=9,
@@ -71,8 +126,7 @@ def test_keypoints_pairs_and_findings() -> None:
     assert charts.keypoints is not None
     assert [part.amount for part in charts.keypoints.rows[0].parts] == [3, 0, 1]
     assert [row.name for row in charts.keypoints.rows] == ["nose", "point_9", "point_10"]
-    assert charts.pairs == [("cat", "(no name)", 5), ("cat", "dog", 4)]
-    assert [finding.startswith("in 't") for finding in charts.findings] == [True, True]
+    assert [pair[:3] for pair in charts.pairs] == [("cat", "(no name)", 5), ("cat", "dog", 4)]
 
 
 def test_very_many_classes() -> None:

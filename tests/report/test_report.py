@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import json
 import re
@@ -10,17 +11,25 @@ import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from shardbeam.pipelines.report import command
+from shardbeam.pipelines.report import command, gallery, thumbnails
+from shardbeam.pipelines.report.thumbnails import Thumbnail
+from shardbeam.transforms.dataset.read import pictures
+from shardbeam.transforms.dataset.read.dataset import StoredSplit
+from shardbeam.transforms.dataset.read.pictures import Place, StoredExample
+from shardbeam.transforms.dataset.worth_a_look import KINDS as KINDS_IN_ORDER
+from shardbeam.transforms.examples.decode import Picture
 from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
 from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
 from tests.support.image_makers import photograph
+from tests.support.planted import KINDS
 from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
@@ -61,13 +70,14 @@ def report(path: Path, output: Path, *words: str) -> str:
 
 def parse(page: str) -> _Parser:
     parser = _Parser()
-    parser.feed(page)
+    # Names may be broken there.
+    parser.feed(page.replace("<wbr>", ""))
     parser.close()
     return parser
 
 
 def keys(page: str) -> list[str]:
-    return re.findall(r'<p class="key"><bdi>(.*?)</bdi>', page)
+    return re.findall(r'<p class="key"><bdi>(.*?)</bdi>', page.replace("<wbr>", ""))
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +111,7 @@ def test_what_the_dataset_says_of_itself(mixed: Build, tmp_path: Path) -> None:
         assert all(code in texts for code in entry["outcome"]["corrections"])
         assert all(shard["crc32c"] in texts for shard in entry["shards"])
     assert "image_resized" in texts
-    section = page[page.index('<section id="corrections"') :]
-    section = section[: section.index("</section>")]
+    corrections = section(page, "corrections")
     named = (mixed.output / "corrections" / "train.jsonl").read_text().splitlines()
     line = next(line for line in map(json.loads, named) if line["what"] == "image_resized")
     cells = [
@@ -111,9 +120,11 @@ def test_what_the_dataset_says_of_itself(mixed: Build, tmp_path: Path) -> None:
         *(json.dumps(line[name]).replace(" ", "") for name in ("from", "to")),
     ]
     row = "".join(f"<td><bdi>{cell}</bdi></td>" for cell in cells[1:])
-    assert f'<tr><th scope="row"><bdi>{cells[0]}</bdi></th>{row}</tr>' in section
-    assert re.search(r"<summary><code>image_resized</code> <small>\((the first )?[0-9]", section)
-    assert len(keys(page)) == sum(mixed.counts(split)["examples"] for split in manifest["splits"])
+    assert f'<tr><th scope="row"><bdi>{cells[0]}</bdi></th>{row}</tr>' in corrections
+    assert re.search(r"image_<wbr>resized</code> <small>\((the first )?[0-9]", corrections)
+    assert len(keys(section(page, "gallery"))) == sum(
+        mixed.counts(split)["examples"] for split in manifest["splits"]
+    )
     # It holds nothing that differs from run to run.
     record = last_run(mixed.output)
     assert record["started_at"] not in page
@@ -125,6 +136,108 @@ def test_same_dataset_same_bytes(mixed: Build, tmp_path: Path) -> None:
     shutil.copytree(mixed.output, copy, ignore=shutil.ignore_patterns("runs"))
     first = report(mixed.output, tmp_path / "first.html")
     assert report(copy, tmp_path / "second.html") == first
+
+
+def section(page: str, name: str) -> str:
+    """The part of a page with a heading."""
+    text = page[page.index(f'<section id="{name}"') :]
+    return text[: text.index("</section>")]
+
+
+def test_what_is_worth_a_look_comes_first_with_its_pictures(planted: Build, tmp_path: Path) -> None:
+    page = report(planted.output, tmp_path / "page.html")
+    check_harmless(page)
+    assert re.search(r'<section id="(\w+)"', page)[1] == "look"  # type: ignore[index]
+    kinds = re.split('<div class="kind[^"]*" id="look-', section(page, "look"))[1:]
+    shown = {kind[: kind.index('"')]: kind for kind in kinds}
+    for kind in KINDS.values():
+        assert sorted(keys(shown[kind])) == sorted(key for key in KINDS if KINDS[key] == kind)
+        # The boxes in question have a halo, and others are faint.
+        boxes = {"duplicate_box": 2, "same_box": 2, "large_box": 1, "tiny_box": 1, "thin_box": 1}
+        assert shown[kind].count('class="halo"') == boxes.get(kind, 0)
+        assert ('class="layer-boxes faint' in shown[kind]) == (kind not in boxes)
+        # The picture itself is in the page once.
+        card = re.search(r'<use href="#pc([0-9]+)"', shown[kind])
+        assert card is not None
+        assert page.count(f'id="pc{card[1]}"') == 1
+        assert f'data-kinds="{kind}"' in page
+    assert "cat + dog" in shown["same_box"]
+    assert "25 to 1" not in shown["thin_box"]
+    assert "28 to 1" in shown["thin_box"]
+    # The same pictures are in the gallery, which has all of them.
+    assert "All 19 Examples." in page
+    assert "data:image" not in section(page, "look")
+
+
+def test_ignored_findings_and_pictures_that_are_not_chosen(planted: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(planted.output, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["config"]["findings"] = {"ignore": ["tiny_box"]}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    page = report(copy, tmp_path / "page.html", "--examples", "3")
+    assert "tiny_box" not in page[: page.index('<section id="provenance"')]
+    # What is worth a look is chosen before all others.
+    assert len(keys(section(page, "gallery"))) == 3
+    assert set(keys(section(page, "gallery"))) <= KINDS.keys()
+
+
+def test_the_index_and_the_shards_give_the_same_gallery(mixed: Build, tmp_path: Path) -> None:
+    by_index = report(mixed.output, tmp_path / "page.html", "--examples", "9")
+    copy = tmp_path / "copy"
+    shutil.copytree(mixed.output, copy, ignore=shutil.ignore_patterns("index"))
+    by_shards = report(copy, tmp_path / "page.html", "--examples", "9", "--overwrite")
+    assert section(by_shards, "gallery").count('<li class="card') == 9
+    found = set(keys(section(by_index, "look")))
+    assert not found
+    assert keys(section(by_index, "gallery")) == keys(section(by_shards, "gallery"))
+
+
+def test_only_the_pictures_that_are_shown_are_read(
+    mixed: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = []
+
+    def read_at(split: StoredSplit, place: Place) -> StoredExample:
+        places.append(place)
+        return pictures.read_at(split, place)
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a whole shard is read")
+
+    monkeypatch.setattr(gallery, "read_at", read_at)
+    monkeypatch.setattr(command, "read_with_places", fail)
+    page = report(mixed.output, tmp_path / "page.html", "--examples", "5")
+    assert len(places) == len(set(places)) == 5 == len(keys(section(page, "gallery")))
+
+
+def test_pictures_are_not_kept(
+    mixed: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a picture is drawn, those before it are gone."""
+    alive: list[int] = []
+
+    def fit(picture: Picture, **more: Any) -> Thumbnail:  # noqa: ANN401
+        alive.append(sum(type(each) is Picture for each in gc.get_objects()))
+        return thumbnails.fit_thumbnail(picture, **more)
+
+    monkeypatch.setattr(gallery, "fit_thumbnail", fit)
+    report(mixed.output, tmp_path / "page.html", "--examples", "8")
+    assert len(alive) == 8
+    # The picture, and its copy for drawing.
+    assert max(alive) <= 2
+
+
+def test_a_dataset_without_a_name_is_called_like_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat" / "1.jpg").write_bytes(draw_image("JPEG", width=30, height=20))
+    words = ("image-folder", "--images", tmp_path / "images")
+    built = build(*words, output=tmp_path / "cats of today" / "1.0.0")
+    assert built.exit_code == 0, built.stderr
+    page = report(built.output, tmp_path / "page.html")
+    assert "<title>cats of today ·" in page
+    # It still replaces its own earlier page.
+    report(built.output, tmp_path / "page.html")
 
 
 @pytest.fixture(scope="module")
@@ -152,13 +265,13 @@ def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
     counts = repeated.manifest["duplicates"]
     assert [counts[key] for key in ("groups", "contradictions", "near_contradictions")] == [4, 3, 1]
     page = report(repeated.output, tmp_path / "page.html")
-    section = page[page.index('<section id="duplicates"') :]
-    section = section[: section.index("</section>")]
-    parser = check_harmless(page)
-    assert parser.tags["strong"] == 8 + 3 + 1 + counts["leaks"]
-    assert "3 in which equal files have different labels, 1 in which nearly equal" in section
-    groups = section.split('<p class="pair-title">')[1:]
-    shown = [set(re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)) for group in groups]
+    check_harmless(page)
+    duplicates = section(page, "duplicates")
+    assert duplicates.count("<strong") == 8 + 3 + 1 + counts["leaks"]
+    assert "3 in which equal files have different labels, 1 in which nearly equal" in duplicates
+    assert "3 groups of equal files with different labels" in section(page, "look")
+    groups = duplicates.split('<p class="pair-title">')[1:]
+    shown = [set(keys(group)) for group in groups]
     wanted = [{f"cat/{number}.jpg", f"dog/{number}.jpg"} for number in (2, 5, 7)]
     assert sorted(map(sorted, shown)) == sorted(map(sorted, [*wanted, {"cat/9.jpg", "owl/9.jpg"}]))
     for group, names in zip(groups, shown, strict=True):
@@ -189,7 +302,7 @@ def test_of_a_large_group_those_that_contradict_are_shown(tmp_path: Path) -> Non
     assert not {"left.jpg", "right.jpg"} <= set(listed[:4]), "shown by chance"
     page = report(built.output, tmp_path / "page.html")
     (group,) = page.split('<p class="pair-title">')[1:]
-    shown = re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)
+    shown = keys(group)
     assert len(shown) == 4
     assert set(shown[:2]) == {"left.jpg", "right.jpg"}
     assert '<p class="hint">and 4 more</p>' in group
@@ -231,8 +344,7 @@ def test_changes_since_an_earlier_dataset(mixed: Build, repeated: Build, tmp_pat
     words = ["--previous", str(repeated.output), "--examples", "1"]
     page = report(mixed.output, tmp_path / "page.html", *words)
     check_harmless(page)
-    section = page[page.index('<section id="changes"') :]
-    texts = " ".join(parse(section[: section.index("</section>")]).texts)
+    texts = " ".join(parse(section(page, "changes")).texts)
     before, now = (
         {split: built.counts(split)["examples"] for split in built.summary["splits"]}
         for built in (repeated, mixed)
@@ -451,7 +563,7 @@ def test_very_many_splits(tmp_path: Path) -> None:
     page = report(tmp_path, tmp_path / "page.html")
     assert "and 100 more" in page
     assert "all splits" not in page
-    assert len(page) < 400_000
+    assert len(page) < 500_000
 
 
 @pytest.mark.parametrize(
@@ -546,6 +658,35 @@ def test_damaged_files(name: str, content: str | None, mixed: Build, tmp_path: P
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"{folder / name}: " in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_shard_that_ends_early(planted: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(planted.output, copy)
+    (shard,) = copy.glob("*.tfrecord*")
+    # The index says where the Examples begin.
+    last = parquet.read_table(next((copy / "index").iterdir())).column("offset").to_pylist()[-1]
+    shard.write_bytes(shard.read_bytes()[:last])
+    output = tmp_path / "page.html"
+    result = run("report", str(copy), "--output", str(output))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{shard}: byte {last}: the file ends before this Example" in result.stderr
+    assert not output.exists()
+
+
+def test_findings_without_an_index(planted: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(planted.output, copy, ignore=shutil.ignore_patterns("index"))
+    # Duplicates are found by the index.
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "duplicates": None}))
+    page = report(copy, tmp_path / "page.html")
+    assert "only the pictures of the gallery are searched for examples" in page
+    # Objects are looked at while pictures are drawn; what only the index knows is counted.
+    assert keys(section(page, "look")) == [
+        key for kind in KINDS_IN_ORDER for key in KINDS if KINDS[key] == kind and "box" in kind
+    ]
+    assert "1 image of train (5.26%)" in section(page, "look")
 
 
 def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import pytest
 
-from shardbeam.pipelines.report.sample import Sample, sample_pictures
+from shardbeam.pipelines.report.sample import Candidate, FoundPicture, Sample, sample_pictures
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
+from shardbeam.transforms.dataset.read.pictures import Place
 from shardbeam.transforms.examples.decode import Picture, PictureObject
 
 Classes = Mapping[str, list[list[str]]]
@@ -24,15 +25,18 @@ def sample(
 ) -> Sample:
     """Samples pictures, given by the classes of each, by split."""
 
-    def read(split: StoredSplit) -> Iterator[Picture]:
+    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
         for number, names in enumerate(classes[split.name], 1):
-            yield Picture(
-                key=f"{split.name}/{number}",
-                split=split.name,
-                shard="shard",
-                number=number,
-                objects=tuple(PictureObject(label=name) for name in names),
-                class_map=b"map" if "map" in names else b"",
+            yield (
+                Place(split.name, number, 0, number),
+                Picture(
+                    key=f"{split.name}/{number}",
+                    split=split.name,
+                    shard="shard",
+                    number=number,
+                    objects=tuple(PictureObject(label=name) for name in names),
+                    class_map=b"map" if "map" in names else b"",
+                ),
             )
 
     splits = [StoredSplit(name=name, shards=()) for name in classes]
@@ -55,39 +59,34 @@ def many(count: int, *names: str) -> list[list[str]]:
 )
 def test_every_class_is_shown(classes: Classes, limit: int) -> None:
     found = sample(classes, limit=limit)
-    shown = {item.label for picture in found.pictures for item in picture.objects}
+    shown = {name for picture in found.chosen for name in picture.classes}
     every = {name for split in classes.values() for names in split for name in names}
     assert shown == every == set(found.classes)
-    assert len(found.pictures) <= limit
-    assert found.absent == ()
+    assert len(found.chosen) <= limit
     assert found.examples == {name: len(split) for name, split in classes.items()}
 
 
-def test_classes_without_room_are_named() -> None:
+def test_rare_classes_go_first() -> None:
     found = sample({"train": [["a"], ["b"], ["c"], ["c"]]}, limit=2)
-    # The rarest go first.
-    assert [item.label for picture in found.pictures for item in picture.objects] == ["a", "b"]
-    assert found.absent == ("c",)
+    assert [name for picture in found.chosen for name in picture.classes] == ["a", "b"]
 
 
-def test_splits_have_their_share_and_the_order_is_the_datasets() -> None:
+def test_splits_have_their_share() -> None:
     found = sample({"train": many(900, "a"), "test": many(40, "a"), "few": many(3, "a")}, limit=60)
-    chosen = [(picture.split, picture.number) for picture in found.pictures]
+    chosen = [(picture.place.split, picture.place.number) for picture in found.chosen]
     assert len(chosen) == 60
     for split, least in (("train", 25), ("test", 25), ("few", 3)):
         numbers = [number for name, number in chosen if name == split]
         assert len(numbers) >= least
-        assert numbers == sorted(numbers)
-    assert list(dict.fromkeys(split for split, _ in chosen)) == ["train", "test", "few"]
     # Not the first ones, but the same ones every time.
     assert max(number for name, number in chosen if name == "train") > 100
     again = sample({"train": many(900, "a"), "test": many(40, "a"), "few": many(3, "a")}, limit=60)
-    assert [(picture.split, picture.number) for picture in again.pictures] == chosen
+    assert again == found
 
 
 def test_pictures_are_named() -> None:
     found = sample({"a": many(5, "x"), "b": many(5, "x")}, limit=1, keys=["b/2", "a/5", "a/9"])
-    assert [picture.key for picture in found.pictures] == ["a/5", "b/2"]
+    assert [picture.key for picture in found.chosen] == ["a/5", "b/2"]
 
 
 def test_classes_of_maps() -> None:
@@ -101,11 +100,53 @@ def test_classes_of_maps() -> None:
 
     found = sample({"train": many(2100, "map")}, limit=5, read_map=read_map)
     assert found.classes["sky"] == 1
-    assert "train/3" in {picture.key for picture in found.pictures}
-    # All of the first two thousand, and those that are shown.
-    assert len(seen) == 2000 + 5
+    assert "train/3" in {picture.key for picture in found.chosen}
+    assert len(seen) == 2000
     assert found.classes["sea"] == 1998
 
 
 def test_nothing() -> None:
     assert sample({"train": []}, limit=5) == Sample((), {}, {})
+
+
+def test_some_of_every_class_go_before_others() -> None:
+    found = sample({"train": [*many(500, "a"), *many(10, "b"), ["c"]]}, limit=40)
+    first = [next(iter(picture.classes)) for picture in found.chosen[:7]]
+    assert first == ["c", "b", "a", "b", "a", "b", "a"]
+    assert len({picture.place for picture in found.chosen}) == 40
+
+
+def test_what_is_worth_a_look_goes_first() -> None:
+    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
+        for number in range(1, 101):
+            picture = Picture(key=str(number), split=split.name, labels=("a",))
+            yield Place(split.name, number, 0, number), picture
+
+    def found(kind: str, number: int) -> FoundPicture:
+        place = Place("train", number, 0, number)
+        return FoundPicture(
+            split="train",
+            number=number,
+            source="s",
+            key=str(number),
+            kind=kind,
+            strength=1,
+            candidate=Candidate(b"", place, str(number), frozenset()),
+        )
+
+    sample = sample_pictures(
+        [StoredSplit(name="train", shards=())],
+        read=read,
+        read_map=lambda _: (),
+        limit=10,
+        found=[
+            found("tiny_box", 7),
+            found("tiny_box", 8),
+            found("thin_box", 7),
+            found("thin_box", 9),
+        ],
+    )
+    # The first of each kind, then the second, each picture once.
+    assert [picture.key for picture in sample.chosen[:3]] == ["7", "8", "9"]
+    assert len(sample.chosen) == 10
+    assert sample.is_indexed

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from shardbeam.pipelines.draw import decode_pixels, decode_small
 from shardbeam.pipelines.figure import PALETTE, Classes
-from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
+from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail, fit_thumbnail
 from shardbeam.transforms.examples.decode import Picture, PictureObject
 from shardbeam.transforms.examples.mask_png import encode_map
 from tests.support.example_builders import write_png
@@ -55,6 +56,39 @@ def test_pictures_are_made_smaller_and_encoded_anew(file_format: str) -> None:
     # Never larger.
     assert decode(draw(make_picture(image)).uri, "image/jpeg").size == (200, 100)
     assert draw(make_picture(image), max_side=50) == thumbnail
+
+
+@pytest.mark.parametrize("room", [3_000, 20_000, 90_000, 10_000_000])
+def test_pictures_are_as_large_as_the_room_allows(room: int) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (900, 1400, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, "JPEG")
+    picture = make_picture(buffer.getvalue())
+    thumbnail = fit_thumbnail(picture, room=room, classes=CLASSES)
+    side = max(decode(thumbnail.uri, "image/jpeg").size)
+    assert (thumbnail.width, thumbnail.height) == (1400, 900)
+    assert thumbnail.num_bytes <= room or side == 64
+    assert thumbnail.num_bytes > room / 2 or side == 1024
+    assert fit_thumbnail(picture, room=room, classes=CLASSES) == thumbnail
+    small = make_picture(draw_image("PNG", width=30, height=20))
+    assert decode(fit_thumbnail(small, room=room, classes=CLASSES).uri, "image/jpeg").size == (
+        30,
+        20,
+    )
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_a_jpeg_file_is_decoded_small(mode: str) -> None:
+    gradient = np.linspace(0, 255, 800, dtype=np.uint8)[None, :].repeat(400, axis=0)
+    buffer = io.BytesIO()
+    Image.fromarray(gradient).convert(mode).save(buffer, "JPEG", quality=95)
+    image, size = decode_small(buffer.getvalue(), side=150)
+    whole = decode_pixels(buffer.getvalue())
+    assert (image.size, size, whole.size) == ((200, 100), (800, 400), (800, 400))
+    difference = np.asarray(image, float) - np.asarray(whole.resize(image.size), float)
+    assert np.abs(difference).mean() < 2
+    # Never smaller than asked for.
+    assert decode_small(buffer.getvalue(), side=201)[0].size == (400, 200)
 
 
 def test_nothing_of_a_file_but_its_picture_is_kept() -> None:

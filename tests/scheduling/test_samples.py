@@ -40,7 +40,7 @@ LATEST = "gs://my-bucket/tfrecords/coco/latest"
 ARGUMENTS = {
     "bucket": "my-bucket",
     "region": "us-central1",
-    "image": "us-central1-docker.pkg.dev/my-project/images/shardbeam:0.1.0",
+    "image": "us-central1-docker.pkg.dev/my-project/images/shardbeam:0.2.0",
     "service_account": "shardbeam@my-project.iam.gserviceaccount.com",
 }
 

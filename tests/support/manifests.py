@@ -54,7 +54,7 @@ def make_dataset(
         features=tuple(features),
         config=config or {},
         codecs={"simplejpeg": "1.9", "pillow": "12.3"},
-        shardbeam="0.1.0",
+        shardbeam="0.2.0",
         naming=naming,
     )
 

@@ -24,3 +24,16 @@ def commands(page: str) -> list[list[str]]:
         for line in block.replace("\\\n", " ").splitlines()
         if line.startswith("shardbeam ")
     ]
+
+
+def table_rows(page: str) -> list[list[str]]:
+    """Returns the cells of each row of a page's tables, code without its backticks."""
+    text = (PROJECT_ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+    return [[cell.strip().strip("`") for cell in row.split(" | ")] for row in found]
+
+
+def reading_rows() -> dict[str, str]:
+    """Returns the expressions that the first page shows for libraries, by their module."""
+    found = [code for _, code, *_ in table_rows("README.md") if "demo/" in code or "pairs" in code]
+    return {code.partition(".")[0]: code for code in found}

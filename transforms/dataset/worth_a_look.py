@@ -110,14 +110,23 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
         """Describes the finding in one line."""
         if self.text:
             return self.text
+        line = f"{self.count}: {KINDS[self.kind]}"
+        return f"{line} ({self.classes})" if self.classes else line
+
+    @property
+    def count(self) -> str:
+        """How many images of the split have it."""
         images = "1 image" if self.images == 1 else f"{self.images:,} images"
-        where = f"{images} of {self.split} ({self.share:.2%})"
+        return f"{images} of {self.split} ({self.share:.2%})"
+
+    @property
+    def classes(self) -> str:
+        """The classes whose objects have it, with the numbers of objects, the most first."""
         most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
         usual = sorted(self.usual_classes.items(), key=lambda item: (-item[1], item[0]))
         counts = list_classes([f"{name}: {count:,}" for name, count in most])
         shares = list_classes([f"{name}: {share:.2%}" for name, share in usual])
-        listed = "; ".join(filter(None, [counts, shares and f"usual for {shares}"]))
-        return f"{where}: {KINDS[self.kind]}{f' ({listed})' if listed else ''}"
+        return "; ".join(filter(None, [counts, shares and f"usual for {shares}"]))
 
 
 def find_kinds(

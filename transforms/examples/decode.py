@@ -168,6 +168,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         features: `{key as written: values}` of the whole Example.
         problems: The values that do not fit together, one line each.
         contradictions: Those of them that leave open what is annotated.
+        is_of_annotation: Whether the Example holds one object of its image (`example_per:
+            annotation`).
     """
 
     key: str
@@ -187,12 +189,28 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     features: Mapping[str, _Values] = {}
     problems: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    is_of_annotation: bool = False
 
 
 def make_picture(
-    example: Example, *, legend: Legend, split: str = "", shard: str = "", number: int = 1
+    example: Example,
+    *,
+    legend: Legend,
+    split: str = "",
+    shard: str = "",
+    number: int = 1,
+    with_objects: bool = True,
 ) -> Picture:
-    """Makes a picture of an Example; the other arguments become fields of the `Picture`."""
+    """Makes a picture of an Example.
+
+    Args:
+        example: The Example.
+        legend: How it is to be read.
+        split: The field of the `Picture`, like the next two.
+        shard: See there.
+        number: See there.
+        with_objects: Whether its objects are read, which takes 10 s for a million of them.
+    """
     features = {
         key: tuple(feature_values(feature)[1]) for key, feature in example.features.feature.items()
     }
@@ -201,9 +219,11 @@ def make_picture(
     if not image and not legend.is_ours:
         image = _find_image(features)
     file_format, width, height = _describe_image(image, values=values)
-    if f"{_ANNOTATION}bbox" in values:
+    is_of_annotation = f"{_ANNOTATION}bbox" in values
+    objects: list[PictureObject] = []
+    if with_objects and is_of_annotation:
         objects = _read_annotation(values, width=width, height=height)
-    else:
+    elif with_objects:
         objects = _read_objects(values)
     labels = _read_labels(values)
     panoptic = _first(values.bytes_of("image/panoptic/category_mask"))
@@ -225,6 +245,7 @@ def make_picture(
         features=features,
         problems=tuple(dict.fromkeys(values.problems)),
         contradictions=tuple(dict.fromkeys(values.contradictions)),
+        is_of_annotation=is_of_annotation,
     )
 
 
@@ -593,6 +614,17 @@ def class_of(item: PictureObject) -> tuple[str, int]:
     """Returns an object's class and its id; a class without a name has its id as name."""
     unnamed = "" if item.label_id == NO_ID else str(item.label_id)
     return item.label or unnamed, item.label_id
+
+
+def keypoint_names(picture: Picture, *, legend: Legend) -> tuple[str, ...]:
+    """Returns the names of the keypoints of a picture's objects; their numbers if they lack names.
+
+    All objects of a dataset have the same keypoints. Without an object it is not known which.
+    """
+    count = len(picture.objects[0].keypoints) if picture.objects else 0
+    texts = _values_of(picture, f"{_OBJECT}keypoint/text", legend=legend)[:count]
+    names = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
+    return tuple(names if len(set(names)) == count else map(str, range(count)))
 
 
 def _values_of(picture: Picture, default_key: str, *, legend: Legend) -> _Values:

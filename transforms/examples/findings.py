@@ -61,12 +61,14 @@ class Finding(NamedTuple):
             compared. The unit is the kind's (docs/statistics.md).
         name: The object's class; empty for findings of the whole image.
         other: The class of the other box, if there are two boxes of different classes.
+        objects: The numbers of the objects, from 0; none for findings of the whole image.
     """
 
     kind: str
     strength: int
     name: bytes = b""
     other: bytes = b""
+    objects: tuple[int, ...] = ()
 
 
 def find_in_example(
@@ -130,21 +132,23 @@ class _Objects(NamedTuple):
                 continue
             share = across * down
             if share > _LARGE_SHARE:
-                yield Finding(LARGE_BOX, _whole(share * _MILLION), self.names[index])
+                yield self._found(LARGE_BOX, index, share * _MILLION)
             if not pixels:
                 continue
             if share * pixels <= _TINY_PX2:
                 # Thousandths of how often it fits into the largest tiny box.
-                strength = _whole(_THOUSAND * _TINY_PX2 / (share * pixels))
-                yield Finding(TINY_BOX, strength, self.names[index])
+                yield self._found(TINY_BOX, index, _THOUSAND * _TINY_PX2 / (share * pixels))
             long, short = max(across * width, down * height), min(across * width, down * height)
             if long > _THIN_RATIO * short:
-                yield Finding(THIN_BOX, _whole(_THOUSAND * long / short), self.names[index])
+                yield self._found(THIN_BOX, index, _THOUSAND * long / short)
             if self.masks and 0 < self.masks[index] < _SPARSE_SHARE * share * pixels:
-                strength = _whole(_THOUSAND * share * pixels / self.masks[index])
-                yield Finding(SPARSE_MASK, strength, self.names[index])
+                strength = _THOUSAND * share * pixels / self.masks[index]
+                yield self._found(SPARSE_MASK, index, strength)
         if len(self.boxes) > 1:
             yield from self._find_pairs()
+
+    def _found(self, kind: str, index: int, strength: float) -> Finding:
+        return Finding(kind, _whole(strength), self.names[index], objects=(index,))
 
     def _find_pairs(self) -> Iterator[Finding]:
         numbers = [index for index, is_crowd in enumerate(self.crowds) if not is_crowd]
@@ -156,9 +160,9 @@ class _Objects(NamedTuple):
         for one, other, overlap in pairs:
             name, second = sorted((self.names[one], self.names[other]))
             if name == second:
-                yield Finding(DUPLICATE_BOX, overlap, name)
+                yield Finding(DUPLICATE_BOX, overlap, name, objects=(one, other))
             else:
-                yield Finding(SAME_BOX, overlap, name, second)
+                yield Finding(SAME_BOX, overlap, name, second, objects=(one, other))
 
     def _overlapping_pairs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Yields pairs of boxes that are nearly the same, with their IoU in millionths.

@@ -13,7 +13,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.coco_annotations import panoptic_file_error
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, split_in
+from shardbeam.transforms.formats.recognition import (
+    Folder,
+    ImageFolder,
+    Recognized,
+    counted,
+    split_in,
+)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, too_large
 from shardbeam.transforms.storage.find import storage_for
@@ -198,7 +204,7 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
         images = folder.find_images(file.names, near=file.path)
         if images is None:
             return doubt(f"none of the images that {file.path} names is there: {file.names[0]!r}")
-        split = split_in(file.path) or split_in(images.folder)
+        split = split_in(file.path) or split_in(images.folder) or _shared_ending(file.path, images)
         source = sources.setdefault(split, {"images": folder.uri(images.folder)})
         if source["images"] != folder.uri(images.folder):
             return doubt(
@@ -222,6 +228,13 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
     if "" in sources and len(sources) > 1:
         return doubt("some of the files name a split and others do not")
     return Recognized(what=what, sources=sources)
+
+
+def _shared_ending(path: str, images: ImageFolder) -> str:
+    """Returns the folder of a file's images if the file's name ends like it, as `a_b.json` in b."""
+    name = posixpath.basename(images.folder)
+    is_shared = posixpath.splitext(path)[0].endswith(f"_{name}") and images.match == "path"
+    return name if name and is_shared else ""
 
 
 def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:

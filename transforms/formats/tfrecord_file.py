@@ -32,6 +32,7 @@ from shardbeam.transforms.examples.decode import (
     annotations_of,
     class_of,
     feature_values,
+    keypoint_names,
     make_picture,
     parse_example,
 )
@@ -385,8 +386,8 @@ class _Image(NamedTuple):
     @property
     def same_image(self) -> tuple[object, ...]:
         """Equal for neighbours that are Examples of the objects of one image."""
-        of_annotation = f"{_ANNOTATION}bbox" in self.picture.features
-        return self.key, zlib.crc32(self.picture.image), of_annotation or self.found.number
+        number = None if self.picture.is_of_annotation else self.found.number
+        return self.key, zlib.crc32(self.picture.image), number
 
 
 class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
@@ -579,13 +580,7 @@ class _Classes:
                 ]
             )
         )
-        if not self._keypoints and picture.objects and picture.objects[0].keypoints:
-            count = len(picture.objects[0].keypoints)
-            key = f"{_OBJECT}keypoint/text"
-            texts = picture.features.get(self._legend.keys.get(key, key), ())[:count]
-            names = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
-            is_named = len(set(names)) == count
-            self._keypoints = tuple(names if is_named else map(str, range(count)))
+        self._keypoints = self._keypoints or keypoint_names(picture, legend=self._legend)
 
     def categories(self) -> Iterator[Category]:
         """Yields the classes; those of the files beside have the folder as their origin."""

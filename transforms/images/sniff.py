@@ -69,3 +69,9 @@ def sniff_format(data: bytes) -> FileFormat | None:
 def claimed_format(name: str) -> FileFormat | None:
     """Returns the format that a file's extension claims; None if it claims none."""
     return _FORMATS_BY_EXTENSION.get(posixpath.splitext(name)[1].lower())
+
+
+def usual_extension(file_format: FileFormat) -> str:
+    """Returns the extension that files of a format mostly have, with its dot."""
+    _, extensions = _FORMATS[file_format]
+    return f".{extensions.split()[0]}"

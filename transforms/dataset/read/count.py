@@ -189,19 +189,16 @@ def count_examples(
     Raises:
         InputError: It cannot be read to its end, or is damaged.
     """
-    # {default key: key as written}
-    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
     container = find_container(shard.container)
     for place, record in container.read(shard.data):
         words = container.describe_place(place)
         example = parse_example(record, uri=shard.data.uri, place=words)
-        values = dict(_values(example, keys=keys))
+        values = read_values(example, legend=legend)
         image = next(iter(values.get(IMAGE, ())), b"")
-        complete = _complete(values, image=image, names=legend.class_names)
         is_first, seen = look(image)
-        findings = [*find_in_example(complete), *seen]
+        findings = [*find_in_example(values), *seen]
         counter.add(
-            complete,
+            values,
             num_bytes=len(record),
             image_bytes=len(image),
             findings=findings,
@@ -210,19 +207,46 @@ def count_examples(
         yield CountedExample(place, record, image, list_class_ids(values), findings)
 
 
-def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:
+def count_example(
+    example: Example, *, num_bytes: int, legend: Legend
+) -> tuple[Statistics, list[Finding]]:
+    """Counts one Example, and finds what is worth a look in its objects.
+
+    Args:
+        example: The Example.
+        num_bytes: Length of its record.
+        legend: How it is to be read.
+    """
+    values = read_values(example, legend=legend)
+    image = next(iter(values.get(IMAGE, ())), b"")
+    findings = find_in_example(values)
+    counter = StatisticsCounter(class_names=legend.map_names())
+    counter.add(values, num_bytes=num_bytes, image_bytes=len(image), findings=findings)
+    return counter.total(), findings
+
+
+def read_values(example: Example, *, legend: Legend) -> Mapping[str, list[Any]]:
+    """Reads the values of an Example that are counted, and in which something may be found.
+
+    Values that follow from others are added: names of classes, sizes of images, areas of masks.
+
+    Args:
+        example: The Example.
+        legend: How it is to be read.
+
+    Returns:
+        `{default key: values}`.
+    """
     stored = example.features.feature
-    for key, written in keys.items():
+    values: dict[str, list[Any]] = {}
+    for key, expected in COUNTED_KINDS.items():
+        written = legend.keys.get(key, key)
         if written in stored:
-            kind, values = feature_values(stored[written])
-            if kind is COUNTED_KINDS[key]:
-                yield key, list(values)
-
-
-def _complete(
-    values: dict[str, list[Any]], *, image: bytes, names: Mapping[int, str]
-) -> Mapping[str, list[Any]]:
-    """Adds values that follow from others: names of classes, sizes of images, areas of masks."""
+            kind, found = feature_values(stored[written])
+            if kind is expected:
+                values[key] = list(found)
+    image = next(iter(values.get(IMAGE, ())), b"")
+    names = legend.class_names
     for key in _CLASSES:
         labels = values.get(f"{key}/label", [])
         if labels and not values.get(f"{key}/text"):

@@ -1,7 +1,8 @@
 """Finds what differs between two datasets, by their indexes alone: no shard is read.
 
-Examples are matched by their images' keys. Each example takes 33 bytes of memory: the first 64 bits
-of the digests of its key, its image and its labels, its checksum, its length and its split. If two
+Examples are matched by their images' keys, and those that are left over by the digests of their
+images: a file that was renamed. Each example takes 33 bytes of memory: the first 64 bits of the
+digests of its key, its image and its labels, its checksum, its length and its split. If two
 datasets of 10^6 examples are compared, two keys share their 64 bits in one of 10^7 cases.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 
 _COLUMNS = ("key", "length", "sha256", "crc32c", "labels")
+_PLACE_COLUMNS = ("key", "offset", "length", "objects")
 _DIGEST_BYTES = 8
 _ROW = np.dtype(
     [
@@ -38,6 +40,8 @@ _ROW = np.dtype(
     ]
 )
 _MAX_SPLITS = 255
+# The most Examples of one image that are located, if each object has its own.
+_MOST_EXAMPLES = 1_000
 
 _Rows = npt.NDArray[np.void]
 _Places = npt.NDArray[np.intp]
@@ -49,6 +53,7 @@ class ChangeKind(str, enum.Enum):
     Attributes:
         ADDED: Only the new dataset has it.
         REMOVED: Only the old dataset has it.
+        RENAMED: Its image has another key, and the same bytes.
         MOVED: It is in another split.
         IMAGE: Its stored image has other bytes.
         LABELS: Its classes, boxes or captions differ.
@@ -59,6 +64,7 @@ class ChangeKind(str, enum.Enum):
 
     ADDED = "added"
     REMOVED = "removed"
+    RENAMED = "renamed"
     MOVED = "moved"
     IMAGE = "image"
     LABELS = "labels"
@@ -73,24 +79,27 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         kinds: How it differs.
         old_split: Its split in the old dataset; empty if it is not there.
         new_split: Its split in the new dataset; empty if it is not there.
+        old_key: Its image's key in the old dataset, if it was renamed.
     """
 
     key: str
     kinds: tuple[ChangeKind, ...]
     old_split: str = ""
     new_split: str = ""
+    old_key: str = ""
 
 
 class SplitDifference(msgspec.Struct, kw_only=True):
     """The differences in a split, as numbers of examples.
 
-    An example that has moved counts as changed in its new split.
+    An example that has moved counts as changed in its new split, and so does one that was renamed.
 
     Attributes:
         old: How many the old dataset has.
         new: How many the new one has.
         added: Those that only the new one has.
         removed: Those that only the old one has.
+        renamed: Those whose image has another key, and the same bytes.
         moved_in: Those that come from another split.
         moved_out: Those that have gone to another split.
         image: Those whose image differs.
@@ -103,6 +112,7 @@ class SplitDifference(msgspec.Struct, kw_only=True):
     new: int = 0
     added: int = 0
     removed: int = 0
+    renamed: int = 0
     moved_in: int = 0
     moved_out: int = 0
     image: int = 0
@@ -122,6 +132,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         classes: `{class: (old id, new id)}` of classes whose ids differ; the id is None in a
             dataset that lacks the class.
         changes: The first examples of each kind of change.
+        differing: How many images are in both, and differ in their Examples.
+        notes: What cannot be compared, one line each.
     """
 
     old: str
@@ -130,6 +142,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     moves: Mapping[str, Mapping[str, int]] = {}
     classes: Mapping[str, tuple[int | None, int | None]] = {}
     changes: tuple[Change, ...] = ()
+    differing: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -137,6 +151,55 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return not self.classes and all(
             split.old == split.new == split.unchanged for split in self.splits.values()
         )
+
+
+class ExamplePlace(NamedTuple):
+    """Where an Example is.
+
+    Attributes:
+        key: Its image's key.
+        split: Its split.
+        shard: The path of its shard below the dataset's folder.
+        number: Its number in the split, from 1.
+        offset: Its place in the shard, as `IndexRow.offset`.
+        length: Length of the serialized Example in bytes.
+        objects: How many objects it holds.
+    """
+
+    key: str
+    split: str
+    shard: str
+    number: int
+    offset: int
+    length: int
+    objects: int
+
+
+class DifferingImage(NamedTuple):
+    """An image that is in two datasets, and whose Examples differ.
+
+    Attributes:
+        change: How it differs.
+        old: Its Examples in the old dataset; several if each object has its own.
+        new: Its Examples in the new one.
+    """
+
+    change: Change
+    old: Sequence[ExamplePlace]
+    new: Sequence[ExamplePlace]
+
+
+class Comparison(NamedTuple):
+    """The result of a comparison.
+
+    Attributes:
+        difference: What differs.
+        images: The first images that are in both and differ: those whose labels differ, then those
+            with another image, then the others; in the order of the new dataset.
+    """
+
+    difference: Difference
+    images: Sequence[DifferingImage]
 
 
 class _Dataset(NamedTuple):
@@ -153,6 +216,19 @@ class _Dataset(NamedTuple):
     manifest: Manifest
     rows: _Rows
     has_labels: bool
+
+    def first_places(self) -> _Places:
+        """Returns for each Example the place of the first Example of its image.
+
+        The Examples of an image follow each other, if each object has its own.
+        """
+        places = np.arange(len(self.rows))
+        if self.manifest.config.get("example_per") != "annotation":
+            return places
+        keys, splits = self.rows["key"], self.rows["split"]
+        is_first = np.ones(len(places), bool)
+        is_first[1:] = (keys[1:] != keys[:-1]) | (splits[1:] != splits[:-1])
+        return np.maximum.accumulate(np.where(is_first, places, 0))
 
 
 class _Pairs(NamedTuple):
@@ -171,13 +247,17 @@ class _Pairs(NamedTuple):
     added: _Places
 
 
-def compare_datasets(old: StoredDataset, new: StoredDataset, *, limit: int) -> Difference:
+def compare_datasets(
+    old: StoredDataset, new: StoredDataset, *, limit: int, images: int = 0
+) -> Comparison:
     """Finds out what differs between two datasets of ours.
 
     Args:
         old: One dataset.
         new: The other.
         limit: How many examples of each kind of change are named.
+        images: How many of the images whose Examples differ are located, so that they can be read
+            (`read.changed_pictures`).
 
     Raises:
         InputError: One has no index, or cannot be read.
@@ -188,15 +268,44 @@ def compare_datasets(old: StoredDataset, new: StoredDataset, *, limit: int) -> D
     before, after = (_read(each, splits=splits) for each in (old, new))
     pairs = _match(before.rows, after.rows)
     changes = _find_changes(pairs, before=before, after=after)
-    return Difference(
+    differing, chosen = _group_differing(pairs, changes, before=before, after=after, images=images)
+    named = _choose_named(pairs, changes, limit=limit)
+    removed, added = pairs.removed[:limit], pairs.added[:limit]
+    olds = _locate(before, [removed, pairs.old[named], *(each.old for each in chosen)])
+    news = _locate(after, [added, pairs.new[named], *(each.new for each in chosen)])
+    difference = Difference(
         old=old.path,
         new=new.path,
         splits=_count_splits(pairs, changes, before=before, after=after, splits=splits),
         moves=_count_moves(pairs, changes, before=before, after=after, splits=splits),
         classes=_compare_classes(before.manifest.labels, after.manifest.labels),
-        changes=tuple(
-            _name_changes(pairs, changes, before=before, after=after, splits=splits, limit=limit)
+        changes=(
+            *(_make_change(olds[place], None, kinds=(ChangeKind.REMOVED,)) for place in removed),
+            *(_make_change(None, news[place], kinds=(ChangeKind.ADDED,)) for place in added),
+            *(
+                _make_change(
+                    olds[pairs.old[pair]],
+                    news[pairs.new[pair]],
+                    kinds=changes.kinds(np.array([pair])),
+                )
+                for pair in named
+            ),
         ),
+        differing=differing,
+        notes=tuple(_note_limits(before, after)),
+    )
+    return Comparison(
+        difference,
+        [
+            DifferingImage(
+                change=_make_change(
+                    olds[each.old[0]], news[each.new[0]], kinds=changes.kinds(each.pairs)
+                ),
+                old=[olds[place] for place in each.old],
+                new=[news[place] for place in each.new],
+            )
+            for each in chosen
+        ],
     )
 
 
@@ -249,22 +358,17 @@ def _digest(key: str) -> int:
 
 
 def _match(old: _Rows, new: _Rows) -> _Pairs:
-    """Matches examples by key; among several with the same key, the most similar ones."""
-    old_single, new_single = (_single_places(rows["key"]) for rows in (old, new))
-    _, old_found, new_found = np.intersect1d(
-        old["key"][old_single], new["key"][new_single], assume_unique=True, return_indices=True
+    """Matches examples by key, and those that are left over by the digest of their image."""
+    by_key = _match_by("key", np.arange(len(old)), np.arange(len(new)), old=old, new=new)
+    # Without an image, the digest is 0.
+    old_left, new_left = (
+        left[rows["image"][left] != 0]
+        for left, rows in ((_others(by_key[0], old), old), (_others(by_key[1], new), new))
     )
-    matched = [(old_single[old_found], new_single[new_found])]
-    old_left, new_left = _others(matched[0][0], old), _others(matched[0][1], new)
-    shared = np.intersect1d(old["key"][old_left], new["key"][new_left])
-    groups: defaultdict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, left, rows in ((0, old_left, old), (1, new_left, new)):
-        for place in left[np.isin(rows["key"][left], shared)].tolist():
-            groups[int(rows["key"][place])][side].append(place)
-    for olds, news in groups.values():
-        pairs = np.array(_match_group(olds, news, old=old, new=new), np.intp)
-        matched.append((pairs[:, 0], pairs[:, 1]))
-    old_matched, new_matched = (np.concatenate(places) for places in zip(*matched, strict=True))
+    by_image = _match_by("image", old_left, new_left, old=old, new=new)
+    old_matched, new_matched = (
+        np.concatenate(places) for places in zip(by_key, by_image, strict=True)
+    )
     return _Pairs(
         old=old_matched,
         new=new_matched,
@@ -273,14 +377,42 @@ def _match(old: _Rows, new: _Rows) -> _Pairs:
     )
 
 
-def _single_places(keys: npt.NDArray[np.uint64]) -> _Places:
-    """Returns the places of the keys that occur once."""
-    _, places, counts = np.unique(keys, return_index=True, return_counts=True)
+def _match_by(
+    field: str, old_places: _Places, new_places: _Places, *, old: _Rows, new: _Rows
+) -> tuple[_Places, _Places]:
+    """Matches examples with the same value in a field; of several, the most similar ones."""
+    old_values, new_values = old[field][old_places], new[field][new_places]
+    old_single, new_single = _single_places(old_values), _single_places(new_values)
+    _, old_found, new_found = np.intersect1d(
+        old_values[old_single], new_values[new_single], assume_unique=True, return_indices=True
+    )
+    old_found, new_found = old_single[old_found], new_single[new_found]
+    matched = [(old_places[old_found], new_places[new_found])]
+    old_left, new_left = _others(old_found, old_values), _others(new_found, new_values)
+    shared = np.intersect1d(old_values[old_left], new_values[new_left])
+    groups: defaultdict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, left, places, values in (
+        (0, old_left, old_places, old_values),
+        (1, new_left, new_places, new_values),
+    ):
+        left = left[np.isin(values[left], shared)]
+        for place, value in zip(places[left].tolist(), values[left].tolist(), strict=True):
+            groups[value][side].append(place)
+    for olds, news in groups.values():
+        pairs = np.array(_match_group(olds, news, old=old, new=new), np.intp)
+        matched.append((pairs[:, 0], pairs[:, 1]))
+    old_matched, new_matched = (np.concatenate(places) for places in zip(*matched, strict=True))
+    return old_matched, new_matched
+
+
+def _single_places(values: npt.NDArray[np.uint64]) -> _Places:
+    """Returns the places of the values that occur once."""
+    _, places, counts = np.unique(values, return_index=True, return_counts=True)
     single: _Places = places[counts == 1]
     return single
 
 
-def _others(places: _Places, rows: _Rows) -> _Places:
+def _others(places: _Places, rows: npt.NDArray[Any]) -> _Places:
     is_other = np.ones(len(rows), bool)
     is_other[places] = False
     return np.flatnonzero(is_other)
@@ -289,10 +421,22 @@ def _others(places: _Places, rows: _Rows) -> _Places:
 def _match_group(
     olds: Sequence[int], news: Sequence[int], *, old: _Rows, new: _Rows
 ) -> list[tuple[int, int]]:
-    """Pairs examples with the same key: first equal ones, then in the same split, then the rest."""
+    """Pairs examples that have the same key, or the same image.
+
+    Equal ones are paired first, then those in the same split: equal Examples (the labels' digest
+    also covers the other Examples of the image), equal images with equal labels, and others; then
+    the rest.
+    """
     pairs: list[tuple[int, int]] = []
     alike = ["image", "labels", "crc32c", "length"]
-    for fields in (["split", *alike], alike, ["split"], []):
+    for fields in (
+        ["split", *alike],
+        alike,
+        ["split", "image", "crc32c", "length"],
+        ["split", "image", "labels"],
+        ["split"],
+        [],
+    ):
         waiting: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         for place in reversed(news):
             waiting[tuple(new[place][name] for name in fields)].append(place)
@@ -310,14 +454,22 @@ def _match_group(
 class _Changes(NamedTuple):
     """How the pairs differ: one flag for each pair and kind of change."""
 
+    renamed: npt.NDArray[np.bool_]
     moved: npt.NDArray[np.bool_]
     image: npt.NDArray[np.bool_]
     labels: npt.NDArray[np.bool_]
     other: npt.NDArray[np.bool_]
 
+    def kinds(self, pairs: _Places) -> tuple[ChangeKind, ...]:
+        """Returns the kinds of change that any of these pairs has."""
+        return tuple(
+            ChangeKind(name) for name, flags in self._asdict().items() if flags[pairs].any()
+        )
+
 
 def _find_changes(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> _Changes:
     old, new = before.rows[pairs.old], after.rows[pairs.new]
+    renamed = old["key"] != new["key"]
     image = old["image"] != new["image"]
     labels = np.zeros(len(old), bool)
     record = old["length"] != new["length"]
@@ -325,11 +477,23 @@ def _find_changes(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> _Chang
         labels = old["labels"] != new["labels"]
         record |= old["crc32c"] != new["crc32c"]
     return _Changes(
+        renamed=renamed,
         moved=old["split"] != new["split"],
         image=image,
         labels=labels,
-        other=record & ~image & ~labels,
+        # The Example of a renamed image differs anyway, because the key is in it.
+        other=record & ~image & ~labels & ~renamed,
     )
+
+
+def _note_limits(before: _Dataset, after: _Dataset) -> Iterator[str]:
+    for each in (before, after):
+        if not each.has_labels:
+            yield (
+                f"the index of {each.path} is of an older version of Shardbeam: changes are found "
+                "only if they change the length of an Example or its image; a box that moved, or "
+                "a class that got another number, is not found"
+            )
 
 
 def _count_splits(
@@ -341,12 +505,13 @@ def _count_splits(
     splits: Sequence[str],
 ) -> dict[str, SplitDifference]:
     old, new = before.rows["split"], after.rows["split"]
-    unchanged = ~(changes.moved | changes.image | changes.labels | changes.other)
+    unchanged = ~np.logical_or.reduce(changes)
     counted = {
         "old": old,
         "new": new,
         "added": new[pairs.added],
         "removed": old[pairs.removed],
+        "renamed": new[pairs.new[changes.renamed]],
         "moved_in": new[pairs.new[changes.moved]],
         "moved_out": old[pairs.old[changes.moved]],
         "image": new[pairs.new[changes.image]],
@@ -383,56 +548,86 @@ def _compare_classes(
     }
 
 
-def _name_changes(
-    pairs: _Pairs,
-    changes: _Changes,
-    *,
-    before: _Dataset,
-    after: _Dataset,
-    splits: Sequence[str],
-    limit: int,
-) -> Iterator[Change]:
-    """Yields the first changes of each kind, in the order of the datasets."""
-    for dataset, kind, places in (
-        (before, ChangeKind.REMOVED, pairs.removed[:limit]),
-        (after, ChangeKind.ADDED, pairs.added[:limit]),
-    ):
-        for place, key in zip(places.tolist(), _read_keys(dataset, places), strict=True):
-            split = splits[dataset.rows["split"][place]]
-            if kind is ChangeKind.ADDED:
-                yield Change(key=key, kinds=(kind,), new_split=split)
-            else:
-                yield Change(key=key, kinds=(kind,), old_split=split)
-    order = np.argsort(pairs.new, kind="stable")
-    flags = {
-        ChangeKind.MOVED: changes.moved,
-        ChangeKind.IMAGE: changes.image,
-        ChangeKind.LABELS: changes.labels,
-        ChangeKind.OTHER: changes.other,
-    }
-    chosen = {place for flag in flags.values() for place in order[flag[order]][:limit].tolist()}
-    shown = np.array([place for place in order.tolist() if place in chosen], np.intp)
-    for place, key in zip(shown.tolist(), _read_keys(after, pairs.new[shown]), strict=True):
-        yield Change(
-            key=key,
-            kinds=tuple(kind for kind, flag in flags.items() if flag[place]),
-            old_split=splits[before.rows["split"][pairs.old[place]]],
-            new_split=splits[after.rows["split"][pairs.new[place]]],
+class _Group(NamedTuple):
+    """An image that differs.
+
+    Attributes:
+        pairs: Numbers of the pairs of its Examples that differ.
+        old: Places of all its Examples in the old dataset.
+        new: Places of all its Examples in the new dataset.
+    """
+
+    pairs: _Places
+    old: _Places
+    new: _Places
+
+
+def _group_differing(
+    pairs: _Pairs, changes: _Changes, *, before: _Dataset, after: _Dataset, images: int
+) -> tuple[int, list[_Group]]:
+    """Finds the images that are in both datasets and differ: how many, and the first of them."""
+    at = np.flatnonzero(changes.image | changes.labels | changes.other)
+    rank = np.where(changes.labels[at], 0, np.where(changes.image[at], 1, 2))
+    at = at[np.lexsort((pairs.new[at], rank))]
+    old_firsts, new_firsts = before.first_places(), after.first_places()
+    ends = np.stack([old_firsts[pairs.old[at]], new_firsts[pairs.new[at]]], axis=1)
+    _, first = np.unique(ends, axis=0, return_index=True)
+    groups = [
+        _Group(
+            pairs=at[(ends == ends[number]).all(axis=1)],
+            old=_members(old_firsts, ends[number, 0]),
+            new=_members(new_firsts, ends[number, 1]),
         )
+        for number in np.sort(first)[:images]
+    ]
+    return len(first), groups
 
 
-def _read_keys(dataset: _Dataset, places: _Places) -> Iterator[str]:
-    """Reads the keys of the examples at these places in the rows; the places are ascending."""
-    wanted = iter(places.tolist())
-    place = next(wanted, None)
+def _members(firsts: _Places, first: int) -> _Places:
+    """Returns the places of the Examples of an image; at most the first thousand of them."""
+    end = int(np.searchsorted(firsts, first, side="right"))
+    return np.arange(first, min(end, first + _MOST_EXAMPLES))
+
+
+def _choose_named(pairs: _Pairs, changes: _Changes, *, limit: int) -> _Places:
+    """Chooses the first pairs of each kind of change, in the order of the new dataset."""
+    order = np.argsort(pairs.new, kind="stable")
+    chosen = {place for flag in changes for place in order[flag[order]][:limit].tolist()}
+    return np.array([place for place in order.tolist() if place in chosen], np.intp)
+
+
+def _make_change(
+    old: ExamplePlace | None, new: ExamplePlace | None, *, kinds: tuple[ChangeKind, ...]
+) -> Change:
+    found = new or old
+    assert found is not None
+    return Change(
+        key=found.key,
+        kinds=kinds,
+        old_split="" if old is None else old.split,
+        new_split="" if new is None else new.split,
+        old_key=old.key if ChangeKind.RENAMED in kinds and old is not None else "",
+    )
+
+
+def _locate(dataset: _Dataset, wanted: Iterable[_Places]) -> dict[int, ExamplePlace]:
+    """Reads from the indexes where the Examples at these places in the rows are."""
+    places = iter(np.unique(np.concatenate(list(wanted))).tolist())
+    place = next(places, None)
+    located: dict[int, ExamplePlace] = {}
     start = 0
-    for entry in dataset.manifest.splits.values():
+    for split, entry in dataset.manifest.splits.items():
+        before = start
         for shard in entry.shards:
             end = start + shard.examples
             if place is not None and place < end:
                 uri = join_uri(dataset.path, index_path(shard.path))
-                keys = load_index(uri, columns=["key"], max_rows=shard.examples).column("key")
+                table = load_index(uri, columns=_PLACE_COLUMNS, max_rows=shard.examples)
                 while place is not None and place < end:
-                    yield keys[place - start].as_py()
-                    place = next(wanted, None)
+                    (row,) = table.slice(place - start, 1).to_pylist()
+                    located[place] = ExamplePlace(
+                        split=split, shard=shard.path, number=place - before + 1, **row
+                    )
+                    place = next(places, None)
             start = end
+    return located

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
@@ -14,6 +17,7 @@ from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.dataset.read.records import find_index, read_bounds
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.dataset.worth_a_look import (
@@ -22,15 +26,20 @@ from shardbeam.transforms.dataset.worth_a_look import (
     find_kinds,
     limits_of,
 )
-from shardbeam.transforms.examples.findings import ObjectLimits
+from shardbeam.transforms.examples.findings import ObjectLimits, limit_objects
 from shardbeam.transforms.storage import limits as storage_limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
-_COLUMNS = ("key", "source", "objects", "findings")
+# The columns of an index that `find_in_index` needs.
+COLUMNS = ("key", "source", "objects", "findings")
 # Of `duplicates.parquet`.
 _MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
+
+_Image = TypeVar("_Image", bound="FoundImage")
+# {(split, shard, row): strength}
+SamePictures: TypeAlias = Mapping[tuple[str, int, int], int]
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
@@ -74,37 +83,55 @@ class FoundImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_findings(
-    dataset: StoredDataset, *, splits: Collection[str], kinds: Collection[str]
+    dataset: StoredDataset,
+    *,
+    splits: Collection[str],
+    kinds: Collection[str],
+    indexes: str | None = None,
 ) -> Iterator[FoundImage]:
     """Yields the findings of a dataset, in its order, one of each kind for each Example.
 
     Args:
-        dataset: The dataset, built by Shardbeam.
+        dataset: The dataset.
         splits: The splits to read.
         kinds: The kinds to yield.
+        indexes: A folder with the indexes of its shards (`shardbeam index`); None for those in the
+            dataset, which Shardbeam has built.
 
     Raises:
         InputError: The dataset has no index with findings, or an index is missing or damaged.
     """
-    statistics = read_statistics(dataset.path) if dataset.features is not None else None
+    statistics: Mapping[str, Statistics] | None = {}
+    if indexes is None:
+        statistics = read_statistics(dataset.path) if dataset.features is not None else None
     if statistics is None:
         raise InputError(
             uri=dataset.path,
-            problem="says nothing about findings: only datasets that this version of Shardbeam "
-            "has built do; build it again with --reuse, which copies the shards and counts them",
+            problem="says nothing about findings: only datasets that this version of Shardbeam has "
+            "built do; build it again with --reuse, which copies the shards and counts them; for "
+            "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
+            "--index",
         )
-    same_pictures = _read_same_pictures(dataset) if SAME_PICTURE in kinds else {}
+    same_pictures = read_same_pictures(dataset) if SAME_PICTURE in kinds and not indexes else {}
     for name in splits:
-        limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
-        for found in _read_split(
-            dataset.find_split(name), dataset=dataset, limits=limits, same_pictures=same_pictures
-        ):
+        split = dataset.find_split(name)
+        if indexes is None:
+            limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
+            tables = _read_own(split, dataset=dataset)
+        else:
+            limits = limit_objects(_count_objects(split, indexes=indexes))
+            tables = _read_others(split, indexes=indexes)
+        for found in _read_split(split, tables, limits=limits, same_pictures=same_pictures):
             if found.kind in kinds:
                 yield found
 
 
-def _read_same_pictures(dataset: StoredDataset) -> Mapping[tuple[str, int, int], int]:
-    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`."""
+def read_same_pictures(dataset: StoredDataset) -> SamePictures:
+    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
     manifest = dataset.read_manifest()
     if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
         return {}
@@ -120,7 +147,29 @@ def _read_same_pictures(dataset: StoredDataset) -> Mapping[tuple[str, int, int],
     return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
 
 
-def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundImage]:
+def _read_own(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
+    most = max(split.shard_examples, default=0)
+    for shard in split.shards:
+        uri = join_uri(dataset.path, index_path(shard.path))
+        yield uri, load_index(uri, columns=COLUMNS, max_rows=most)
+
+
+def _read_others(split: StoredSplit, *, indexes: str) -> Iterator[tuple[str, pa.Table]]:
+    for shard in split.shards:
+        uri = find_index(shard, folder=indexes)
+        _, table = read_bounds(shard, index=uri, columns=COLUMNS)
+        yield uri, table
+
+
+def _count_objects(split: StoredSplit, *, indexes: str) -> Mapping[int, int]:
+    """Counts the Examples of a split by their numbers of objects."""
+    counts: Counter[int] = Counter()
+    for _, table in _read_others(split, indexes=indexes):
+        counts.update(table["objects"].to_pylist())
+    return counts
+
+
+def strongest_images(found: Iterator[_Image], *, limit: int) -> list[_Image]:
     """Chooses the strongest findings of each kind; each image counts once.
 
     Of equally strong ones those with the smallest hash of source and key come first, so that the
@@ -131,7 +180,7 @@ def strongest_images(found: Iterator[FoundImage], *, limit: int) -> list[FoundIm
         limit: How many of each kind.
     """
     # {kind: {image: finding}}
-    by_kind: dict[str, dict[tuple[str, str, str], FoundImage]] = {}
+    by_kind: dict[str, dict[tuple[str, str, str], _Image]] = {}
     for each in found:
         images = by_kind.setdefault(each.kind, {})
         image = each.split, each.source, each.key
@@ -156,36 +205,63 @@ def _rank(found: FoundImage) -> tuple[int, bytes]:
 
 def _read_split(
     split: StoredSplit,
+    tables: Iterable[tuple[str, pa.Table]],
     *,
-    dataset: StoredDataset,
     limits: ObjectLimits,
-    same_pictures: Mapping[tuple[str, int, int], int],
+    same_pictures: SamePictures,
 ) -> Iterator[FoundImage]:
     first = 1
-    most = max(split.shard_examples, default=0)
-    for index, shard in enumerate(split.shards):
-        uri = join_uri(dataset.path, index_path(shard.path))
-        table = load_index(uri, columns=_COLUMNS, max_rows=most)
-        if "findings" not in table.column_names:
-            raise InputError(uri=uri, problem="an older version of Shardbeam wrote it")
-        by_objects = map(limits.finding, table["objects"].to_pylist())
-        lengths = pc.list_value_length(table["findings"]).to_pylist()
-        for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
-            same_picture = same_pictures.get((split.name, index, row))
-            if of_objects is None and not length and same_picture is None:
-                # Most rows are like this, so only the others are decoded as a whole.
-                continue
-            (values,) = table.slice(row, 1).to_pylist()
-            found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
-            found += [] if of_objects is None else [of_objects]
-            found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
-            for kind, strength in found:
-                yield FoundImage(
-                    split=split.name,
-                    number=first + row,
-                    source=values["source"],
-                    key=values["key"],
-                    kind=kind,
-                    strength=strength,
-                )
+    for number, (uri, table) in enumerate(tables):
+        if "findings" not in table.column_names or table["findings"].null_count:
+            problem = "an older version of Shardbeam wrote it, without findings; make it again"
+            raise InputError(uri=uri, problem=problem)
+        yield from find_in_index(
+            table,
+            split=split.name,
+            shard=number,
+            first=first,
+            limits=limits,
+            same_pictures=same_pictures,
+        )
         first += table.num_rows
+
+
+def find_in_index(
+    table: pa.Table,
+    *,
+    split: str,
+    shard: int,
+    first: int,
+    limits: ObjectLimits,
+    same_pictures: SamePictures,
+) -> Iterator[FoundImage]:
+    """Yields the findings of a shard, in its order, one of each kind for each Example.
+
+    Args:
+        table: Its index with at least `COLUMNS`.
+        split: Its split.
+        shard: The shard's number in the split, from 0.
+        first: Number of its first Example in the split, from 1.
+        limits: Which numbers of objects are worth a look in the split.
+        same_pictures: The pictures that `read_same_pictures` gives.
+    """
+    by_objects = map(limits.finding, table["objects"].to_pylist())
+    lengths = pc.list_value_length(table["findings"]).to_pylist()
+    for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
+        same_picture = same_pictures.get((split, shard, row))
+        if of_objects is None and not length and same_picture is None:
+            # Most rows are like this, so only the others are decoded as a whole.
+            continue
+        (values,) = table.slice(row, 1).to_pylist()
+        found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
+        found += [] if of_objects is None else [of_objects]
+        found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
+        for kind, strength in found:
+            yield FoundImage(
+                split=split,
+                number=first + row,
+                source=values["source"],
+                key=values["key"],
+                kind=kind,
+                strength=strength,
+            )

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.features import StoredFeature
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
@@ -102,27 +103,33 @@ class Dictionaries(msgspec.Struct, Form[Item], frozen=True):
 
     Attributes:
         decode: Whether images are decoded.
+        features: The keys to read; None for all.
     """
 
     decode: bool = False
+    features: tuple[str, ...] | None = None
 
     def prepare(self, contents: SplitContents) -> Callable[[Example], Item]:
         """Returns a function that reads the values of each key."""
-        readers = {
-            feature.key: _value_reader(feature, decode=self.decode) for feature in contents.features
-        }
-        absent = {
-            feature.key: _absent(feature) for feature in contents.features if feature.repeated
-        }
+        chosen = self._choose(contents)
+        readers = {feature.key: _value_reader(feature, decode=self.decode) for feature in chosen}
+        absent = {feature.key: _absent(feature) for feature in chosen if feature.repeated}
         number = len(readers)
         find = readers.get
         # The image of most datasets, gray or not.
         if self.decode and _IMAGE in readers:
             readers[_IMAGE] = _value_reader(
-                next(feature for feature in contents.features if feature.key == _IMAGE),
+                next(feature for feature in chosen if feature.key == _IMAGE),
                 decode=True,
                 is_colour=True,
             )
+
+        def complete(item: Item) -> Item:
+            for key in readers.keys() - item.keys():
+                if key not in absent:
+                    raise ValueError(f"the Example has no {key!r}")
+                item[key] = absent[key]()
+            return item
 
         def make(example: Example) -> Item:
             item: Item = {}
@@ -134,14 +141,29 @@ class Dictionaries(msgspec.Struct, Form[Item], frozen=True):
                 elif contents.is_inferred:
                     item[key] = _read_unknown(feature)
                     unknown += 1
-            if len(item) - unknown < number:
-                for key in readers.keys() - item.keys():
-                    if key not in absent:
-                        raise ValueError(f"the Example has no {key!r}")
-                    item[key] = absent[key]()
-            return item
+            return item if len(item) - unknown == number else complete(item)
 
-        return make
+        def make_chosen(example: Example) -> Item:
+            stored = example.features.feature
+            item = {key: read(stored[key]) for key, read in readers.items() if key in stored}
+            return item if len(item) == number else complete(item)
+
+        return make if self.features is None else make_chosen
+
+    def _choose(self, contents: SplitContents) -> Sequence[StoredFeature]:
+        """Returns the features to read.
+
+        Raises:
+            InputError: The Examples lack one.
+        """
+        if self.features is None:
+            return contents.features
+        known = {feature.key: feature for feature in contents.features}
+        for key in self.features:
+            if key not in known:
+                problem = f"its Examples have no {key!r}{did_you_mean(key, known)}"
+                raise InputError(uri=contents.path, problem=problem)
+        return [known[key] for key in self.features]
 
 
 class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=True):

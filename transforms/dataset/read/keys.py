@@ -78,5 +78,5 @@ def _read_keys(
                 yield number, key
                 number += 1
     else:
-        for picture in read_pictures(split, legend=legend):
+        for picture in read_pictures(split, legend=legend, with_objects=False):
             yield picture.number, picture.key

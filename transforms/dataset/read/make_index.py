@@ -14,6 +14,7 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import IndexRow
+from shardbeam.transforms.dataset.read.count import read_values
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.examples.decode import (
     feature_values,
@@ -21,6 +22,7 @@ from shardbeam.transforms.examples.decode import (
     recognize_image,
 )
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.findings import find_in_example, strongest
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS, list_class_ids
 from shardbeam.transforms.examples.legend import Legend
@@ -62,7 +64,8 @@ def index_shard(
 ) -> list[IndexRow]:
     """Reads a TFRecord file to its end, and makes the rows of its index.
 
-    Digests of labels and hashes of pictures, which only a build can make, are left out.
+    Digests of labels and hashes of pictures, which only a build makes, are left out. No picture is
+    decoded, so findings are those of boxes and masks.
 
     Args:
         shard: The file.
@@ -97,6 +100,7 @@ def index_shard(
                 objects=next((len(values.of(key)) for key in _OBJECTS if values.has(key)), 0),
                 crc32c=google_crc32c.value(record),
                 classes=list_class_ids(labels) if labels else None,
+                findings=strongest(find_in_example(read_values(example, legend=legend))),
             )
         )
     return rows

@@ -268,6 +268,7 @@ def open(  # As in gzip and tarfile.
     split: str | None = None,
     index: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
+    features: Sequence[str] | None = None,
     decode: bool = False,
     checksums: bool = False,
     where: Where | None = None,
@@ -297,14 +298,16 @@ def open(  # As in gzip and tarfile.
         cache: A folder on disk for whole copies of the shards, which several processes may share.
             A shard is copied when one of its Examples is first read. By default each Example is
             read where it is; on `gs://` by a request of its range.
+        features: The keys that items have; all by default. An item with few of them is made
+            faster.
         decode: Whether to decode images.
         checksums: Whether to compare the checksum of each record's data as well.
         where: Conditions on the Examples to select (`Where`), which the index alone decides:
             `{"classes": ["cat", 7]}`, `{"min_objects": 1}`, `{"keys": ["a/1.jpg"]}`.
 
     Raises:
-        InputError: There is no such dataset, split, class or key; the shards have no index, or
-            are not TFRecord files; there is no room in `cache`.
+        InputError: There is no such dataset, split, feature, class or key; the shards have no
+            index, or are not TFRecord files; there is no room in `cache`.
         ValueError: A condition in `where` is unknown.
     """
     check_where(where or {})
@@ -332,7 +335,8 @@ def open(  # As in gzip and tarfile.
     source = _Split(place)
     # The index is in memory, so a cached property need not read it again.
     source.opened = msgspec.structs.replace(opened, tables=())
-    return ExampleSequence(source, form=Dictionaries(decode=decode), selection=selection)
+    form = Dictionaries(decode=decode, features=None if features is None else tuple(features))
+    return ExampleSequence(source, form=form, selection=selection)._as(form)
 
 
 def class_names(path: str | os.PathLike[str]) -> dict[int, str]:

@@ -1,0 +1,59 @@
+"""A Keras classifier. Keras asks for batches by number, and shardbeam.open reads any Example."""
+
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["tensorflow==2.21.0"]
+# ///
+
+import math
+import sys
+
+import keras
+import numpy as np
+from PIL import Image
+
+import shardbeam
+
+PATH, SIDE, BATCH = sys.argv[1], 48, 16
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of a split, in another order after each epoch."""
+
+    def __init__(self, split, **options):
+        super().__init__(**options)
+        self.pairs = shardbeam.open(PATH, split=split).classification()
+        self.order = np.arange(len(self.pairs))
+        self.random = np.random.default_rng(0)
+
+    def __len__(self):
+        return math.ceil(len(self.order) / BATCH)
+
+    def __getitem__(self, index):
+        images, labels = zip(*self.pairs[self.order[index * BATCH :][:BATCH]], strict=True)
+        resized = [np.asarray(Image.fromarray(image).resize((SIDE, SIDE))) for image in images]
+        return np.stack(resized) / 255, np.array(labels)
+
+    def on_epoch_end(self):
+        self.random.shuffle(self.order)
+
+
+keras.utils.set_random_seed(0)
+layers = [keras.layers.Input((SIDE, SIDE, 3))]
+for filters in (16, 32, 64):
+    layers += [
+        keras.layers.Conv2D(filters, 3, padding="same"),
+        keras.layers.BatchNormalization(momentum=0.9),
+        keras.layers.ReLU(),
+        keras.layers.MaxPooling2D(),
+    ]
+layers += [keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(len(shardbeam.class_names(PATH)))]
+model = keras.Sequential(layers)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile(optimizer=keras.optimizers.Adam(0.003), loss=loss, metrics=["accuracy"])
+model.fit(Batches("train", workers=2), epochs=15, verbose=2)
+validation = Batches("validation")
+_, accuracy = model.evaluate(validation, verbose=0)
+labels = np.concatenate([labels for _, labels in validation])
+baseline = np.bincount(labels).max() / len(labels)
+print(f"accuracy: {accuracy:.2f} (always the most frequent class: {baseline:.2f})")

@@ -1,0 +1,230 @@
+"""`shardbeam export`: writes a dataset as COCO or YOLO. Needs no Beam and no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from shardbeam.pipelines.commands import ExportArguments
+from shardbeam.pipelines.failures import UsageError, machine_error
+from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.own_files import Mark, check_outside_datasets, dataset_name
+from shardbeam.pipelines.tables import PLAIN, make_table, render_table
+from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.read_ahead import map_many
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.dataset.export.base import MARK, Layout
+from shardbeam.transforms.dataset.export.coco import CocoLayout
+from shardbeam.transforms.dataset.export.images import (
+    ImageReader,
+    Losses,
+    find_classes,
+)
+from shardbeam.transforms.dataset.export.yolo import YoloLayout
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.formats.recognition import counted
+from shardbeam.transforms.storage.base import is_uri
+
+_LAYOUTS: dict[str, type[Layout]] = {"coco": CocoLayout, "yolo": YoloLayout}
+# One disk writes several files at a time faster than one after another.
+_SYNCED_AT_A_TIME = 16
+# After these, an image's pixels are not those of its file.
+_CHANGED_PIXELS = (
+    Correction.IMAGE_CONVERTED,
+    Correction.IMAGE_RESIZED,
+    Correction.ORIENTATION_APPLIED,
+)
+
+
+class _Exported(NamedTuple):
+    """The counts of a split."""
+
+    split: str
+    images: int
+    objects: int
+
+
+def run_export(arguments: ExportArguments) -> None:
+    """Writes the images and annotations of a dataset.
+
+    They are written into a hidden folder in the output, and moved up when all are there.
+
+    Raises:
+        UsageError: The output may not be written.
+        InputError: The dataset cannot be read or exported.
+        RunError: The disk is full, or fails.
+    """
+    output = _check_output(arguments.output, overwrite=arguments.overwrite)
+    dataset = open_dataset(arguments.path)
+    names = [each.name for each in dataset.splits] if arguments.split is None else [arguments.split]
+    splits = [dataset.find_split(name) for name in names]
+    losses = Losses()
+    layout = _LAYOUTS[arguments.format]
+    mark = Mark(MARK.removeprefix("Shardbeam "), dataset_name(arguments.path)).text
+    try:
+        with folder_inside(output) as folder:
+            new = os.path.join(folder, "export")
+            os.mkdir(new)
+            exported = list(
+                _export(dataset, splits, layout=layout, folder=new, mark=mark, losses=losses)
+            )
+            _sync(new)
+            if arguments.overwrite:
+                _move_away(output, old=os.path.join(folder, "old"))
+            _move(new, output, names=layout.ENTRIES)
+            say_when_interrupted(f"interrupted; the export is complete: {output}")
+    except OSError as error:
+        raise machine_error(error, path=output) from error
+    _note_changed_pixels(dataset, splits, losses=losses)
+    _print(exported, losses=losses, layout=layout, output=arguments.output)
+
+
+def _check_output(output: str, *, overwrite: bool) -> str:
+    """Returns the real path of a folder that may be written.
+
+    Raises:
+        UsageError: It may not.
+    """
+    if is_uri(output):
+        raise UsageError(f"--output: {output}: expected a folder on disk; copy the export from it")
+    check_outside_datasets(output, flag="--output")
+    path = os.path.realpath(output)
+    try:
+        if not os.path.lexists(path):
+            return path
+        if not os.path.isdir(path):
+            raise UsageError(f"--output: {output} is not a folder; name another one")
+        # A command that was killed may have left its folder.
+        if all(name.startswith(FOLDER_INSIDE) for name in os.listdir(path)):
+            return path
+        if not any(layout.wrote(path) for layout in _LAYOUTS.values()):
+            raise UsageError(
+                f"--output: {output} is not empty, and not just an export that Shardbeam has "
+                "finished; name a new or an empty folder"
+            )
+    except OSError as error:
+        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
+    if not overwrite:
+        raise UsageError(
+            f"--output: {output} holds an export; name another folder, or replace it, with "
+            "everything in it, with --overwrite"
+        )
+    return path
+
+
+def _export(
+    dataset: StoredDataset,
+    splits: Sequence[StoredSplit],
+    *,
+    layout: type[Layout],
+    folder: str,
+    mark: str,
+    losses: Losses,
+) -> Iterator[_Exported]:
+    """Writes a dataset into an empty folder, and yields the counts of each split."""
+    legend = read_legend(dataset)
+    declared = legend.class_names
+    manifest = dataset.read_manifest()
+    if manifest is not None:
+        defaults = {written: key for key, written in legend.keys.items()}
+        keys = {defaults.get(spec.key, spec.key) for spec in manifest.features}
+        layout.check(keys, dataset=dataset.path)
+    num_bytes = sum(split.num_bytes for split in splits)
+    counters.shard_bytes.expect(num_bytes if declared else 2 * num_bytes)
+    if all(split.examples is not None for split in splits):
+        counters.exported.expect(sum(split.examples or 0 for split in splits))
+    classes = find_classes(
+        (picture for split in splits for picture in read_pictures(split, legend=legend)),
+        legend=legend,
+        declared=declared,
+    )
+    writer = layout(
+        folder,
+        dataset=dataset.path,
+        mark=mark,
+        splits=[split.name for split in splits],
+        classes=classes,
+        losses=losses,
+    )
+    reader = ImageReader(
+        dataset.path, legend=legend, classes=classes, losses=losses, keys=layout.KEYS
+    )
+    for split in splits:
+        writer.begin(split.name)
+        images = objects = 0
+        for image in reader.read(read_pictures(split, legend=legend)):
+            objects += writer.add(image)
+            images += 1
+            counters.exported.add()
+        yield _Exported(split.name, images, objects)
+    writer.finish()
+
+
+def _sync(folder: str) -> None:
+    """Waits until all files are on the disk, so that a power cut leaves no empty ones."""
+    paths = (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
+    for _ in map_many(_sync_file, paths, threads=_SYNCED_AT_A_TIME):
+        pass
+
+
+def _sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move_away(output: str, *, old: str) -> None:
+    """Moves an earlier export into a new folder, first what holds its mark."""
+    earlier = next((layout for layout in _LAYOUTS.values() if layout.wrote(output)), None)
+    if earlier is not None:
+        os.mkdir(old)
+        _move(output, old, names=earlier.ENTRIES[::-1])
+
+
+def _move(source: str, target: str, *, names: Sequence[str]) -> None:
+    """Moves files and folders into a folder that has none of these names."""
+    for name in names:
+        # An export of no images has no folder of images.
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(os.path.join(source, name), os.path.join(target, name))
+
+
+def _note_changed_pixels(
+    dataset: StoredDataset, splits: Sequence[StoredSplit], *, losses: Losses
+) -> None:
+    manifest = dataset.read_manifest()
+    for split in splits if manifest is not None else ():
+        assert manifest is not None
+        corrections = manifest.splits[split.name].outcome.corrections
+        for what in _CHANGED_PIXELS:
+            count = corrections.get(what.value, 0)
+            losses.note(f"pixels of images before the build ({what.value})", count=count)
+
+
+def _print(
+    exported: Sequence[_Exported], *, losses: Losses, layout: type[Layout], output: str
+) -> None:
+    lines = [
+        f"{escape(each.split)}: {counted(each.images, 'image')}, {counted(each.objects, 'object')}"
+        for each in exported
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    text += f"wrote {escape(output)} ({layout.NAME})\n"
+    if losses.counts:
+        table = make_table(numbers=["count"])
+        table.add_column("not brought back, or changed")
+        table.add_column("such as")
+        for what, count in losses.counts.most_common():
+            table.add_row(f"{count:,}", what, Text(escape(losses.first.get(what, ""))))
+        text += f"\n{render_table(table, layout=PLAIN)}"
+    write_stdout(text)

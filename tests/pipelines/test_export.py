@@ -1,0 +1,830 @@
+"""`shardbeam export`: what comes back from a dataset, and what is said about the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from shardbeam.pipelines import export, temporary
+from shardbeam.transforms.dataset.export import coco
+from tests.support.builds import Build, Json, build, wait_for
+from tests.support.coco_evaluation import PERFECT, evaluate
+from tests.support.dataset import Tree, finish, read_tree, run, start
+from tests.support.format_samples import SAMPLES, FormatSample, SharedData
+from tests.support.tfrecords import draw_image, make_example, write_tfrecord
+
+pytestmark = [
+    # pycocotools on NumPy 2.
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+
+JPEG = draw_image("JPEG", width=40, height=20)
+SLOW = pytest.mark.slow
+SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+def export_to(path: Path, output: Path, layout: str, *more: str) -> str:
+    """Exports a dataset, and returns what was printed."""
+    result = run("export", str(path), "--format", layout, "--output", str(output), *more)
+    assert result.exit_code == 0, result.stderr
+    assert not result.stderr
+    return result.stdout
+
+
+def refused(path: Path, output: Path, *more: str, layout: str = "coco") -> str:
+    result = run("export", str(path), "--format", layout, "--output", str(output), *more)
+    assert result.exit_code in (1, 2)
+    assert not result.stdout
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def losses(printed: str) -> dict[str, int]:
+    """What could not be brought back, with its count."""
+    _, _, table = printed.partition("not brought back, or changed")
+    rows = (re.fullmatch(r" *([\d,]+)  (.*?)(  .*)?", line) for line in table.splitlines()[1:])
+    return {row[2]: int(row[1].replace(",", "")) for row in rows if row is not None}
+
+
+def read_coco(folder: Path, name: str) -> Json:
+    document: Json = json.loads((folder / "annotations" / f"{name}.json").read_bytes())
+    return document
+
+
+def init_and_build(folder: Path, output: Path, *more: str) -> Build:
+    """Writes a config for an exported folder, and builds it without a change."""
+    config = output.with_suffix(".yaml")
+    result = run("init", str(folder), "--output", str(config))
+    assert result.exit_code == 0, result.stderr
+    words = (str(config), "--set", f"output.path={output}", *more)
+    result = run("build", *words, "--json")
+    return Build(output, result.exit_code, json.loads(result.stdout), result.stderr)
+
+
+def objects(
+    *boxes: tuple[float, float, float, float], ids: list[int] | None = None, **more: object
+) -> Json:
+    """The keys of an Example's objects; boxes are fractions of the image."""
+    columns = zip(*boxes, strict=True) if boxes else [()] * 4
+    return {
+        **{
+            f"image/object/bbox/{side}": list(map(float, column))
+            for side, column in zip(SIDES, columns, strict=True)
+        },
+        "image/object/class/label": ids or [1] * len(boxes),
+        **{f"image/object/{key.replace('__', '/')}": values for key, values in more.items()},
+    }
+
+
+def example(key: str = "a.jpg", *, image: bytes = JPEG, **more: object) -> bytes:
+    features = {"image/encoded": image, "image/filename": key.encode()}
+    return make_example({**features, **{name.replace("__", "/"): more[name] for name in more}})
+
+
+def examples(folder: Path, *features: Json, name: str = "train.tfrecord") -> Path:
+    """Writes TFRecord files of Examples with an image each, unless it is given."""
+    folder.mkdir(exist_ok=True)
+    records = [
+        make_example({"image/encoded": JPEG, "image/filename": f"{number}.jpg".encode(), **each})
+        for number, each in enumerate(features, 1)
+    ]
+    write_tfrecord(folder / name, *records)
+    return folder
+
+
+# A dataset of Shardbeam, there and back.
+
+
+@pytest.fixture(scope="module")
+def built(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The sample with boxes, masks, keypoints and captions, in two splits."""
+    annotations = shapes / "annotations"
+    result = build(
+        *("coco", "--images", shapes / "images", "--fractions", "train=0.7,holdout=0.3"),
+        *("--annotations", annotations / "person_keypoints.json"),
+        *("--annotations", annotations / "captions.json"),
+        *("--set", "masks=png", "--set", "output.num_shards=2", "--name", "shapes"),
+        output=tmp_path_factory.mktemp("built") / "out",
+    )
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def as_coco(built: Build) -> tuple[Path, str]:
+    folder = built.output.parent / "coco"
+    return folder, export_to(built.output, folder, "coco")
+
+
+@pytest.fixture(scope="module")
+def truth(shapes: Path) -> Json:
+    document: Json = json.loads((shapes / "annotations/person_keypoints.json").read_bytes())
+    return document
+
+
+def merged(folder: Path, name: str) -> Json:
+    """The JSON files of both splits as one."""
+    parts = [read_coco(folder, f"{name}_{split}") for split in ("train", "holdout")]
+    return {
+        "images": [each for part in parts for each in part["images"]],
+        "annotations": [each for part in parts for each in part["annotations"]],
+        "categories": parts[0]["categories"],
+    }
+
+
+def test_images_come_back_byte_for_byte(
+    as_coco: tuple[Path, str], built: Build, shapes: Path
+) -> None:
+    folder, _ = as_coco
+    found: Tree = {}
+    for split in ("train", "holdout"):
+        tree = read_tree(folder / "images" / split)
+        assert len(tree) == built.counts(split)["images"]
+        assert {each["file_name"] for each in read_coco(folder, f"captions_{split}")["images"]} == {
+            *tree
+        }
+        found |= tree
+    assert found == read_tree(shapes / "images")
+
+
+def check_evaluation(truth: Json, exported: Json, kind: str) -> None:
+    """Checks that COCO's own evaluation finds everything, as if a detector had exported it."""
+    mask_api = pytest.importorskip("pycocotools.mask")
+    key = {"segm": "segmentation"}.get(kind, kind)
+    found = [
+        {name: each[name] for name in ("image_id", "category_id", key)} | {"score": 1.0}
+        for each in exported["annotations"]
+        if not each["iscrowd"] and np.any(each["keypoints"] if key == "keypoints" else 1)
+    ]
+    for each in found:
+        if key == "segmentation":
+            # Results hold their runs as text.
+            each[key] = mask_api.frPyObjects(each[key], *each[key]["size"])
+    assert evaluate(truth, found, kind) == pytest.approx(PERFECT)
+    assert evaluate(truth, found[1:], kind)["AR"] < 1
+    # The exported file is a truth, too.
+    assert evaluate(exported, found, kind) == pytest.approx(PERFECT)
+
+
+def test_coco_s_own_evaluation_finds_everything(as_coco: tuple[Path, str], truth: Json) -> None:
+    exported = merged(as_coco[0], "person_keypoints")
+    for kind in ("bbox", "segm", "keypoints"):
+        check_evaluation(truth, exported, kind)
+
+
+def test_every_value_comes_back(as_coco: tuple[Path, str], truth: Json, shapes: Path) -> None:
+    exported = merged(as_coco[0], "person_keypoints")
+    names = ("bbox", "category_id", "iscrowd", "keypoints", "num_keypoints")
+
+    def by_image(document: Json) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {each["id"]: [] for each in document["images"]}
+        for each in document["annotations"]:
+            area = float(np.float32(each["area"]))
+            found[each["image_id"]].append([area, *(each[name] for name in names)])
+        return found
+
+    assert by_image(exported) == by_image(truth)
+    for category, before in zip(exported["categories"], truth["categories"], strict=True):
+        assert category == {**before, "supercategory": ""}
+    captions = json.loads((shapes / "annotations/captions.json").read_bytes())
+    found = merged(as_coco[0], "captions")
+    assert Counter((each["image_id"], each["caption"]) for each in found["annotations"]) == Counter(
+        (each["image_id"], each["caption"]) for each in captions["annotations"]
+    )
+    assert any(not group for group in by_image(exported).values())
+
+
+def test_what_does_not_come_back_is_counted(as_coco: tuple[Path, str], truth: Json) -> None:
+    _, printed = as_coco
+    found = losses(printed)
+    assert found == {
+        "annotation ids, numbered again from 1": len(truth["annotations"]) + 80 - 2 * 2,
+        "polygons: masks are written as run lengths (RLE)": len(truth["annotations"]),
+        "licenses and URLs of images": 40,
+        "supercategories of classes": 4,
+    }
+
+
+def test_an_exported_folder_builds_the_same_dataset(
+    as_coco: tuple[Path, str], built: Build, tmp_path: Path
+) -> None:
+    again = init_and_build(as_coco[0], tmp_path / "again", "--set", "masks=png")
+    assert again.exit_code == 0, again.stderr
+    for split in ("train", "holdout"):
+        before = {each.key: each.features for each in built.examples(split)}
+        assert {each.key: each.features for each in again.examples(split)} == before
+    assert again.manifest["labels"] == built.manifest["labels"]
+    assert again.manifest["skeletons"] == built.manifest["skeletons"]
+
+
+def test_yolo_holds_the_same_boxes_and_keypoints(built: Build, tmp_path: Path) -> None:
+    printed = export_to(built.output, tmp_path / "yolo", "yolo", "--split", "train")
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    # Ids with gaps are numbered from 0.
+    assert built.manifest["labels"] == {"circle": 1, "square": 3, "triangle": 4, "star": 7}
+    assert data["names"] == dict(enumerate(["circle", "square", "triangle", "star"]))
+    assert (data["nc"], data["kpt_shape"], data["train"]) == (4, [5, 3], "images/train")
+    again = init_and_build(tmp_path / "yolo", tmp_path / "again")
+    assert again.exit_code == 0, again.stderr
+    before = built.by_key("train")
+    crowds = 0
+    for each in again.examples("train"):
+        old = before.pop(each.key.removeprefix("images/train/"))
+        assert each.encoded == old.encoded
+        is_crowd = old.features["image/object/is_crowd"]
+        crowds += sum(is_crowd)
+        kept = [index for index, flag in enumerate(is_crowd) if not flag]
+        assert [name for name, _ in each.labels] == [old.labels[index][0] for index in kept]
+        np.testing.assert_allclose(
+            np.reshape(each.boxes, (-1, 4)), np.reshape(old.boxes, (-1, 4))[kept], atol=1.1e-6
+        )
+        for key in ("x", "y", "visibility"):
+            new_points, old_points = (
+                np.reshape(one.features[f"image/object/keypoint/{key}"], (-1, 5))
+                for one in (each, old)
+            )
+            np.testing.assert_allclose(new_points, old_points[kept], atol=1e-6)
+    assert not before
+    assert losses(printed)["crowds, left out"] == crowds > 0
+    assert again.counts("train")["unannotated"] == 0
+
+
+def test_a_box_of_two_decimals_is_exact_up_to_12_000_pixels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    edges = np.round(np.sort(rng.uniform(0, 12_000, (300, 2, 2)), axis=2), 2)
+    boxes = (np.concatenate([edges[..., 0], edges[..., 1]], axis=1) / 12_000).astype(np.float32)
+    # Only the header is read.
+    png = bytearray(draw_image("PNG", width=8, height=8))
+    png[16:24] = (12_000).to_bytes(4, "big") * 2
+    folder = examples(tmp_path / "in", {"image/encoded": bytes(png), **objects(*boxes.tolist())})
+    export_to(folder, tmp_path / "out", "coco")
+    found = [each["bbox"] for each in read_coco(tmp_path / "out", "instances_train")["annotations"]]
+    expected = np.concatenate([edges[..., 0], edges[..., 1] - edges[..., 0]], axis=1)
+    assert found == np.round(expected, 2).tolist()
+
+
+@pytest.mark.parametrize(
+    "container",
+    ["webdataset", *(pytest.param(name, marks=SLOW) for name in ("hf_parquet", "array_record"))],
+)
+def test_every_container_gives_the_same_files(
+    container: str, as_coco: tuple[Path, str], built: Build, tmp_path: Path
+) -> None:
+    if container == "array_record":
+        pytest.importorskip("array_record")
+    words = ("--container", container, "--output", str(tmp_path / "out"))
+    assert run("convert", str(built.output), *words).exit_code == 0
+    export_to(tmp_path / "out", tmp_path / "coco", "coco")
+    assert read_tree(tmp_path / "coco") == read_tree(as_coco[0])
+
+
+# YOLO, there and back.
+
+
+def check_yolo(root: Path, data: Path, tmp_path: Path, *, splits: list[str]) -> None:
+    """Checks that labels and images of a YOLO dataset come back, in the same folders."""
+    before = build("yolo", "--data", data, output=tmp_path / "shards")
+    assert before.exit_code == 0, before.stderr
+    export_to(tmp_path / "shards", tmp_path / "back", "yolo")
+    for split in splits:
+        for what in ("images", "labels"):
+            old, new = (read_tree(each / what / split) for each in (root, tmp_path / "back"))
+            old = {name: old.get(name, b"") for name in new} if what == "labels" else old
+            assert new.keys() == old.keys()
+            for name in new:
+                if what == "images":
+                    assert new[name] == old[name]
+                    continue
+                lines: list[Any] = [
+                    np.loadtxt(each[name].decode().splitlines(), ndmin=2) if each[name] else []
+                    for each in (old, new)
+                ]
+                np.testing.assert_allclose(lines[1], np.round(lines[0], 6), atol=1.1e-6)
+    one, other = (yaml.safe_load(file.read_text()) for file in (data, tmp_path / "back/data.yaml"))
+    assert other["names"] == one["names"]
+    assert other.get("kpt_shape") == one.get("kpt_shape")
+
+
+@pytest.fixture
+def yolo(tmp_path: Path) -> Path:
+    """Two splits, boxes of six digits, a class that never occurs, an image without objects."""
+    root = tmp_path / "animals"
+    for path, lines in {
+        "train/a": "0 0.479492 0.688771 0.955609 0.5955\n2 0.5 0.5 1 1\n",
+        "train/deep/b": "",
+        "val/c": "2 0.000001 0.1 0.000002 0.2\n",
+    }.items():
+        for what, data in (("images", JPEG), ("labels", lines.encode())):
+            file = root / what / f"{path}.{'jpg' if what == 'images' else 'txt'}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+    names = {0: "no", 1: "é: x", 2: "cat"}
+    (root / "data.yaml").write_text(
+        yaml.safe_dump({"train": "images/train", "val": "images/val", "names": names})
+    )
+    return root
+
+
+def test_yolo_comes_back(yolo: Path, tmp_path: Path) -> None:
+    check_yolo(yolo, yolo / "data.yaml", tmp_path, splits=["train", "val"])
+    assert (tmp_path / "back/labels/train/deep/b.txt").read_bytes() == b""
+
+
+def test_real_poses_come_back(shared_data: Path, tmp_path: Path) -> None:
+    root = shared_data / "ultralytics-hub/coco8-pose"
+    check_yolo(root, root / "coco8-pose.yaml", tmp_path, splits=["train", "val"])
+
+
+@pytest.mark.parametrize("name", ["coco_pixelwise", pytest.param("coco_dummy", marks=SLOW)])
+def test_real_coco_comes_back(name: str, shared_data: Path, tmp_path: Path) -> None:
+    root = shared_data / "dali" / name
+    file = root / "instances.json"
+    words = ("coco", "--images", root / "images", "--annotations", file, "--set", "masks=png")
+    shards = build(*words, output=tmp_path / "shards")
+    assert shards.exit_code == 0, shards.stderr
+    export_to(shards.output, tmp_path / "back", "coco")
+    truth, back = json.loads(file.read_bytes()), read_coco(tmp_path / "back", "instances_train")
+    sizes = {each["id"]: (each["width"], each["height"]) for each in truth["images"]}
+    assert {each["id"]: (each["width"], each["height"]) for each in back["images"]} == sizes
+    for each in truth["annotations"]:
+        # pycocotools takes the id 0 for no match.
+        each["id"] += 1
+    for kind in ("bbox", "segm") if name == "coco_pixelwise" else ("bbox",):
+        check_evaluation(truth, back, kind)
+
+
+# Examples of other programs.
+
+
+def test_classes_keep_their_ids_in_coco_and_are_numbered_in_yolo(tmp_path: Path) -> None:
+    box = (0.25, 0.5, 0.75, 1.0)
+    folder = examples(
+        tmp_path / "in",
+        objects(box, ids=[90], class__text=[b"zebra"]),
+        objects(box, box, ids=[7, 3], class__text=[b"ant", b"bee"]),
+        objects(),
+    )
+    export_to(folder, tmp_path / "coco", "coco")
+    export_to(folder, tmp_path / "yolo", "yolo")
+    document = read_coco(tmp_path / "coco", "instances_train")
+    assert {each["id"]: each["name"] for each in document["categories"]} == {
+        **{3: "bee", 7: "ant", 90: "zebra"}
+    }
+    assert [each["category_id"] for each in document["annotations"]] == [90, 7, 3]
+    # Areas of boxes, where Examples have none.
+    assert [each["area"] for each in document["annotations"]] == [200.0] * 3
+    assert [each["bbox"] for each in document["annotations"]] == [[10, 10, 20, 10]] * 3
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    assert data == {
+        "train": "images/train",
+        "nc": 3,
+        "names": {0: "bee", 1: "ant", 2: "zebra"},
+    }
+    labels = read_tree(tmp_path / "yolo/labels/train")
+    assert labels == {
+        "1.txt": b"2 0.5 0.75 0.5 0.5\n",
+        "2.txt": b"1 0.5 0.75 0.5 0.5\n0 0.5 0.75 0.5 0.5\n",
+        "3.txt": b"",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        # A label map may declare classes that never occur, and lack one that does.
+        ("item {id: 1 name: 'ant'}\nitem {id: 4 name: 'dog'}", {1: "ant", 4: "dog", 2: "2"}),
+        ("", {1: "1", 2: "2"}),
+    ],
+)
+def test_classes_without_names(names: str, expected: dict[int, str], tmp_path: Path) -> None:
+    box = (0.0, 0.0, 1.0, 1.0)
+    folder = examples(tmp_path / "in", objects(box, box, ids=[2, 1]))
+    if names:
+        (folder / "label_map.pbtxt").write_text(names)
+    export_to(folder, tmp_path / "coco", "coco")
+    found = read_coco(tmp_path / "coco", "instances_train")["categories"]
+    assert {each["id"]: each["name"] for each in found} == expected
+    export_to(folder, tmp_path / "yolo", "yolo")
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    assert list(data["names"].values()) == list(expected.values())
+
+
+def test_image_ids(tmp_path: Path) -> None:
+    ids = [b"7", b"x", b"7", b"0", b"007", None, b"1"]
+    folder = examples(tmp_path / "in", *({"image/source_id": each} if each else {} for each in ids))
+    printed = export_to(folder, tmp_path / "out", "coco")
+    found = [each["id"] for each in read_coco(tmp_path / "out", "instances_train")["images"]]
+    assert found == [7, 1, 2, 0, 3, 4, 5]
+    what = "image ids that are no whole numbers or occur twice, numbered again"
+    assert losses(printed)[what] == 4
+
+
+def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
+    keys = [
+        "../x.jpg",
+        "/etc/x.jpg",
+        "a\\b.jpg",
+        "x\0y.jpg",
+        "a.jpg",
+        "A.jpg",
+        "é.jpg",
+        "e\u0301.jpg",
+    ]
+    keys += ["a.jpg/b.jpg", "n" * 300 + ".jpg", "images/labels/x.jpg", "a.png", "..", "x\n.jpg"]
+    box = objects((0.0, 0.0, 0.5, 1.0))
+    folder = examples(tmp_path / "in", *({"image/filename": key.encode(), **box} for key in keys))
+    before = read_tree(tmp_path)
+    for layout in ("coco", "yolo"):
+        output = tmp_path / layout
+        printed = export_to(folder, output, layout)
+        images = read_tree(output / "images" / "train")
+        assert len({name.casefold() for name in images}) == len(keys)
+        assert set(images.values()) == {JPEG}
+        assert losses(printed)["names of images, changed"] > 8
+        again = init_and_build(output, tmp_path / f"{layout}-again")
+        assert again.exit_code == 0, again.stderr
+        assert len(again.examples()) == len(keys)
+        assert all(len(each.boxes) == 1 for each in again.examples())
+        shutil.rmtree(output)
+        shutil.rmtree(again.output)
+        again.output.with_suffix(".yaml").unlink()
+    assert read_tree(tmp_path) == before
+
+
+def test_objects_of_one_image_in_several_examples(tmp_path: Path) -> None:
+    def one(key: str, x: float, number: int) -> Json:
+        return {
+            "image/filename": key.encode(),
+            "annotation/bbox": [x, 2.0, 10.0, 5.0],
+            "annotation/area": 12.5,
+            "annotation/is_crowd": number % 2,
+            "annotation/class/label": number,
+            "annotation/image_id": 42,
+        }
+
+    folder = examples(tmp_path / "in", one("a.jpg", 1.0, 1), one("a.jpg", 3.0, 2), one("b", 0.0, 2))
+    export_to(folder, tmp_path / "out", "coco")
+    document = read_coco(tmp_path / "out", "instances_train")
+    assert [(each["file_name"], each["id"]) for each in document["images"]] == [
+        *(("a.jpg", 42), ("b.jpg", 1))
+    ]
+    names = ("image_id", "bbox", "area", "iscrowd", "category_id")
+    assert [[each[name] for name in names] for each in document["annotations"]] == [
+        [42, [1.0, 2.0, 10.0, 5.0], 12.5, 1, 1],
+        [42, [3.0, 2.0, 10.0, 5.0], 12.5, 0, 2],
+        [1, [0.0, 2.0, 10.0, 5.0], 12.5, 0, 2],
+    ]
+
+
+def test_labels_of_images(tmp_path: Path) -> None:
+    folder = examples(
+        tmp_path / "in",
+        {"image/class/label": [5], "image/class/text": [b"cat"]},
+        {"image/class/label": [2, 5], "image/class/text": [b"dog", b"cat"]},
+    )
+    export_to(folder, tmp_path / "out", "coco")
+    assert os.listdir(tmp_path / "out/annotations") == ["labels_train.json"]
+    document = read_coco(tmp_path / "out", "labels_train")
+    assert document["annotations"] == [
+        {"id": 1, "image_id": 1, "category_id": 5},
+        {"id": 2, "image_id": 2, "category_id": 2},
+        {"id": 3, "image_id": 2, "category_id": 5},
+    ]
+    again = init_and_build(tmp_path / "out", tmp_path / "again")
+    assert {each.key: each.image_labels for each in again.examples()} == {
+        **{"1.jpg": [("cat", 5)], "2.jpg": [("dog", 2), ("cat", 5)]}
+    }
+    assert again.manifest["labels"] == {"cat": 5, "dog": 2}
+    error = refused(folder, tmp_path / "yolo", layout="yolo")
+    assert "has no objects, and YOLO has labels of nothing else" in error
+    assert not (tmp_path / "yolo").exists()
+
+
+def test_a_dataset_without_objects_is_refused_before_it_is_read(
+    built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "shards"
+    shutil.copytree(built.output, output)
+    manifest = output / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("image/object/bbox/xmin", "xmin"))
+    monkeypatch.setattr(export, "read_pictures", None)
+    assert "has no objects" in refused(output, tmp_path / "yolo", layout="yolo")
+
+
+def test_object_storage_is_read(small: Path, tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(small / "train.tfrecord"), "/export/train.tfrecord")
+    result = run(
+        *("export", "memory://export", "--format", "coco", "--output", str(tmp_path / "far"))
+    )
+    memory.rm("/export", recursive=True)
+    assert result.exit_code == 0, result.stderr
+    export_to(small, tmp_path / "near", "coco")
+    far, near = (read_coco(tmp_path / name, "instances_train") for name in ("far", "near"))
+    assert far["annotations"] == near["annotations"]
+    assert read_tree(tmp_path / "far/images") == read_tree(tmp_path / "near/images")
+
+
+def test_yolo_clips_and_leaves_out(tmp_path: Path) -> None:
+    folder = examples(
+        tmp_path / "in",
+        {
+            **objects(
+                (-0.5, 0.0, 0.5, 1.5),
+                (1.2, 0.0, 1.5, 1.0),
+                (0.0, 0.0, 1.0, 1.0),
+                (0.25, 0.25, 0.75, 0.75),
+                is_crowd=[0, 0, 1, 0],
+            ),
+            "image/object/keypoint/x": [0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 1.005, 1.5],
+            "image/object/keypoint/y": [0.25] * 8,
+            "image/object/keypoint/visibility": [2, 0, 2, 2, 2, 2, 1, 2],
+        },
+    )
+    printed = export_to(folder, tmp_path / "out", "yolo")
+    assert (tmp_path / "out/labels/train/1.txt").read_text().splitlines() == [
+        "0 0.25 0.5 0.5 1 0.5 0.25 2 0 0 0",
+        "0 0.5 0.5 0.5 0.5 1.005 0.25 1 0 0 0",
+    ]
+    assert losses(printed) == {
+        "crowds, left out": 1,
+        "boxes that reach beyond the image, clipped": 1,
+        "boxes without area in the image, left out": 1,
+        "keypoints outside of the image, not labelled": 1,
+    }
+
+
+def test_other_keys_are_named(tmp_path: Path) -> None:
+    box = (0.0, 0.0, 1.0, 1.0)
+    folder = examples(
+        tmp_path / "in",
+        {**objects(box, difficult=[1]), "depth": [1.0, 2.0], "image/object/area": [3.0]},
+        objects(box, difficult=[0]),
+    )
+    assert (
+        losses(export_to(folder, tmp_path / "coco", "coco")).items()
+        >= {**{"image/object/difficult (images)": 2, "depth (images)": 1}}.items()
+    )
+    found = losses(export_to(folder, tmp_path / "yolo", "yolo"))
+    assert found["image/object/area (images)"] == 1
+
+
+def test_pixels_and_turned_images(tmp_path: Path) -> None:
+    turned = Image.fromarray(np.zeros((20, 40, 3), np.uint8))
+    turned.getexif()[0x0112] = 6
+    turned.save(tmp_path / "turned.jpg", exif=turned.getexif())
+    pixels = bytes(range(256)) * 12
+    folder = examples(
+        tmp_path / "in",
+        {"image/encoded": (tmp_path / "turned.jpg").read_bytes(), "image/filename": b"t.jpg"},
+        {"image/encoded": pixels, "image/filename": b"p"},
+        {"image/encoded": draw_image("WEBP", width=9, height=8), "image/filename": b"w.jpg"}
+        | {"image/height": 8, "image/width": 9},
+    )
+    printed = export_to(folder, tmp_path / "out", "coco")
+    found = losses(printed)
+    assert found["images of bare pixels, written as PNG"] == 1
+    assert sum(count for what, count in found.items() if "EXIF" in what) == 1
+    document = read_coco(tmp_path / "out", "instances_train")
+    assert [(each["file_name"], each["width"], each["height"]) for each in document["images"]] == [
+        *(("t.jpg", 40, 20), ("p.png", 32, 32), ("w.webp", 9, 8))
+    ]
+    with Image.open(tmp_path / "out/images/train/p.png") as image:
+        assert image.convert("RGB").tobytes()[::3] == pixels[:1024]
+
+
+@pytest.mark.parametrize(
+    ("features", "problem"),
+    [
+        ({"image/encoded": b""}, "the image (image/encoded) is missing"),
+        ({"image/encoded": b"text"}, "the image (image/encoded) is not an image file"),
+        (
+            {"image/encoded": draw_image("WEBP", width=9, height=8)},
+            "the size of the image is not known",
+        ),
+        ({"image/object/class/label": [1, 1]}, "image/object/class/label has 2 values for 1"),
+        ({"image/object/class/label": [-1]}, "neither a name nor an id"),
+        ({"image/object/mask": [draw_image("PNG", width=3, height=3)]}, "mask is 3x3, the image"),
+    ],
+)
+def test_examples_that_cannot_be_exported(features: Json, problem: str, tmp_path: Path) -> None:
+    box = objects((0.0, 0.0, 1.0, 1.0))
+    folder = examples(tmp_path / "in", box, {**box, **features})
+    error = refused(folder, tmp_path / "out")
+    assert problem in error
+    assert "train, Example 2 (train.tfrecord): " in error
+    assert not (tmp_path / "out").exists()
+
+
+# Splits
+
+
+def test_names_of_splits(tmp_path: Path) -> None:
+    box = objects((0.0, 0.0, 1.0, 1.0))
+    names = ["coco_train.record", "validation.tfrecord", "extra.tfrecord"]
+    for name in names:
+        examples(tmp_path / "in", box, name=name)
+    export_to(tmp_path / "in", tmp_path / "coco", "coco")
+    assert sorted(os.listdir(tmp_path / "coco/annotations")) == [
+        f"instances_{split}.json" for split in ("coco_train", "extra", "validation")
+    ]
+    export_to(tmp_path / "in", tmp_path / "yolo", "yolo")
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    assert {key: data[key] for key in data if key not in ("nc", "names")} == {
+        split: f"images/{split}" for split in ("coco_train", "extra", "val")
+    }
+    export_to(tmp_path / "in", tmp_path / "one", "yolo", "--split", "extra")
+    assert os.listdir(tmp_path / "one/images") == ["train"]
+    assert "no split 'exta'; did you mean" in refused(
+        tmp_path / "in", tmp_path / "x", "--split", "exta"
+    )
+
+
+# Safety
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return examples(tmp_path / "in", objects((0.0, 0.0, 1.0, 1.0)))
+
+
+def test_only_an_export_is_replaced_and_only_if_asked(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    export_to(small, output, "coco")
+    before = read_tree(output)
+    assert "with --overwrite" in refused(small, output)
+    (output / "images/train/mine.jpg").write_bytes(b"")
+    export_to(small, output, "yolo", "--overwrite")
+    assert {path.partition("/")[0] for path in read_tree(output)} == {
+        "data.yaml",
+        "images",
+        "labels",
+    }
+    export_to(small, output, "coco", "--overwrite")
+    assert read_tree(output) == before
+    assert os.listdir(output) != []
+
+    (output / "notes.txt").write_text("mine")
+    assert "is not empty, and not just an export" in refused(small, output, "--overwrite")
+    (output / "notes.txt").unlink()
+    (output / "annotations/instances_train.json").write_text("{}")
+    assert "is not empty, and not just an export" in refused(small, output, "--overwrite")
+
+
+def test_places_that_are_refused(small: Path, tmp_path: Path, built: Build) -> None:
+    (tmp_path / "file").write_text("")
+    assert "is not a folder" in refused(small, tmp_path / "file")
+    assert "lies in a dataset" in refused(small, built.output / "export")
+    assert "is not empty" in refused(small, small)
+    for output, problem in (("", "expected a folder, got ''"), ("gs://b/x", "a folder on disk")):
+        result = run("export", str(small), "--format", "coco", "--output", output)
+        assert (result.exit_code, problem in result.stderr) == (2, True)
+    result = run("export", str(small))
+    assert result.stderr == "shardbeam: error: export: missing --format, --output\n"
+    result = run("export", str(small), "--format", "voc", "--output", "x")
+    assert "--format: expected" in result.stderr
+
+
+def test_a_link_in_an_earlier_export_is_not_followed(small: Path, tmp_path: Path) -> None:
+    output, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    export_to(small, output, "coco")
+    os.rename(output / "images", elsewhere)
+    (output / "images").symlink_to(elsewhere)
+    before = read_tree(elsewhere)
+    export_to(small, output, "coco", "--overwrite")
+    assert read_tree(elsewhere) == before
+    assert not (output / "images").is_symlink()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_full_disk_leaves_what_was_there(
+    overwrite: bool, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "deep" / "out"
+    if overwrite:
+        export_to(small, output, "coco")
+    before = read_tree(tmp_path)
+
+    def fill(layout: coco.CocoLayout, path: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(coco.CocoLayout, "write", fill)
+    error = refused(small, output, *(["--overwrite"] if overwrite else []))
+    assert f"{output}: No space left on device; fix it and run the same command again" in error
+    assert read_tree(tmp_path) == before
+    assert output.exists() == overwrite
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images enough for an export that takes a second."""
+    folder = tmp_path_factory.mktemp("many") / "in"
+    return examples(folder, *[objects((0.0, 0.0, 1.0, 1.0))] * 6_000)
+
+
+def begin_export(folder: Path, output: Path) -> subprocess.Popen[str]:
+    """Starts an export, and waits until it has written an image."""
+    words = ("export", folder, "--format", "yolo", "--output", output)
+    process = start(*map(str, words), cwd=output.parent)
+    wait_for(lambda: any(output.glob(".shardbeam-*/export/images/train/1.jpg")), process)
+    return process
+
+
+def test_a_killed_export_leaves_nothing_that_looks_finished(
+    many: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    process = begin_export(many, output)
+    process.kill()
+    finish(process)
+    assert [name.startswith(".shardbeam-") for name in os.listdir(output)] == [True]
+    # The next one removes what is left; commands that run have younger folders, and locks.
+    monkeypatch.setattr(temporary, "_YOUNG_S", 0)
+    export_to(small, output, "yolo")
+    assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
+
+
+def test_an_interrupted_export_leaves_nothing(many: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    process = begin_export(many, output)
+    process.terminate()
+    result = finish(process)
+    words = "shardbeam: error: interrupted; nothing was written\n"
+    assert (result.exit_code, result.stderr) == (130, words)
+    assert not os.listdir(output)
+
+
+def test_two_exports_into_one_folder(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    other = examples(tmp_path / "other", objects((0.0, 0.0, 0.5, 0.5)))
+
+    def export_another(folder: str) -> None:
+        monkeypatch.undo()
+        assert os.path.isdir(folder)
+        export_to(other, output, "yolo")
+
+    monkeypatch.setattr(export, "_sync", export_another)
+    error = refused(small, output, layout="yolo")
+    assert "images: Directory not empty; fix it" in error
+    assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
+    assert (output / "labels/train/1.txt").read_text() == "0 0.25 0.25 0.5 0.5\n"
+
+
+# Every format
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_every_format_comes_back(
+    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
+) -> None:
+    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
+    before = build(*sample.command(data), output=tmp_path / "shards")
+    assert before.exit_code == 0, before.stderr
+    keys = {spec["key"] for spec in before.manifest["features"]}
+    if "image/encoded" not in keys:
+        assert "the image (image/encoded) is missing" in refused(before.output, tmp_path / "out")
+        return
+    splits = [split for split in before.manifest["splits"] if split]
+    has_boxes = "image/object/bbox/xmin" in keys
+    for layout in ("coco", "yolo"):
+        output = tmp_path / layout
+        if layout == "yolo" and not has_boxes:
+            assert "has no objects" in refused(before.output, output, layout=layout)
+            continue
+        export_to(before.output, output, layout)
+        old = [each for split in splits for each in before.examples(split)]
+        files = [path for path in (output / "images").rglob("*") if path.is_file()]
+        stored = [each.encoded for each in old if each.features["image/format"] != [b"raw"]]
+        assert Counter(path.read_bytes() for path in files) >= Counter(stored)
+        assert len(files) == len(old)
+        if not any(each.features.get("image/object/class/text") for each in old):
+            continue
+        again = init_and_build(output, tmp_path / f"{layout}-again")
+        assert again.exit_code == 0, again.stderr
+        new = [each for split in again.manifest["splits"] for each in again.examples(split)]
+        counts = [
+            Counter(
+                (each.encoded, name)
+                for each in found
+                for name in each.features.get("image/object/class/text", ())
+            )
+            for found in (old, new)
+        ]
+        # In YOLO there are no crowds, and a line that occurs twice is one object.
+        assert counts[0] == counts[1] if layout == "coco" else counts[0] >= counts[1]

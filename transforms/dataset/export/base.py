@@ -1,0 +1,145 @@
+"""The interface of layouts in which a dataset is exported."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+from collections.abc import Collection, Iterable
+from typing import BinaryIO, ClassVar
+
+from shardbeam.transforms.dataset.export.images import Classes, ExportImage, Losses
+
+# Begins the mark in a file of each export, followed by the dataset's name.
+MARK = "Shardbeam export"
+_MARK_BYTES = 1000
+
+
+class Layout(abc.ABC):
+    """Writes images and annotations into a new folder, one split after another.
+
+    The folder is complete when `finish` has returned.
+
+    Args:
+        folder: The folder, which is empty.
+        dataset: The dataset, for errors.
+        mark: A text without quotes that begins with `MARK`, for one of the files.
+        splits: The splits, in order.
+        classes: The classes, to which classes may be added between two images.
+        losses: Counts what the layout cannot hold.
+
+    Attributes:
+        NAME: Its name, for people.
+        KEYS: Default keys of Examples that it brings back.
+        ENTRIES: The folders and files that it writes, the one with the mark last.
+        MARKED: Folder of the file that holds the mark, and the end of the file's name.
+    """
+
+    NAME: ClassVar[str]
+    KEYS: ClassVar[frozenset[str]]
+    ENTRIES: ClassVar[tuple[str, ...]]
+    MARKED: ClassVar[tuple[str, str]]
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        dataset: str,
+        mark: str,
+        splits: Iterable[str],
+        classes: Classes,
+        losses: Losses,
+    ) -> None:
+        self.folder = folder
+        self.dataset = dataset
+        self.mark = mark
+        self.splits = tuple(splits)
+        self.classes = classes
+        self.losses = losses
+
+    @classmethod
+    def check(cls, keys: Collection[str], *, dataset: str) -> None:
+        """Makes sure that the Examples of a dataset have what the layout cannot do without.
+
+        Args:
+            keys: Their keys, as they are called by default.
+            dataset: The dataset, for errors.
+
+        Raises:
+            InputError: They do not have it.
+        """
+        del keys, dataset
+
+    @abc.abstractmethod
+    def begin(self, split: str) -> None:
+        """Begins a split.
+
+        Raises:
+            OSError: A file cannot be written, here and in the other methods.
+        """
+
+    @abc.abstractmethod
+    def add(self, image: ExportImage) -> int:
+        """Writes an image of the split, and returns how many of its objects are written.
+
+        Raises:
+            InputError: It cannot be written in this layout.
+        """
+
+    @abc.abstractmethod
+    def finish(self) -> None:
+        """Writes what describes all splits.
+
+        Raises:
+            InputError: The dataset cannot be written in this layout.
+        """
+
+    @classmethod
+    def wrote(cls, folder: str) -> bool:
+        """Returns whether a folder is a finished export in this layout, and nothing else.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        names = {name for name in os.listdir(folder) if not name.startswith(".")}
+        inside, extension = cls.MARKED
+        marked = os.path.join(folder, inside)
+        if not names <= {*cls.ENTRIES} or not os.path.isdir(marked):
+            return False
+        return any(
+            name.endswith(extension) and _is_marked(os.path.join(marked, name))
+            for name in os.listdir(marked)
+        )
+
+    def create(self, path: str) -> BinaryIO:
+        """Opens a new file for writing, and makes its folders.
+
+        Args:
+            path: Its path below the folder, `/`-separated.
+
+        Raises:
+            OSError: It cannot be created, or exists already.
+        """
+        whole = os.path.join(self.folder, path)
+        try:
+            return open(whole, "xb")
+        except FileNotFoundError:
+            # The folder itself is not made: a signal may just have removed it.
+            folder = self.folder
+            for part in path.split("/")[:-1]:
+                folder = os.path.join(folder, part)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder)
+            return open(whole, "xb")
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a new file, like `create`."""
+        with self.create(path) as file:
+            file.write(data)
+
+
+def _is_marked(path: str) -> bool:
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return f"{MARK} (".encode() in file.read(_MARK_BYTES)

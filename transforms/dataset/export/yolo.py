@@ -1,0 +1,153 @@
+"""Writes a dataset as YOLO, in the folders that Ultralytics expects.
+
+    data.yaml                                  classes, splits, and the shape of keypoints
+    images/train/...                           the images
+    labels/train/...                           a text file for each, empty if it has no objects
+
+The format: https://docs.ultralytics.com/datasets/detect/ and /pose/. Images without objects are
+backgrounds there, with or without an empty file; only the empty file shows that the image was
+looked at.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection
+from typing import Any, ClassVar
+
+import yaml
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ObjectAnnotation
+from shardbeam.transforms.dataset.export.base import Layout
+from shardbeam.transforms.dataset.export.images import (
+    BOX_KEYS,
+    IMAGE_KEYS,
+    KEYPOINT_KEYS,
+    OBJECT_KEYS,
+    ExportImage,
+)
+from shardbeam.transforms.dataset.export.names import (
+    UniqueNames,
+    safe_name,
+    safe_path,
+    split_names,
+    strip_layout,
+)
+
+DATA = "data.yaml"
+_DIGITS = 6
+_POINT_VALUES = 3
+# Readers of YOLO tolerate points beyond the border up to this.
+_TOLERANCE = 0.01
+# The path of labels is that of the image with its last folder `images` replaced.
+_RESERVED = frozenset({"images", "image", "labels", "label", "annotations"})
+_KNOWN_SPLITS = ("train", "val", "test")
+
+
+class YoloLayout(Layout):
+    """YOLO: `images/`, `labels/` and `data.yaml`."""
+
+    NAME: ClassVar[str] = "YOLO"
+    KEYS: ClassVar[frozenset[str]] = IMAGE_KEYS | BOX_KEYS | KEYPOINT_KEYS
+    ENTRIES: ClassVar[tuple[str, ...]] = ("images", "labels", DATA)
+    MARKED: ClassVar[tuple[str, str]] = ("", DATA)
+
+    _split = ""
+    _has_objects = False
+
+    @classmethod
+    def check(cls, keys: Collection[str], *, dataset: str) -> None:
+        """Makes sure that Examples have objects."""
+        if OBJECT_KEYS.isdisjoint(keys):
+            raise InputError(
+                uri=dataset,
+                problem="has no objects, and YOLO has labels of nothing else; --format coco writes "
+                "classes of images and captions",
+            )
+
+    def begin(self, split: str) -> None:
+        """Begins a split."""
+        self._split = split
+        self._folder = self._folders()[split]
+        self._names = UniqueNames(by_stem=True)
+
+    def add(self, image: ExportImage) -> int:
+        """Writes an image and its labels."""
+        name = self._name(image)
+        lines = [line for item in image.objects if (line := self._line(item, image=image))]
+        text = "".join(f"{line}\n" for line in lines)
+        # First, so that no image is there whose labels are not.
+        self.write(f"labels/{self._folder}/{posixpath.splitext(name)[0]}.txt", text.encode())
+        self.write(f"images/{self._folder}/{name}", image.data)
+        self._has_objects |= image.has_objects
+        return len(lines)
+
+    def finish(self) -> None:
+        """Writes `data.yaml`."""
+        if not self._has_objects:
+            self.check((), dataset=self.dataset)
+        names = sorted(self.classes.numbers.items(), key=lambda item: item[1])
+        data: dict[str, Any] = {
+            **{folder: f"images/{folder}" for folder in self._folders().values()},
+            "nc": len(names),
+            "names": {number: name for name, number in names},
+        }
+        keypoints = list(self.classes.keypoints)
+        if keypoints:
+            data["kpt_shape"] = [len(keypoints), _POINT_VALUES]
+            # A list for each class, because YAML would write one list as an alias.
+            data["kpt_names"] = {number: list(keypoints) for _, number in names}
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        self.write(DATA, f"# {self.mark}\n{text}".encode())
+
+    def _folders(self) -> dict[str, str]:
+        """Returns `{split: its folder}`: `train`, `val` and `test` where it is one of these."""
+        folders = {split: split for split in self.splits if split in _KNOWN_SPLITS}
+        for split in self.splits:
+            known = next((name for name in _KNOWN_SPLITS if name in split_names(split)), "")
+            if not known and len(self.splits) == 1:
+                known = "train"
+            is_free = known and known not in folders.values()
+            folders.setdefault(split, known if is_free else safe_name(split))
+        return {split: folders[split] for split in self.splits}
+
+    def _name(self, image: ExportImage) -> str:
+        key = strip_layout(image.key, split=self._split)
+        while key.partition("/")[0].casefold() in _RESERVED and "/" in key:
+            key = key.partition("/")[2]
+        path = safe_path(key, image_format=image.format, number=image.number, reserved=_RESERVED)
+        name = self._names.take(path, number=image.number)
+        if name != key:
+            self.losses.note("names of images, changed", example=f"{image.key!r}: {name!r}")
+        return name
+
+    def _line(self, item: ObjectAnnotation, *, image: ExportImage) -> str:
+        """Returns the line of an object; empty if it is left out."""
+        if item.is_crowd:
+            self.losses.note("crowds, left out", example=image.key)
+            return ""
+        xmin, ymin, xmax, ymax = (min(max(edge, 0.0), 1.0) for edge in item.bbox)
+        if xmin >= xmax or ymin >= ymax:
+            self.losses.note("boxes without area in the image, left out", example=image.key)
+            return ""
+        if (xmin, ymin, xmax, ymax) != item.bbox:
+            self.losses.note("boxes that reach beyond the image, clipped", example=image.key)
+        values = [
+            str(self.classes.number_of(item.label)),
+            *map(_fraction, ((xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin)),
+        ]
+        for x, y, visibility in zip(*[iter(item.keypoints)] * _POINT_VALUES, strict=True):
+            if not visibility:
+                values += ["0", "0", "0"]
+            elif max(abs(x - 0.5), abs(y - 0.5)) > 0.5 + _TOLERANCE:
+                self.losses.note("keypoints outside of the image, not labelled", example=image.key)
+                values += ["0", "0", "0"]
+            else:
+                values += [_fraction(x), _fraction(y), str(int(visibility))]
+        return " ".join(values)
+
+
+def _fraction(value: float) -> str:
+    # Adding 0 makes -0 positive.
+    return f"{round(value, _DIGITS) + 0.0:.{_DIGITS}f}".rstrip("0").rstrip(".")
