@@ -86,6 +86,8 @@ _STEPS = (
 )
 # Words for tables without images.
 _TABLE_WORDS = {"read": "reading tables", "join": "checking"}
+# Steps whose outputs the runner groups before the next one begins.
+_GROUPED = frozenset({"list", "read", "cut", "sample"})
 # Counts of the join and of the passes before it, which have the same total.
 _OF_THE_JOIN = frozenset({"cut", "sampled", "joined"})
 
@@ -314,6 +316,10 @@ def _describe_step(step: _Step) -> Line:
         noun = "" if unit == "bytes" else f" {nouns.get(unit, unit)}"
         amounts.append("/".join(written(each) for each in (done, total) if each is not None) + noun)
     words = step.words if counters.noun == IMAGES else _TABLE_WORDS.get(step.name, step.words)
+    # No step of ours works any more, and what the runner does has no number.
+    bundles = counters.bundles
+    if step.name in _GROUPED and 0 < bundles.total == bundles.done:
+        amounts.append("grouping")
     return Line(step.name, f"{words}: {', '.join(amounts)}", numbers, *bar)
 
 

@@ -255,6 +255,27 @@ def test_another_graph_begins_again() -> None:
     ]
 
 
+def test_between_steps_the_runner_groups() -> None:
+    """For a million images that takes seconds."""
+    assert texts(
+        add(bundles_total=1, files=9),
+        add(bundles=1),
+        add(bundles_total=2, entries=7),
+        add(bundles=1),
+        add(bundles=1),
+        add(bundles_total=1, joined=3),
+        add(bundles=1),
+    ) == [
+        "listing: 9 files",
+        "listing: 9 files, grouping",
+        "reading annotations: 7 entries",
+        "reading annotations: 7 entries",
+        "reading annotations: 7 entries, grouping",
+        "joining: 3 images",
+        "joining: 3 images",
+    ]
+
+
 def test_sorting_into_shards_is_shown_before_the_first_image() -> None:
     totals = Written(shards_total=4, images_total=4000)
     counters.sharded.add(7)
@@ -419,6 +440,7 @@ def plan(*words: str) -> None:
 
 def test_a_coco_file(shapes: Path, tmp_path: Path) -> None:
     plan(*coco_words(shapes, tmp_path / "out")[1:])
+    assert counters.bundles.done == counters.bundles.total > 0
     size_bytes = (shapes / "annotations" / "instances.json").stat().st_size
     # The separators of the file's blocks may be counted twice.
     assert size_bytes <= counters.annotation_bytes.done <= size_bytes + 10

@@ -93,6 +93,7 @@ class CensusFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Starts a new census."""
+        counters.bundles.expect(1)
         self.census = Census()
         self.edges = self.census.edges
 
@@ -104,6 +105,7 @@ class CensusFn(beam.DoFn):
         for edge, count in ((IMAGES, counters.joined), (LISTED_FILES, counters.annotation_files)):
             count.expect(self.edges.sent.get(edge, Tally()).number)
         report_usage()
+        counters.bundles.add()
 
 
 def flatten(*collections: PCollection[T], label: str = "Flatten") -> PCollection[T]:

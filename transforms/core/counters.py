@@ -90,6 +90,7 @@ class Counters:
         shard_bytes: Bytes of finished shards that were read.
         indexes: Indexes of shards that were read.
         pictures: Pictures that were drawn.
+        bundles: Bundles of the steps that list, read and join: finished, and started.
         exported: Images that were written as files.
         noun: What a record is: an image, or a row of a table without images.
     """
@@ -116,6 +117,7 @@ class Counters:
         self.shard_bytes = Count()
         self.indexes = Count()
         self.pictures = Count()
+        self.bundles = Count()
         self.exported = Count()
         self.noun = noun
         self.annotation_bytes.expect(annotation_bytes)

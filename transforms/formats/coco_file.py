@@ -15,7 +15,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.counters import BLOCK, counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -151,7 +151,9 @@ class CocoFile(Generic[ImageT]):
 
         sections = decode(_sections_decoder)
         self._check_keys(rest.data, place="$")
-        counters.annotation_bytes.add(len(rest.data))
+        # Most of what is left are the images, which take a while each.
+        images_bytes = len(memoryview(sections.get("images", ABSENT)))
+        counters.annotation_bytes.add(len(rest.data) - images_bytes)
         document: _Document[ImageT] = decode(
             msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
         )
@@ -168,7 +170,8 @@ class CocoFile(Generic[ImageT]):
         self.names: dict[int | None, str] = {}
         # {position of an image, or name of a category: lone surrogates in its texts}
         self._lone_surrogates: dict[int | str, int] = {}
-        for index, text in enumerate(self._entries(sections, "images")):
+        image_texts = self._entries(sections, "images")
+        for index, text in _count_bytes(image_texts, size_bytes=images_bytes):
             self._check_keys(text, place=f"$.images[{index}]")
             if lone := count_replaced(text):
                 self._lone_surrogates[index] = lone
@@ -381,6 +384,20 @@ class CocoFile(Generic[ImageT]):
                 "are left out",
             )
         return None
+
+
+def _count_bytes(
+    texts: Sequence[msgspec.Raw], *, size_bytes: int
+) -> Iterator[tuple[int, msgspec.Raw]]:
+    """Yields texts with their numbers, and counts the bytes of them all on the way."""
+    counted = 0
+    for index, text in enumerate(texts):
+        yield index, text
+        if index % BLOCK == 0 or index == len(texts) - 1:
+            # All texts count for the same: they are nearly of the same length.
+            passed = size_bytes * (index + 1) // len(texts)
+            counters.annotation_bytes.add(passed - counted)
+            counted = passed
 
 
 def _cut_annotations(
