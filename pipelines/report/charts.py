@@ -20,10 +20,10 @@ from shardbeam.transforms.dataset.statistics import (
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.legend import Legend
 
-# Rows of a chart that are shown at first, and altogether.
+# How many rows of a chart are shown at first, and altogether.
 _FIRST, _MOST = 25, 1000
 _PAIRS = 10
-# More splits than these are shown as one.
+# If there are more splits, they are shown as one.
 MOST_SPLITS = 8
 _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
 # Histograms that say nothing if all images have the same size.
@@ -89,7 +89,7 @@ class Chart(NamedTuple):
 
 
 class Bars:
-    """The bars that lead to pictures, by their numbers in the page."""
+    """Numbers the bars that lead to pictures."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}

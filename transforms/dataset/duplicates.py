@@ -210,7 +210,7 @@ def _find_same_pictures(
     shards: Mapping[tuple[str, int], ShardResult],
     staging: Staging,
 ) -> Indexes:
-    """Finds the pictures in groups that share no class with another one; their strengths, or 0."""
+    """Returns the strength of each picture that shares no class with a similar one; or else 0."""
     if not (len(found.places) and any(shard.objects for shard in shards.values())):
         return np.zeros(len(found.places), np.intp)
 
