@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, load_duplicates
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
@@ -27,10 +27,7 @@ from shardbeam.transforms.dataset.worth_a_look import (
     limits_of,
 )
 from shardbeam.transforms.examples.findings import ObjectLimits, limit_objects
-from shardbeam.transforms.storage import limits as storage_limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.parquet import read_parquet
 
 # The columns of an index that `find_in_index` needs.
 COLUMNS = ("key", "source", "objects", "findings")
@@ -135,14 +132,12 @@ def read_same_pictures(dataset: StoredDataset) -> SamePictures:
     manifest = dataset.read_manifest()
     if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
         return {}
-    uri = join_uri(dataset.path, DUPLICATES)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=storage_limits.KEY_FILE_BYTES)
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    table = read_parquet(data, uri=uri, columns=_MARKED_COLUMNS, max_rows=MOST_ROWS)
+    table = load_duplicates(dataset.path, columns=_MARKED_COLUMNS)
     if table.column_names != [*_MARKED_COLUMNS]:
-        raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
+        raise InputError(
+            uri=join_uri(dataset.path, DUPLICATES),
+            problem="not the duplicates of a dataset: a column is missing",
+        )
     rows = table.filter(table["same_picture"].is_valid()).to_pylist()
     return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
 
