@@ -1,4 +1,4 @@
-"""`shardbeam export`: what comes back from a dataset, and what is said about the rest."""
+"""`shardbeam export`: what comes back from a dataset, and what is counted as lost or changed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refused(path: Path, output: Path, *more: str, layout: str = "coco") -> str:
 
 
 def losses(printed: str) -> dict[str, int]:
-    """What could not be brought back, with its count."""
+    """Returns the counts of what was lost or changed."""
     _, _, table = printed.partition("lost or changed")
     rows = (re.fullmatch(r" *([\d,]+)  (.*?)(  .*)?", line) for line in table.splitlines()[1:])
     return {row[2]: int(row[1].replace(",", "")) for row in rows if row is not None}
@@ -103,7 +103,7 @@ def examples(folder: Path, *features: Json, name: str = "train.tfrecord") -> Pat
     return folder
 
 
-# A dataset of Shardbeam, there and back.
+# Datasets of Shardbeam, exported and built again.
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def test_every_container_gives_the_same_files(
     assert read_tree(tmp_path / "coco") == read_tree(as_coco[0])
 
 
-# YOLO, there and back.
+# YOLO datasets, built and exported again.
 
 
 def check_yolo(root: Path, data: Path, tmp_path: Path, *, splits: list[str]) -> None:
@@ -537,7 +537,7 @@ def test_object_storage_is_read(small: Path, tmp_path: Path) -> None:
     assert read_tree(tmp_path / "far/images") == read_tree(tmp_path / "near/images")
 
 
-def test_yolo_clips_and_leaves_out(tmp_path: Path) -> None:
+def test_yolo_clips_boxes_and_leaves_out_crowds(tmp_path: Path) -> None:
     folder = examples(
         tmp_path / "in",
         {
@@ -574,7 +574,7 @@ def test_other_keys_are_named(tmp_path: Path) -> None:
             **objects(box, difficult=[1]),
             "depth": [1.0, 2.0],
             "image/object/area": [3.0],
-            # It is printed as it is, not as a style of the terminal.
+            # Markup and control characters are printed as texts.
             "[/red]\x1b": [1],
         },
         objects(box, difficult=[0]),
@@ -591,7 +591,7 @@ def test_other_keys_are_named(tmp_path: Path) -> None:
     assert found["image/object/area (images)"] == 1
 
 
-def test_pixels_and_turned_images(tmp_path: Path) -> None:
+def test_bare_pixels_and_turned_images(tmp_path: Path) -> None:
     turned = Image.fromarray(np.zeros((20, 40, 3), np.uint8))
     turned.getexif()[0x0112] = 6
     turned.save(tmp_path / "turned.jpg", exif=turned.getexif())
