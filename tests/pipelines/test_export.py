@@ -471,10 +471,12 @@ def test_objects_of_one_image_in_several_examples(tmp_path: Path) -> None:
             "annotation/is_crowd": number % 2,
             "annotation/class/label": number,
             "annotation/image_id": 42,
+            "depth": [0.5],
         }
 
     folder = examples(tmp_path / "in", one("a.jpg", 1.0, 1), one("a.jpg", 3.0, 2), one("b", 0.0, 2))
-    export_to(folder, tmp_path / "out", "coco")
+    printed = export_to(folder, tmp_path / "out", "coco")
+    assert losses(printed)["depth (images)"] == 2
     document = read_coco(tmp_path / "out", "instances_train")
     assert [(each["file_name"], each["id"]) for each in document["images"]] == [
         *(("a.jpg", 42), ("b.jpg", 1))

@@ -218,11 +218,14 @@ class ImageReader:
         """
         current: ExportImage | None = None
         same: tuple[str, int] | None = None
+        lost_keys: set[str] = set()
         for picture in pictures:
             where = f"{picture.split}, Example {picture.number:,} ({picture.shard})"
+            identity = picture.key, zlib.crc32(picture.image)
+            if not (picture.is_of_annotation and identity == same):
+                lost_keys = set()
             try:
-                annotations = self._read_annotations(picture)
-                identity = picture.key, zlib.crc32(picture.image)
+                annotations = self._read_annotations(picture, lost_keys=lost_keys)
                 if current is not None and picture.is_of_annotation and identity == same:
                     current.objects.extend(annotations.objects)
                     continue
@@ -236,8 +239,13 @@ class ImageReader:
         if current is not None:
             yield current
 
-    def _read_annotations(self, picture: Picture) -> ImageAnnotations:
-        """Reads what can be exported, and counts the rest."""
+    def _read_annotations(self, picture: Picture, *, lost_keys: set[str]) -> ImageAnnotations:
+        """Reads what can be exported, and counts the rest.
+
+        Args:
+            picture: The picture.
+            lost_keys: Keys that were counted for its image already; others are added.
+        """
         annotations = annotations_of(picture, legend=self._legend, masks=self._masks)
         self._classes.add_from(picture, legend=self._legend)
         dropped = len(picture.objects) - len(annotations.objects)
@@ -250,7 +258,9 @@ class ImageReader:
         for written, values in picture.features.items():
             key = self._defaults.get(written, written)
             # The image may be stored under another key; it is exported all the same.
-            if values and key not in self._keys and values[:1] != (picture.image,):
+            is_lost = values and key not in self._keys and values[:1] != (picture.image,)
+            if is_lost and key not in lost_keys:
+                lost_keys.add(key)
                 self._losses.note(f"{key} (images)", example=picture.key)
         return msgspec.structs.replace(annotations, objects=objects)
 
