@@ -17,7 +17,6 @@ from shardbeam.transforms.dataset.statistics import (
     merge_statistics,
     most_frequent_pairs,
 )
-from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.legend import Legend
 
 # How many rows of a chart are shown at first, and altogether.
@@ -148,16 +147,12 @@ class Charts(NamedTuple):
     bars: Bars
 
 
-def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
-    """Returns the statistics of each split, from `statistics.json`, or else from the shards.
+def count_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
+    """Reads all shards of a dataset, and counts the statistics of each split.
 
     Raises:
         InputError: A file cannot be read, or is damaged.
     """
-    is_whole = dataset.features is not None and legend.is_ours
-    found = read_statistics(dataset.path) if is_whole else None
-    if found is not None:
-        return found
     counted = [count_shard(shard, legend=legend) for shard in plan_counts(dataset)]
     for shard in counted:
         if shard.problem:

@@ -12,7 +12,7 @@ from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
 from shardbeam.pipelines.report.cards import ClassNumbers
 from shardbeam.pipelines.report.changes import find_changes
-from shardbeam.pipelines.report.charts import load_statistics, make_charts
+from shardbeam.pipelines.report.charts import count_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.gallery import Gallery
@@ -124,8 +124,8 @@ def make_page(
     )
     if keys is not None:
         _check_found(keys, sample=sample)
-    statistics = load_statistics(dataset, legend=legend) if stored is None else stored
-    statistics = {name: statistics[name] for name in splits}
+    statistics = count_statistics(dataset, legend=legend) if stored is None else stored
+    statistics = {name: statistics.get(name, Statistics()) for name in splits}
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
