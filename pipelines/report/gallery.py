@@ -68,7 +68,8 @@ class Gallery(NamedTuple):
         """
         shown: list[ShownCard] = []
         for number, candidate in enumerate(chosen):
-            share = room / (len(chosen) - number)
+            # There may be no room at all, if the rest of the page is too long already.
+            share = max(0.0, room / (len(chosen) - number))
             if not is_number_given:
                 share = max(share, _PICTURE_BYTES)
             card = self._draw(candidate, room=share, name=f"c{number}")
