@@ -202,7 +202,7 @@ def _image_row(
 
 
 def _class_row(name: str, *, planted: _Names, before: _Found, after: _Found) -> tuple[str, ...]:
-    """Makes the row of a class that was added, by the lines that name it."""
+    """Makes the row of an error in names of classes; it is found if a finding names the class."""
     kind, label = planted[name]
     known, found = (
         {each.text for each in seen.kinds if each.kind == kind} for seen in (before, after)

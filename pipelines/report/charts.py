@@ -249,7 +249,7 @@ def _chart_sizes(
 
 
 def _summarize(histogram: Histogram, total: Statistics) -> str:
-    """Names the least, the median and the most of a histogram: exactly, or the bin."""
+    """Describes the least, median and greatest value of a histogram: exactly, or by bin."""
     if not histogram.is_ordered:
         return ""
     if histogram.field == "objects_per_image" and total.images_by_objects:

@@ -22,7 +22,7 @@ from tests.support.manifests import INDEX_ROW
 
 
 def find(*pictures: tuple[int, int, tuple[int, ...]], near: int = 3) -> list[int]:
-    """Finds them among pictures that are given as `(group, hash, classes)`."""
+    """Returns the strengths of pictures that are given as `(group, hash, classes)`."""
     groups, values, classes = zip(*pictures, strict=True) if pictures else ((), (), ())
     rows = PictureRows(np.array(values, np.uint64), classes)
     return find_same_pictures(np.array(groups, np.intp), rows, near=near).tolist()

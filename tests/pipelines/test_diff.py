@@ -238,7 +238,7 @@ def test_only_the_examples_that_are_compared_are_read(boxes: tuple[Build, Build]
             read.clear()
             result = run("diff", old, new, *more)
             assert (result.exit_code, result.stderr) == (0, "")
-            # Those of the old dataset; the new one has tars.
+            # These are of the old dataset; the new one has tars.
             assert len(read) == count
             assert ("5 images in both datasets differ: --examples 5" in result.stdout) == (
                 count == 2

@@ -169,11 +169,11 @@ def check_evaluation(truth: Json, exported: Json, kind: str) -> None:
     ]
     for each in found:
         if key == "segmentation":
-            # Results hold their runs as text.
+            # pycocotools wants the runs of detections as text.
             each[key] = mask_api.frPyObjects(each[key], *each[key]["size"])
     assert evaluate(truth, found, kind) == pytest.approx(PERFECT)
     assert evaluate(truth, found[1:], kind)["AR"] < 1
-    # The exported file is a truth, too.
+    # The exported file can be the ground truth, too.
     assert evaluate(exported, found, kind) == pytest.approx(PERFECT)
 
 
@@ -742,7 +742,7 @@ def test_a_full_disk_leaves_what_was_there(
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images enough for an export that takes a second."""
+    """Enough images for an export that takes a second."""
     folder = tmp_path_factory.mktemp("many") / "in"
     return examples(folder, *[objects((0.0, 0.0, 1.0, 1.0))] * 6_000)
 
@@ -763,7 +763,7 @@ def test_a_killed_export_leaves_nothing_that_looks_finished(
     process.kill()
     finish(process)
     assert [name.startswith(".shardbeam-") for name in os.listdir(output)] == [True]
-    # The next one removes what is left; commands that run have younger folders, and locks.
+    # The next export removes what is left. Folders of running commands are young, and locked.
     monkeypatch.setattr(temporary, "_YOUNG_S", 0)
     export_to(small, output, "yolo")
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]

@@ -121,7 +121,7 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def classes(self) -> str:
-        """The classes whose objects have it, with the numbers of objects, the most first."""
+        """The classes whose objects have it, with their numbers of objects, the largest first."""
         most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
         usual = sorted(self.usual_classes.items(), key=lambda item: (-item[1], item[0]))
         counts = list_classes([f"{name}: {count:,}" for name, count in most])
