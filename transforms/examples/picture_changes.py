@@ -16,7 +16,7 @@ same result.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -143,23 +143,14 @@ def compare_pictures(
         new: The new version.
         default_keys: `{key as written: default key}` where they differ.
     """
-    pairs, removed, added = _match_objects(old.objects, new.objects)
-    changed = [
-        change
-        for one, other in pairs
-        if (change := _compare_objects(old.objects, new.objects, pair=(one, other))) is not None
-    ]
-    same = len(pairs) - len(changed)
-    changed += [_lone_object(old.objects, number, kind=REMOVED) for number in removed]
-    changed += [_lone_object(new.objects, number, kind=ADDED) for number in added]
-    # The sort is stable: objects of one kind stay in their order.
-    changed.sort(key=lambda change: KINDS.index(change.kinds[0]))
+    changed, same = _find_changed_objects(old.objects, new.objects)
     labels_removed, labels_added = _subtract(old.labels, new.labels)
     captions_removed, captions_added = _subtract(old.captions, new.captions)
     is_other_image = old.image != new.image
     maps = tuple(
         name for name in ("class_map", "instance_map") if getattr(old, name) != getattr(new, name)
     )
+    # Other fields report the changes of these keys.
     explained = (
         *(_OBJECT_KEYS if changed else ()),
         *(("image/class/",) if labels_removed or labels_added else ()),
@@ -168,14 +159,9 @@ def compare_pictures(
         *(_MAP_KEYS if maps else ()),
         *(("image/filename", "image/source_id") if old.key != new.key else ()),
     )
-    defaults = default_keys or {}
-
-    def list_keys(keys: Collection[str]) -> tuple[str, ...]:
-        return tuple(
-            sorted(key for key in keys if not defaults.get(key, key).startswith(explained))
-        )
-
-    olds, news = old.features, new.features
+    keys_removed, keys_added, keys_changed = _compare_keys(
+        old.features, new.features, explained=explained, default_keys=default_keys or {}
+    )
     return PictureChange(
         objects=tuple(changed[:_MOST_LISTED]),
         more_objects=max(0, len(changed) - _MOST_LISTED),
@@ -187,11 +173,42 @@ def compare_pictures(
         old_image=_image_facts(old) if is_other_image else None,
         new_image=_image_facts(new) if is_other_image else None,
         maps=maps,
-        keys_removed=list_keys(olds.keys() - news.keys()),
-        keys_added=list_keys(news.keys() - olds.keys()),
-        keys_changed=list_keys(
-            [key for key in olds.keys() & news.keys() if not _same_values(olds[key], news[key])]
-        ),
+        keys_removed=keys_removed,
+        keys_added=keys_added,
+        keys_changed=keys_changed,
+    )
+
+
+def _compare_keys(
+    old: Mapping[str, Sequence[Any]],
+    new: Mapping[str, Sequence[Any]],
+    *,
+    explained: tuple[str, ...],
+    default_keys: Mapping[str, str],
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Compares the keys of two Examples.
+
+    Args:
+        old: `{key: values}` of the old Example.
+        new: `{key: values}` of the new Example.
+        explained: Prefixes of the default keys that are left out.
+        default_keys: `{key as written: default key}` where they differ.
+
+    Returns:
+        The keys that only the old Example has, those that only the new one has, and those whose
+        values differ.
+    """
+
+    def list_keys(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(
+            sorted(key for key in keys if not default_keys.get(key, key).startswith(explained))
+        )
+
+    changed = (key for key in old.keys() & new.keys() if not _same_values(old[key], new[key]))
+    return (
+        list_keys(old.keys() - new.keys()),
+        list_keys(new.keys() - old.keys()),
+        list_keys(changed),
     )
 
 
@@ -218,7 +235,23 @@ def _same_values(old: Sequence[Any], new: Sequence[Any]) -> bool:
     )
 
 
-# Matching objects.
+# Objects.
+
+
+def _find_changed_objects(
+    olds: Sequence[PictureObject], news: Sequence[PictureObject]
+) -> tuple[list[ObjectChange], int]:
+    """Returns the objects that differ, the most notable first, and how many are the same."""
+    pairs, removed, added = _match_objects(olds, news)
+    changed = [
+        change for pair in pairs if (change := _compare_objects(olds, news, pair=pair)) is not None
+    ]
+    same = len(pairs) - len(changed)
+    changed += [_lone_object(olds, number, kind=REMOVED) for number in removed]
+    changed += [_lone_object(news, number, kind=ADDED) for number in added]
+    # The sort is stable: objects of one kind stay in their order.
+    changed.sort(key=lambda change: KINDS.index(change.kinds[0]))
+    return changed, same
 
 
 def _match_objects(
