@@ -82,9 +82,12 @@ words:  ## Look for words that CONTRIBUTING.md refuses.
 	@if git grep -nE -e '$(REFUSED_WORDS)' --and --not -e '$(WORDS_EXCEPT)' -- $(WORDS_IN); \
 		then echo "make words: CONTRIBUTING.md says what to write instead" >&2; exit 1; fi
 
+# One more than there are CPUs, because some tests wait for other processes.
+TEST_PROCESSES = $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0)))' 2>/dev/null || echo auto)
+
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.
-	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser and not slow and not recipes"
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal -m "not runners and not browser and not slow and not recipes"
 
 # The Beam that is locked.
 BEAM_VERSION = $(shell sed -n 's/^apache-beam.*==\([0-9.]*\).*/\1/p' requirements.lock)

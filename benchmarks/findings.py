@@ -1,8 +1,8 @@
-"""What is worth a look: which planted annotation errors are found, and how often others are.
+"""Counts how many planted annotation errors are found, and how many false alarms there are.
 
 `python -m benchmarks.findings [FOLDER]` plants errors of each kind among the photographs of the
-COCO files below FOLDER, or among drawn pictures. Both sets are built, without and with the errors,
-and the findings are read from the datasets' indexes.
+COCO files below FOLDER, or among drawn pictures. It builds the set without and with the errors, and
+reads the findings from the datasets' indexes.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from shardbeam.transforms.dataset.worth_a_look import (
 
 _FOLDER = Path(__file__).parent
 IMAGES = 2_000
-# Smaller pictures among samples are drawings and icons; larger ones take long.
+# Smaller pictures in the samples are drawings and icons; larger ones take too long.
 _SIDES_PX = (100, 2500)
 _LARGEST_JSON_BYTES = 100_000_000
-# One error of each kind for this many images, so that no kind is usual.
+# One error of each kind is planted for this many images, so that no kind is usual.
 _IMAGES_PER_ERROR = 200
-# Of `shardbeam sample shapes`, one in 16 is empty.
+# One image in 16 from `shardbeam sample shapes` is empty.
 _SHARE_WITH_OBJECTS = 15 / 16
 # Errors about objects are planted where an object has sides of at least this length.
 _LARGE_PX = 32.0
-# An object that a crop cuts by more is left out.
+# An object is left out if less than this share of its box is in the crop.
 _LEAST_LEFT = 0.5
 _QUALITY, _LOW_QUALITY = 92, 50
 _UNUSED = "okapi"
@@ -195,14 +195,14 @@ def _image_row(
         f"{len(files):,}",
         f"{len(found & files):,}",
         f"{len(known):,}",
-        # A picture in the dark has little contrast, too.
+        # An error may be found as another kind, too: a dark picture has little contrast.
         f"{len(found.difference(known, *planted.values())):,}",
         "yes" if any(each.usual for each in after.kinds if each.kind == kind) else "",
     )
 
 
 def _class_row(name: str, *, planted: _Names, before: _Found, after: _Found) -> tuple[str, ...]:
-    """Makes the row of a class that was added, by the lines that name it."""
+    """Makes the row of an error in names of classes; it is found if a finding names the class."""
     kind, label = planted[name]
     known, found = (
         {each.text for each in seen.kinds if each.kind == kind} for seen in (before, after)
@@ -233,7 +233,7 @@ def _read_photographs(folder: Path) -> Iterator[tuple[Path, tuple[_Object, ...]]
         for path in paths[name]:
             for file_name, size, objects in _read_coco(path):
                 images = paths.get(file_name, []) if objects else []
-                # The image nearest to the file, of several with one name.
+                # Of several images with this name, take the one nearest to the JSON file.
                 images = sorted(images, key=lambda image: -len(os.path.commonpath([path, image])))
                 image = next((image for image in images if _is_photograph(image, size)), None)
                 if image is None:
@@ -380,7 +380,7 @@ def _write_annotations(
 def _change_object(
     change: Callable[[_Picture, _Object, _Random], Iterable[_Object]],
 ) -> Callable[[_Picture, Sequence[str], _Random], _Picture]:
-    """Makes a change to a picture of one to its largest object."""
+    """Turns a change of an object into a change of a picture: of its largest object."""
 
     def change_picture(picture: _Picture, classes: Sequence[str], rng: _Random) -> _Picture:
         del classes
@@ -396,6 +396,7 @@ def _largest(picture: _Picture) -> _Object:
 
 
 def _nearly(box: _Box) -> _Box:
+    """Returns a box that is nearly the same."""
     x, y, across, down = box
     return x, y, across * 0.99, down * 0.99
 
@@ -465,10 +466,10 @@ class _Error(NamedTuple):
     """An error that is planted in a picture.
 
     Attributes:
-        kind: The kind of finding that it is; empty if no rule finds it.
+        kind: The kind of finding that it should be; empty if no rule finds it.
         annotate: Changes the annotations.
         paint: Changes the pixels.
-        is_copy: Whether it is planted in a copy, with the picture left as it is.
+        is_copy: Whether it is planted in a copy of the picture, which stays as it is.
     """
 
     kind: str
@@ -541,11 +542,11 @@ def _plant(
     """Writes the set again with errors.
 
     Returns:
-        `{what is planted: images}`, and the classes that are added.
+        `{what is planted: names of its images}`, and the classes that were added.
     """
     (folder / "images").mkdir(parents=True)
     classes = _classes(pictures)
-    # Another class is left for each of these.
+    # Pictures with large objects, and with a class that the picture lacks.
     eligible = [
         number
         for number, picture in enumerate(pictures)
@@ -585,7 +586,7 @@ def _plant(
 
 
 def _misspell(pictures: list[_Picture]) -> _Names:
-    """Gives one object of the most frequent class another spelling, twice, and makes up a class."""
+    """Misspells the most frequent class of two objects, each in another way, and adds a class."""
     counts = Counter(each.label for picture in pictures for each in picture.objects)
     label = max(counts, key=lambda name: (counts[name], name))
     middle = next(

@@ -1,6 +1,6 @@
-"""What looking for findings takes: builds with and without it, in pairs.
+"""Measures the CPU time that findings add to a build: pairs of builds with and without them.
 
-`python -m benchmarks.findings_cost`. It wants a machine that does nothing else, and takes about ten
+Run `python -m benchmarks.findings_cost` on a machine that does nothing else. It takes about ten
 minutes on two CPUs.
 """
 
@@ -29,8 +29,8 @@ _WITH, _WITHOUT = "with", "without"
 def build(findings: str, words: Sequence[str]) -> None:
     """Runs `shardbeam build`, and exits with its exit code.
 
-    Without findings, the functions that find them are replaced in this process, which is why the
-    build may have no others.
+    Without findings, the functions that find them are replaced in this process, so the build must
+    not start others.
 
     Args:
         findings: `with` or `without`.
@@ -44,7 +44,7 @@ def build(findings: str, words: Sequence[str]) -> None:
     command = ["build", *words, "--processes", "1"]
     if findings == _WITH:
         sys.exit(run(command))
-    # Functions of their own, because a mock would take longer than what it replaces.
+    # Plain functions, because a mock would take longer than what it replaces.
     with (
         mock.patch.object(encode, "find_in_example", _find_nothing),
         mock.patch.object(difference_hash, "gray_levels", _full_contrast),

@@ -1,4 +1,4 @@
-"""The memory and the time of `shardbeam report` for photographs of 24 megapixels.
+"""Measures the memory and the time of `shardbeam report` for photographs of 24 megapixels.
 
     python -m benchmarks.page [FOLDER]
 
@@ -27,7 +27,7 @@ def run_page(folder: Path) -> str:
         folder: Where the photographs, the dataset and the page are written.
 
     Returns:
-        A line of text.
+        The measured values in a line of text.
     """
     images, dataset = folder / "images" / "photograph", folder / "dataset"
     if not dataset.exists():
@@ -46,7 +46,7 @@ def run_page(folder: Path) -> str:
 
 
 def _photograph(seed: int) -> Image.Image:
-    """Draws large shapes with fine noise, so that the file is as long as a photograph's."""
+    """Draws large shapes with fine noise, so that its file is as long as that of a photograph."""
     rng = np.random.default_rng(seed)
     coarse = Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8))
     noise = rng.integers(-12, 12, (_SIZE[1], _SIZE[0], 1), dtype=np.int16)

@@ -1,4 +1,4 @@
-"""Reading images one by one: `shardbeam.open` beside other containers and beside plain files.
+"""Measures reading images one by one: `shardbeam.open`, other containers and plain files.
 
 `python -m benchmarks.run --only reading` installs the other readers into an environment of its own
 below the benchmarks' data, because their libraries are not Shardbeam's. Each reader reads the same
@@ -6,7 +6,7 @@ images in processes of its own, once in order and once in a random order, and re
 an image, in user and system mode, imports left out.
 
 `python -m benchmarks.reading READER ORDER DECODE PART FOLDER` is such a process; part 0/2 is the
-first half of the images. It imports nothing of Shardbeam's but for its own reader.
+first half of the images. Only Shardbeam's own reader imports Shardbeam.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ READERS = {
     "parquet": "Parquet, row groups of 100",
     "grain": "Grain over `shardbeam.open`",
 }
-# Readers that have no order but the file's.
+# Readers that can read only in the order of the file.
 _SEQUENTIAL = frozenset({"tfrecord", "webdataset"})
-# The last ones are those with which Grain can read through this project.
+# The second line is what Grain needs to read through this project.
 _PACKAGES = (
     *("array-record", "tfrecord", "webdataset", "pyarrow", "simplejpeg", "grain"),
     *("msgspec", "google-crc32c", "pillow", "protobuf<7"),
 )
 _PROJECT = Path(__file__).resolve().parents[1]
-# Images that a process decodes: a hundred times as dear as the rest of reading them.
+# At most this many images are decoded, which takes a hundred times as long as reading them.
 _DECODED = 1_000
 _TARGET = 1.3
 _SEED = 0
 _GROUP = 100
-# Readers that fetch a whole group for each image are shown on fewer images.
+# Readers that fetch a whole group for each image read fewer images.
 _SLOW = {("parquet", "random"): 200}
 
 
@@ -373,7 +373,7 @@ def _open_parquet(folder: Path) -> tuple[int, Callable[[int], bytes]]:
     return len(places), read
 
 
-# Those that only go through whole shards: a worker takes every so many of them.
+# Readers that only go through whole shards: the shards are dealt out to the workers.
 
 
 def _iterate_tfrecord(folder: Path, worker: int, workers: int) -> Iterator[bytes]:
@@ -426,7 +426,7 @@ def _read(name: str, *, order: str, decode: bool, part: str, folder: Path) -> fl
         take = len
     limit = _DECODED // workers if decode else None
     if name in _ITERATE:
-        # Once before, for what is imported and opened when it is first used.
+        # Take one image before, because modules are imported when they are first used.
         next(_ITERATE[name](folder, worker, workers))
         started_s = time.process_time()
         count = 0
@@ -496,7 +496,7 @@ def measure_memory(data: Path, *, rows: int) -> dict[str, float]:
         open_s = time.process_time() - started_s
         tracemalloc.start()
         try:
-            # What the first one leaves in caches does not count.
+            # The first one fills caches, which do not count.
             held = [shardbeam.open(folder)]
             marks = [tracemalloc.get_traced_memory()[0]]
             conditions: list[Where | None] = [None, {"classes": [1]}]

@@ -1,4 +1,4 @@
-"""The way back: datumaro opens what `shardbeam export --format coco` has written."""
+"""datumaro opens the COCO files that `shardbeam export --format coco` has written."""
 
 # /// script
 # requires-python = ">=3.10"

@@ -18,7 +18,7 @@ PATH, SIDE, BATCH = sys.argv[1], 48, 16
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of a split, in another order after each epoch."""
+    """Batches of a split, in a new order after each epoch."""
 
     def __init__(self, split, **options):
         super().__init__(**options)

@@ -16,10 +16,10 @@ PATH = sys.argv[1]
 
 
 def collate(pairs):
-    """Images differ in size and in their number of objects, so that they stay lists."""
+    """Images differ in size and number of objects, so they stay in lists."""
     images = [torch.from_numpy(image).permute(2, 0, 1) / 255 for image, _ in pairs]
     targets = [
-        # The box of a crowd is not that of one object.
+        # The box of a crowd is around many objects, not one.
         {key: torch.from_numpy(each[key][each["iscrowd"] == 0]) for key in ("boxes", "labels")}
         for _, each in pairs
     ]

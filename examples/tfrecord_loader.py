@@ -27,7 +27,7 @@ counts = np.zeros(1 + max(shardbeam.class_names(PATH)), int)
 images = 0
 for shard in sorted(Path(PATH).glob("*-train.tfrecord-*")):
     for worker in range(WORKERS):
-        # The index file says where the part of a worker begins and ends.
+        # The index file says where a worker's part begins and ends.
         part = tfrecord_loader(str(shard), f"{INDEX}/{shard.name}.idx", KEYS, (worker, WORKERS))
         for example in part:
             pixels = np.asarray(Image.open(io.BytesIO(example["image/encoded"])))

@@ -51,9 +51,9 @@ from shardbeam.transforms.examples.picture_changes import (
     PictureChange,
 )
 
-# Examples of each kind of change that are named by default, and images that are compared.
+# By default, how many examples of each kind of change are named, and how many images are compared.
 _NAMED, COMPARED = 10, 50
-# Lines about one image, keys in a line, and characters of a name or a caption; JSON has all.
+# How many lines about an image, keys in a line and characters of a text are printed; JSON has all.
 _LINES, _KEYS, _CHARACTERS = 12, 5, 60
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Statistics that are shown side by side; JSON has all.
@@ -86,7 +86,7 @@ class ComparedPicture(NamedTuple):
     Attributes:
         change: Which picture, and how it differs by the indexes.
         what: What differs in it.
-        lines: The same in words.
+        lines: The same in words, one line for each change.
     """
 
     change: Change
@@ -96,7 +96,7 @@ class ComparedPicture(NamedTuple):
 
 # `{split: what is in it}`.
 StatisticsPairs = Mapping[str, StatisticsPair]
-# Split, class, what is counted, and how many in the old dataset and in the new one.
+# Split, class, what is counted, and the counts in the old and in the new dataset.
 _ClassCount = tuple[str, str, str, tuple[int, int]]
 
 
@@ -113,7 +113,7 @@ def run_diff(arguments: DiffArguments) -> None:
         old, new, limit=arguments.limit or _NAMED, images=arguments.examples
     )
     pictures = [
-        # The pictures themselves are not needed any more.
+        # Keep the words only: fifty pictures would take much memory.
         ComparedPicture(each.change, each.what, list(describe_picture(each)))
         for each in read_changed(images, old=old, new=new)
     ]
@@ -284,7 +284,7 @@ def _describe_object(change: ObjectChange, *, sizes: tuple[Size, Size]) -> str:
         words += f" moved from {before} to {now}{shared}"
     else:
         words += f" at {now}"
-    # An area follows from a box, if the box has moved.
+    # If the box has moved, it explains the area.
     left_out = {CLASS, BOX, ATTRIBUTES, *([AREA] if BOX in change.kinds else [])}
     others = [*(kind for kind in change.kinds if kind not in left_out), *change.attributes]
     return f"{words}: {', '.join(map(_short, others))} changed" if others else words

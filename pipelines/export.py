@@ -7,14 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rich.text import Text
-
 from shardbeam.pipelines.commands import ExportArguments
 from shardbeam.pipelines.failures import UsageError, machine_error
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_outside_datasets, dataset_name
-from shardbeam.pipelines.tables import PLAIN, make_table, render_table
+from shardbeam.pipelines.tables import PLAIN, cell_text, make_table, render_table
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.read_ahead import map_many
@@ -34,9 +32,9 @@ from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import is_uri
 
 _LAYOUTS: dict[str, type[Layout]] = {"coco": CocoLayout, "yolo": YoloLayout}
-# One disk writes several files at a time faster than one after another.
+# Syncing several files at a time is faster than one after another.
 _SYNCED_AT_A_TIME = 16
-# After these, an image's pixels are not those of its file.
+# Corrections that change an image's pixels.
 _CHANGED_PIXELS = (
     Correction.IMAGE_CONVERTED,
     Correction.IMAGE_RESIZED,
@@ -55,7 +53,8 @@ class _Exported(NamedTuple):
 def run_export(arguments: ExportArguments) -> None:
     """Writes the images and annotations of a dataset.
 
-    They are written into a hidden folder in the output, and moved up when all are there.
+    Files are written into a hidden folder inside the output, and moved up when all of them are
+    complete.
 
     Raises:
         UsageError: The output may not be written.
@@ -91,7 +90,7 @@ def _check_output(output: str, *, overwrite: bool) -> str:
     """Returns the real path of a folder that may be written.
 
     Raises:
-        UsageError: It may not.
+        UsageError: It may not be written.
     """
     if is_uri(output):
         raise UsageError(f"--output: {output}: expected a folder on disk; copy the export from it")
@@ -107,8 +106,8 @@ def _check_output(output: str, *, overwrite: bool) -> str:
             return path
         if not any(layout.wrote(path) for layout in _LAYOUTS.values()):
             raise UsageError(
-                f"--output: {output} is not empty, and not just an export that Shardbeam has "
-                "finished; name a new or an empty folder"
+                f"--output: {output} holds other files than a finished export of Shardbeam; "
+                "name a new or an empty folder"
             )
     except OSError as error:
         raise UsageError(f"--output: {output}: {error.strerror or error}") from error
@@ -184,7 +183,10 @@ def _sync_file(path: str) -> None:
 
 
 def _move_away(output: str, *, old: str) -> None:
-    """Moves an earlier export into a new folder, first what holds its mark."""
+    """Moves an earlier export into a new folder.
+
+    The marked entry goes first, so that an interrupted move never leaves what looks finished.
+    """
     earlier = next((layout for layout in _LAYOUTS.values() if layout.wrote(output)), None)
     if earlier is not None:
         os.mkdir(old)
@@ -194,7 +196,7 @@ def _move_away(output: str, *, old: str) -> None:
 def _move(source: str, target: str, *, names: Sequence[str]) -> None:
     """Moves files and folders into a folder that has none of these names."""
     for name in names:
-        # An export of no images has no folder of images.
+        # An export without images has no folder for them.
         with contextlib.suppress(FileNotFoundError):
             os.rename(os.path.join(source, name), os.path.join(target, name))
 
@@ -202,13 +204,16 @@ def _move(source: str, target: str, *, names: Sequence[str]) -> None:
 def _note_changed_pixels(
     dataset: StoredDataset, splits: Sequence[StoredSplit], *, losses: Losses
 ) -> None:
+    """Counts the images whose pixels the build has changed."""
     manifest = dataset.read_manifest()
-    for split in splits if manifest is not None else ():
-        assert manifest is not None
-        corrections = manifest.splits[split.name].outcome.corrections
-        for what in _CHANGED_PIXELS:
-            count = corrections.get(what.value, 0)
-            losses.note(f"pixels of images before the build ({what.value})", count=count)
+    known = manifest.splits if manifest is not None else {}
+    for split in splits:
+        corrections = known[split.name].outcome.corrections if split.name in known else {}
+        for correction in _CHANGED_PIXELS:
+            losses.note(
+                f"original pixels of images ({correction.value})",
+                count=corrections.get(correction.value, 0),
+            )
 
 
 def _print(
@@ -222,9 +227,10 @@ def _print(
     text += f"wrote {escape(output)} ({layout.NAME})\n"
     if losses.counts:
         table = make_table(numbers=["count"])
-        table.add_column("not brought back, or changed")
-        table.add_column("such as")
+        table.add_column("lost or changed")
+        table.add_column("for example")
         for what, count in losses.counts.most_common():
-            table.add_row(f"{count:,}", what, Text(escape(losses.first.get(what, ""))))
+            # Both texts may hold names from the data.
+            table.add_row(f"{count:,}", cell_text(what), cell_text(losses.first.get(what, "")))
         text += f"\n{render_table(table, layout=PLAIN)}"
     write_stdout(text)

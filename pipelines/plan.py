@@ -346,7 +346,7 @@ def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> 
 
 
 def _check_max_findings(config: schema.Config, *, encoder: EncoderSettings) -> None:
-    """Refuses limits for kinds of findings that are not looked for, and would never be exceeded."""
+    """Refuses limits on kinds of findings that are not looked for: nothing would exceed them."""
     pictures = () if config.image.verify == "decode" else PICTURE_KINDS
     same = (SAME_PICTURE,) if _duplicates(config, encoder=encoder).find == "none" else ()
     for kinds, needed in ((pictures, "image.verify: decode"), (same, "duplicates.find: all")):

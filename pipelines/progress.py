@@ -316,7 +316,7 @@ def _describe_step(step: _Step) -> Line:
         noun = "" if unit == "bytes" else f" {nouns.get(unit, unit)}"
         amounts.append("/".join(written(each) for each in (done, total) if each is not None) + noun)
     words = step.words if counters.noun == IMAGES else _TABLE_WORDS.get(step.name, step.words)
-    # No step of ours works any more, and what the runner does has no number.
+    # Our steps are done; the runner is grouping their outputs, and counts nothing meanwhile.
     bundles = counters.bundles
     if step.name in _GROUPED and 0 < bundles.total == bundles.done:
         amounts.append("grouping")

@@ -74,7 +74,7 @@ _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
-# Images of each kind of finding, and findings about classes.
+# Images of each kind of finding, and findings about classes, that are shown by default.
 _FINDINGS, _CLASS_FINDINGS = 10, 50
 _NO_SPLIT = "(no split)"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -499,7 +499,7 @@ def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
     table = make_table("key", "kind", numbers=["count"])
     table.add_column("values", overflow="fold")
     features = example.features.feature
-    # If there are too many, those that are usual come first.
+    # If there are too many keys, the usual ones are shown.
     keys = sorted(features)
     if len(keys) > _FEATURES:
         keys.sort(key=lambda key: not key.startswith(_USUAL_KEYS))

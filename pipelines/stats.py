@@ -237,7 +237,7 @@ def _histogram_table(histogram: Histogram, splits: Mapping[str, Statistics]) -> 
     counts = [getattr(split, histogram.field) for split in splits.values()]
     found = {key for each in counts for key in each}
     bins = list(histogram.bins(found))
-    # Formats of images are texts from data; there are as many as they say.
+    # Formats of images are texts from the data, so there may be any number of them.
     for key, words in bins[:PRINTED_CLASSES]:
         table.add_row(name_text(words), *(f"{each.get(key, 0):,}" for each in counts))
     add_rest(table, len(bins) - PRINTED_CLASSES)

@@ -125,9 +125,11 @@ class Card(NamedTuple):
         key: Its key, or its number.
         line: Its key as a line of a file for `exclude`; empty if no line can name it.
         notes: What is worth a look in it.
-        odd: The objects that are worth a look.
-        kinds: The kinds of what is worth a look.
-        bars: The bars of charts that count it, by their numbers.
+        odd: Numbers of the objects that are worth a look, from 0.
+        kinds: The kinds of findings in it, separated by spaces.
+        bars: Numbers of the bars that count it, separated by spaces.
+        class_numbers: Numbers of its classes in the page, separated by spaces.
+        font_size: Font size of the labels on a card, in pixels of the picture.
     """
 
     name: str

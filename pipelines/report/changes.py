@@ -1,4 +1,4 @@
-"""Finds what has changed since an earlier version of a dataset, for the page."""
+"""Finds what has changed since an earlier version of a dataset, and draws it for the page."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from shardbeam.transforms.examples.picture_changes import MASK
 
 # At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50
-# The longer side of a thumbnail in pixels, the objects that are drawn on it, and the bytes of all
-# thumbnails: later pictures are described in words only.
+# The longer side of a thumbnail in pixels, the most objects that are drawn on it, and the bytes of
+# all thumbnails: once they are used up, pictures are described in words only.
 _SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
-# Lines about one picture.
+# At most this many lines about one picture are shown.
 _LINES = 12
 
 
 class _NoNumbers(ClassNumbers):
-    """The switches of the gallery's classes have no effect on these pictures."""
+    """Classes without numbers: the gallery's switches of classes leave these pictures alone."""
 
     def __missing__(self, name: str) -> int:
         return -1
@@ -142,32 +142,8 @@ def _draw(
     for number, picture in enumerate(pictures):
         cards: list[Card] = []
         if num_bytes < _MAX_BYTES:
-            changed = [change for change in picture.what.objects if MASK in change.kinds]
-            has_masks = bool(changed)
-            objects = picture.what.objects[:_OBJECTS]
-            for version, numbers, classes in (
-                (picture.old, [each.old_number for each in objects], before),
-                (picture.new, [each.new_number for each in objects], after),
-            ):
-                shown = _show_changed(
-                    version,
-                    numbers=numbers,
-                    has_masks=has_masks,
-                    has_maps=bool(picture.what.maps),
-                )
-                thumbnail = draw_thumbnail(
-                    shown, max_side=_SIDE, classes=classes if shown.class_map else after
-                )
-                num_bytes += thumbnail.num_bytes
-                cards.append(
-                    make_card(
-                        shown,
-                        thumbnail,
-                        classes=after,
-                        numbers=_NoNumbers(),
-                        name=f"changed-{number}-{len(cards)}",
-                    )
-                )
+            cards = list(_make_cards(picture, before=before, after=after, name=f"changed-{number}"))
+            num_bytes += sum(card.thumbnail.num_bytes for card in cards)
         lines = list(describe_picture(picture))
         yield ChangedCard(
             key=describe_key(picture.change),
@@ -178,10 +154,42 @@ def _draw(
         )
 
 
+def _make_cards(
+    picture: ChangedPicture, *, before: Classes, after: Classes, name: str
+) -> Iterator[Card]:
+    """Draws the old and the new version of a picture."""
+    objects = picture.what.objects[:_OBJECTS]
+    for place, (version, numbers, classes) in enumerate(
+        (
+            (picture.old, [each.old_number for each in objects], before),
+            (picture.new, [each.new_number for each in objects], after),
+        )
+    ):
+        shown = _show_changed(
+            version,
+            numbers=numbers,
+            has_masks=any(MASK in change.kinds for change in picture.what.objects),
+            has_maps=bool(picture.what.maps),
+        )
+        thumbnail = draw_thumbnail(
+            shown, max_side=_SIDE, classes=classes if shown.class_map else after
+        )
+        yield make_card(
+            shown, thumbnail, classes=after, numbers=_NoNumbers(), name=f"{name}-{place}"
+        )
+
+
 def _show_changed(
     picture: Picture, *, numbers: Collection[int | None], has_masks: bool, has_maps: bool
 ) -> Picture:
-    """Leaves out everything that is not to be drawn: the objects that are the same, and maps."""
+    """Leaves out what is not to be drawn: unchanged objects, masks and maps.
+
+    Args:
+        picture: One version of the picture.
+        numbers: The numbers of the changed objects, from 1; if none changed, the first are drawn.
+        has_masks: Whether masks are drawn.
+        has_maps: Whether maps are drawn.
+    """
     objects = tuple(
         item if has_masks else msgspec.structs.replace(item, mask=b"")
         for number, item in enumerate(picture.objects, 1)

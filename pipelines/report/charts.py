@@ -17,13 +17,12 @@ from shardbeam.transforms.dataset.statistics import (
     merge_statistics,
     most_frequent_pairs,
 )
-from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.legend import Legend
 
-# Rows of a chart that are shown at first, and altogether.
+# How many rows of a chart are shown at first, and altogether.
 _FIRST, _MOST = 25, 1000
 _PAIRS = 10
-# More splits than these are shown as one.
+# If there are more splits, they are shown as one.
 MOST_SPLITS = 8
 _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
 # Histograms that say nothing if all images have the same size.
@@ -89,7 +88,7 @@ class Chart(NamedTuple):
 
 
 class Bars:
-    """The bars that lead to pictures, by their numbers in the page."""
+    """Numbers the bars that lead to pictures."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
@@ -148,16 +147,12 @@ class Charts(NamedTuple):
     bars: Bars
 
 
-def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
-    """Returns the statistics of each split, from `statistics.json`, or else from the shards.
+def count_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
+    """Reads all shards of a dataset, and counts the statistics of each split.
 
     Raises:
         InputError: A file cannot be read, or is damaged.
     """
-    is_whole = dataset.features is not None and legend.is_ours
-    found = read_statistics(dataset.path) if is_whole else None
-    if found is not None:
-        return found
     counted = [count_shard(shard, legend=legend) for shard in plan_counts(dataset)]
     for shard in counted:
         if shard.problem:
@@ -254,7 +249,7 @@ def _chart_sizes(
 
 
 def _summarize(histogram: Histogram, total: Statistics) -> str:
-    """Names the least, the median and the most of a histogram: exactly, or the bin."""
+    """Describes the least, median and greatest value of a histogram: exactly, or by bin."""
     if not histogram.is_ordered:
         return ""
     if histogram.field == "objects_per_image" and total.images_by_objects:

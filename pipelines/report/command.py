@@ -12,7 +12,7 @@ from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
 from shardbeam.pipelines.report.cards import ClassNumbers
 from shardbeam.pipelines.report.changes import find_changes
-from shardbeam.pipelines.report.charts import load_statistics, make_charts
+from shardbeam.pipelines.report.charts import count_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.gallery import Gallery
@@ -33,12 +33,12 @@ from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
 _BEGINNING = b"<!doctype html>\n<!-- "
-# If the caller names no number of pictures, at most this many are shown.
+# If the caller gives no number of pictures, at most this many are shown.
 _MOST_PICTURES = 1000
-# The parts of the page's bytes that pictures of duplicates may have, and that all but the cards of
-# the gallery may have before groups of duplicates are left out.
+# Shares of the page's bytes: for the pictures of duplicates, and for everything but the gallery's
+# cards. If that takes more, groups of duplicates are left out.
 _PAIRS_SHARE, _FRAME_SHARE = 0.25, 0.6
-# Bytes that what leads to a card or to a class takes outside the card.
+# Bytes that the links to a card or to a class take elsewhere in the page.
 _LINKS_BYTES = 400
 _MAX_KEYS_BYTES = 10_000_000
 
@@ -94,8 +94,8 @@ def make_page(
 
     Args:
         dataset: The dataset.
-        examples: How many pictures the gallery shows at most, as large as the page has room for.
-            Without a number, it shows as many as fit at a size that shows details.
+        examples: The gallery shows at most this many pictures, each as large as the page has room
+            for. With None, it shows as many as fit at a size that shows details.
         keys: If given, the gallery shows the pictures with these keys, and no others.
         roots: Folders to search for rejected images.
         previous: An earlier dataset, to show what has changed since.
@@ -124,8 +124,8 @@ def make_page(
     )
     if keys is not None:
         _check_found(keys, sample=sample)
-    statistics = load_statistics(dataset, legend=legend) if stored is None else stored
-    statistics = {name: statistics[name] for name in splits}
+    statistics = count_statistics(dataset, legend=legend) if stored is None else stored
+    statistics = {name: statistics.get(name, Statistics()) for name in splits}
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
@@ -232,7 +232,7 @@ def _fill_page(report: Report, *, gallery: Gallery) -> str:
         if excess <= 0 or not (cards or report.pairs):
             return page
         if cards:
-            # Leave out the last ones, which are the least telling.
+            # Leave out the last cards, which are the least telling.
             cards = cards[: len(cards) * 9 // 10]
         else:
             report = report._replace(pairs=report.pairs[: len(report.pairs) // 2])

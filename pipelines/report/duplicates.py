@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS, Row, find_pair
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, Row, find_pair, load_duplicates
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.pictures import Place
-from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.parquet import read_parquet
 
 # At most this many groups are drawn, the harmful ones first, and usually at most this many pictures
 # of each.
@@ -82,7 +79,7 @@ def read_duplicates(dataset: StoredDataset, *, counts: DuplicateCounts) -> Dupli
     if not counts.groups:
         return Duplicates(counts)
     find = functools.partial(_find_place, dataset=dataset, indexes={})
-    rows = sorted(_read_rows(join_uri(dataset.path, DUPLICATES)), key=_order)
+    rows = sorted(_read_rows(dataset.path), key=_order)
     groups = (list(members) for _, members in itertools.groupby(rows, key=_order))
     first = itertools.islice(groups, _GROUPS)
     return Duplicates(counts, [_make_group(members, find=find) for members in first])
@@ -92,20 +89,14 @@ def _order(row: Row) -> tuple[object, ...]:
     return *(not row[flag] for flag in _FLAGS), row["group"]
 
 
-def _read_rows(uri: str) -> list[Row]:
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
-    except FileNotFoundError as error:
-        raise InputError(
-            uri=uri, problem="is missing, although the manifest counts duplicates"
-        ) from error
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    columns = [*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES]
-    table = read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS)
+def _read_rows(folder: str) -> list[Row]:
+    table = load_duplicates(folder, columns=[*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES])
     table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
     if set(_COLUMNS) - set(table.column_names):
-        raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
+        raise InputError(
+            uri=join_uri(folder, DUPLICATES),
+            problem="not the duplicates of a dataset: a column is missing",
+        )
     return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]
 
 

@@ -172,7 +172,7 @@ def _title(dataset: StoredDataset, name: str, *, config: Mapping[str, Any]) -> s
     sources += splits.values() if isinstance(splits, dict) else []
     flat = [each for group in sources for each in (group if isinstance(group, list) else [group])]
     formats = {str(each.get("format", "")) for each in flat if isinstance(each, dict)}
-    # The command line makes a name of a format like this.
+    # The command line derives a dataset's name from its format like this.
     defaults = {each.rpartition(":")[2].replace("-", "_").lower() for each in formats}
     if name not in defaults:
         return name

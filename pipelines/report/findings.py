@@ -1,4 +1,4 @@
-"""Describes what is worth a look in a picture."""
+"""Describes what is worth a look in a picture, in words."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_notes(of_objects: Iterable[Finding], of_index: Iterable[tuple[str, int]
 
     Args:
         of_objects: The findings of its Example.
-        of_index: `(kind, strength)` from the index, which knows more kinds.
+        of_index: `(kind, strength)` of its findings in the index, which has more kinds.
     """
     by_kind: dict[str, list[Finding]] = {}
     for each in of_objects:

@@ -1,4 +1,4 @@
-"""Draws the pictures of the page one after another; none stays in memory once it is drawn."""
+"""Draws the pictures of the page one after another, and keeps none of them in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.findings import Finding
 from shardbeam.transforms.examples.legend import Legend
 
-# If the caller names no number of pictures, each has room for this many bytes.
+# If the caller gives no number of pictures, each has room for at least this many bytes.
 _PICTURE_BYTES = 40_000
 # Pictures of duplicates are smaller: they are compared, and there are up to 160.
 _PAIR_SIDE = 480
@@ -53,22 +53,23 @@ class Gallery(NamedTuple):
     def draw(
         self, chosen: Sequence[Candidate], *, room: int, is_number_given: bool
     ) -> list[ShownCard]:
-        """Draws pictures until the room is used up.
+        """Draws pictures until there is no more room.
 
         Args:
             chosen: The pictures, the most telling first.
-            room: The bytes that their cards may have together.
+            room: How many bytes their cards may have together.
             is_number_given: Whether the number of pictures matters more than their size.
 
         Returns:
-            The cards that have room, in the same order.
+            The cards that there is room for, in the same order.
 
         Raises:
             InputError: An Example cannot be read.
         """
         shown: list[ShownCard] = []
         for number, candidate in enumerate(chosen):
-            share = room / (len(chosen) - number)
+            # There may be no room at all, if the rest of the page is too long already.
+            share = max(0.0, room / (len(chosen) - number))
             if not is_number_given:
                 share = max(share, _PICTURE_BYTES)
             card = self._draw(candidate, room=share, name=f"c{number}")
@@ -107,7 +108,7 @@ class Gallery(NamedTuple):
 
         Args:
             groups: The groups.
-            room: The bytes that their pictures may have together.
+            room: How many bytes their pictures may have together.
 
         Raises:
             InputError: An Example cannot be read.
@@ -138,7 +139,7 @@ class Gallery(NamedTuple):
 
 
 def _without_texts(card: Card) -> Card:
-    """Returns what other sections need of a card whose text is in the page already."""
+    """Returns a card without what only its own HTML shows, because all cards stay in memory."""
     thumbnail = card.thumbnail._replace(uri="", overlays=())
     return card._replace(thumbnail=thumbnail, areas=(), tags=(), rows=(), features=(), poses=())
 
@@ -146,7 +147,11 @@ def _without_texts(card: Card) -> Card:
 def _odd_objects_first(
     picture: Picture, findings: Sequence[Finding]
 ) -> tuple[Picture, Sequence[Finding]]:
-    """Moves the objects in question to the front, if others would take all the room."""
+    """Moves the objects that findings name to the front, if they would not be drawn otherwise.
+
+    Returns:
+        The picture, and the findings with the new numbers of its objects.
+    """
     odd = dict.fromkeys(number for each in findings for number in each.objects)
     count = len(picture.objects)
     if not odd or max(odd) < MOST_OBJECTS or max(odd) >= count:

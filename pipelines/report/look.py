@@ -1,4 +1,4 @@
-"""What is worth a look in a dataset, with the pictures that show it."""
+"""Joins what is worth a look in a dataset with the pictures that show it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardbeam.pipelines.report.cards import Card
 from shardbeam.transforms.dataset.worth_a_look import CORRECTION, KINDS, KindFound
 
-# The pictures of each kind that stand above the charts.
+# At most this many pictures of each kind are shown above the charts.
 _SHOWN = 4
 
 
@@ -19,7 +19,7 @@ class Evidence(NamedTuple):
     Attributes:
         card: Its card in the gallery.
         text: The finding in words.
-        objects: The objects in question.
+        objects: Numbers of the objects that it names, from 0.
     """
 
     card: Card
@@ -86,16 +86,16 @@ def _by_kind(found: Sequence[KindFound], *, cards: Sequence[Card]) -> Iterator[K
     order = list(KINDS)
     ordered = sorted(found, key=lambda each: order.index(each.kind))
     for kind, group in itertools.groupby(ordered, key=lambda each: each.kind):
-        each = list(group)
+        of_kind = list(group)
         shown = sorted(_evidence(kind, cards), key=lambda item: -item[0])
         lines = [
-            one.text or (f"{one.count}; {one.classes}" if one.objects else one.count)
-            for one in each
+            each.text or (f"{each.count}; {each.classes}" if each.objects else each.count)
+            for each in of_kind
         ]
         yield KindShown(
             kind=kind,
             title=KINDS[kind][:1].upper() + KINDS[kind][1:],
-            images=sum(one.images for one in each),
+            images=sum(each.images for each in of_kind),
             lines=lines,
             link="corrections" if kind == CORRECTION else "" if cards else "classes",
             pictures=[evidence for _, evidence in shown[:_SHOWN]],
@@ -104,6 +104,7 @@ def _by_kind(found: Sequence[KindFound], *, cards: Sequence[Card]) -> Iterator[K
 
 
 def _evidence(kind: str, cards: Sequence[Card]) -> Iterator[tuple[int, Evidence]]:
+    """Yields the pictures that show a kind of finding, each with the finding's strength."""
     for card in cards:
         for note in card.notes:
             if note.kind == kind:

@@ -227,7 +227,7 @@ function zoom(to) {
   placeTags(stage);
 }
 
-// A row of the list of objects lights its box, and the other way round.
+// Pointing at a row of the list of objects highlights its box, and the other way round.
 
 function light(objects) {
   const wanted = new Set(objects);
@@ -239,7 +239,7 @@ function light(objects) {
 
 const pressed = () => findAll("[aria-pressed=true]", dialog).map((each) => each.closest("tr").dataset.object);
 
-// Rows that are pressed, or else the objects of the finding, are lit while nothing is pointed at.
+// While nothing is pointed at, the pressed rows or else the objects of the finding are highlighted.
 const listOf = (words) => (words ?? "").split(" ").filter(Boolean);
 const lasting = () => (pressed().length ? pressed() : listOf(enlarged.dataset.objects));
 
@@ -320,7 +320,7 @@ async function copyMarks() {
     await navigator.clipboard.writeText(lines.value);
     find("#marked").textContent = "Copied";
   } catch {
-    // Without the right to write to the clipboard, the lines are there to be copied.
+    // The browser refuses access to the clipboard: show the lines, so that they can be copied.
     lines.hidden = false;
     lines.focus();
     lines.select();
@@ -374,7 +374,7 @@ function listClasses() {
   show();
 }
 
-// What scrolls can be focused, so that arrow keys scroll it.
+// Elements that scroll can be focused, so that arrow keys scroll them.
 
 function watchScrolling() {
   for (const element of findAll(".scroll, .classes ul, nav ul")) {
@@ -388,7 +388,7 @@ function watchScrolling() {
   }
 }
 
-// A link into something folded unfolds it.
+// Links to something folded unfold it.
 
 function unfold() {
   const target = document.getElementById(location.hash.slice(1));

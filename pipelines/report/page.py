@@ -267,7 +267,7 @@ def _as_text(value: object) -> object:
 
 
 def _breakable(name: str) -> Markup:
-    """Lets a long name go on in the next line after `/` and `_`, not within a word."""
+    """Lets a long name wrap after `/` and `_`, but not within a word."""
     parts = re.split(r"(?<=[/_])(?=[^/_])", str(_as_text(name)))
     return Markup("<wbr>").join(parts)
 
@@ -310,7 +310,7 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _alarms(report: Report) -> Iterator[tuple[str, str]]:
-    """Yields `(section, text)` of what other sections say that is worth a look."""
+    """Yields `(section, text)` for the problems that other sections show."""
     facts = report.facts
     if (found := facts.duplicates) is not None:
         for count, text in (

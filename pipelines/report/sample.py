@@ -1,4 +1,4 @@
-"""Chooses the pictures of the gallery: what is worth a look, some of every class, and others.
+"""Chooses the pictures of the gallery: what is worth a look, then every class, then others.
 
 Pictures are chosen by a hash of their names, so the same dataset always has the same gallery. If
 the dataset has an index, no Example is read to choose them.
@@ -40,9 +40,9 @@ ReadPictures = Callable[[StoredSplit], Iterator[tuple[Place, Picture]]]
 # Names the classes that a picture's map shows.
 ReadMap = Callable[[Picture], Collection[str]]
 
-# The most pictures that are chosen for each kind of finding, and for each class.
+# At most this many pictures are chosen for each kind of finding, and for each class.
 _OF_KIND, _OF_CLASS = 12, 3
-# Decoding maps takes most of the time for a dataset that has them: decode only the first ones.
+# Decoding class maps would take most of the time, so only the first ones are decoded.
 _DECODED_MAPS = 2000
 
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ class Candidate(NamedTuple):
         place: Where its Example is.
         key: Its key.
         classes: The classes that it shows.
-        kinds: `(kind, strength)` of what is worth a look in it, if the index says so.
+        kinds: `(kind, strength)` of what is worth a look in it, according to the index.
     """
 
     digest: bytes
@@ -81,7 +81,7 @@ class Sample(NamedTuple):
         classes: `{class: how many pictures of the dataset show it}`; only the first 2,000 maps are
             searched for classes.
         found: The strongest findings of each kind.
-        is_indexed: Whether the indexes were read, which know the findings.
+        is_indexed: Whether the findings were read from the indexes.
     """
 
     chosen: tuple[Candidate, ...]
@@ -106,21 +106,21 @@ def sample_pictures(
         splits: The dataset's splits.
         read: Reads the pictures of a split.
         read_map: Reads a picture's map.
-        limit: How many pictures are chosen at most.
+        limit: At most this many pictures are chosen.
         keys: If given, the pictures with these keys are chosen, and no others.
         found: The strongest findings, if the indexes were read.
 
     Raises:
         InputError: A shard cannot be read.
     """
-    looks = _Looks(limit=limit, keys=keys)
+    collector = _Collector(limit=limit, keys=keys)
     maps_left = _DECODED_MAPS
     for split in splits:
         for place, picture in read(split):
             maps_left -= bool(picture.class_map)
             classes = classes_of(picture, read_map=read_map if maps_left >= 0 else None)
-            looks.add(_candidate(place, picture.key, classes))
-    return looks.sample(found)
+            collector.add(_candidate(place, picture.key, classes))
+    return collector.sample(found)
 
 
 def sample_by_index(
@@ -143,14 +143,14 @@ def sample_by_index(
         statistics: `{split: what is in it}`.
         class_names: `{id: class}`.
         kinds: The kinds of findings that are looked for.
-        limit: How many pictures are chosen at most.
+        limit: At most this many pictures are chosen.
         keys: If given, the pictures with these keys are chosen, and no others.
 
     Returns:
         The sample; None if the indexes are missing or old, or do not know the classes.
     """
     counters.indexes.expect(sum(len(split.shards) for split in splits))
-    looks = _Looks(limit=limit, keys=keys)
+    collector = _Collector(limit=limit, keys=keys)
     names = _Names(class_names)
     try:
         same_pictures = read_same_pictures(dataset)
@@ -162,7 +162,7 @@ def sample_by_index(
                 dataset=dataset,
                 statistics=statistics,
                 same_pictures=same_pictures,
-                looks=looks,
+                collector=collector,
                 names=names,
             )
             if each.kind in kinds
@@ -171,11 +171,11 @@ def sample_by_index(
     except (InputError, KeyError):
         return None
     order = list(kinds)
-    return looks.sample(sorted(strongest, key=lambda each: order.index(each.kind)))
+    return collector.sample(sorted(strongest, key=lambda each: order.index(each.kind)))
 
 
 class _Names(dict[tuple[int, ...] | None, frozenset[str]]):
-    """`{ids of classes: their names}`."""
+    """`{ids of classes: their names}`; many pictures share one set of names."""
 
     def __init__(self, class_names: Mapping[int, str]) -> None:
         super().__init__()
@@ -193,14 +193,14 @@ def _read_indexes(
     dataset: StoredDataset,
     statistics: Mapping[str, Statistics],
     same_pictures: SamePictures,
-    looks: _Looks,
+    collector: _Collector,
     names: _Names,
 ) -> Iterator[FoundPicture]:
-    """Looks at the rows of a split's indexes, and yields its findings.
+    """Collects the rows of a split's indexes, and yields its findings.
 
     Raises:
         InputError: An index is missing or damaged.
-        KeyError: An older version has written it, or it does not know the classes.
+        KeyError: An older version has written it, or it lacks the classes of an Example.
     """
     counted = statistics[split.name]
     limits = limits_of(counted)
@@ -232,7 +232,7 @@ def _read_indexes(
                 names[ids if ids is None else tuple(ids)],
                 kinds=tuple((each.kind, each.strength) for each in of_row),
             )
-            looks.add(candidate)
+            collector.add(candidate)
             for each in of_row:
                 yield FoundPicture(candidate=candidate, **msgspec.structs.asdict(each))
         first += table.num_rows
@@ -283,8 +283,13 @@ class _Smallest:
         return [candidate for _, candidate in sorted(self._heap, reverse=True)]
 
 
-class _Looks:
-    """Looks at all pictures of a dataset, and keeps only the candidates."""
+class _Collector:
+    """Counts all pictures of a dataset, and keeps only those that may be chosen.
+
+    Args:
+        limit: At most this many pictures are chosen.
+        keys: If given, only the pictures with these keys are chosen.
+    """
 
     def __init__(self, *, limit: int, keys: Collection[str] | None) -> None:
         self._limit = limit
@@ -327,7 +332,7 @@ class _Looks:
         )
 
     def _choose(self, found: Sequence[FoundPicture]) -> Iterator[Candidate]:
-        """Yields the pictures by how telling they are, each once."""
+        """Yields the pictures in the order of `_in_order`, each once."""
         chosen: set[Place] = set()
         shown: set[str] = set()
         for candidate in self._in_order(found, shown):
@@ -337,6 +342,7 @@ class _Looks:
                 yield candidate
 
     def _in_order(self, found: Sequence[FoundPicture], shown: set[str]) -> Iterator[Candidate]:
+        """Yields the pictures, the most telling first; `shown` grows as the caller takes them."""
         kinds = itertools.groupby(found, key=lambda each: each.kind)
         yield from in_turn([each.candidate for each in images] for _, images in kinds)
         # Rare classes go first: their pictures often show frequent classes, too.

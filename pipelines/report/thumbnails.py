@@ -17,11 +17,11 @@ from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.images.convert import shrink
 
 _JPEG_QUALITY = 80
-# The most objects of one picture that are drawn.
+# At most this many objects of a picture are drawn.
 MOST_OBJECTS = 300
-# The longer sides of the smallest and of the largest thumbnails, in pixels.
+# The longer sides of the smallest and of the largest thumbnail, in pixels.
 _LEAST_SIDE, _MOST_SIDE = 64, 1024
-# About how many characters of the page a pixel takes, and how often a side is tried.
+# A pixel takes about this many characters of the page; at most this many sizes are tried.
 _CHARACTERS_PER_PIXEL, _TRIES = 0.3, 4
 
 
@@ -88,13 +88,13 @@ def fit_thumbnail(
 ) -> Thumbnail:
     """Makes the largest thumbnail of a picture that adds at most `room` bytes to the page.
 
-    It is larger only if even the smallest has more bytes.
+    The smallest thumbnail may add more.
 
     Args:
         picture: The picture.
-        room: The bytes.
+        room: The bytes that it may add.
         classes: The dataset's classes.
-        max_side: Its longer side in pixels is not longer than this.
+        max_side: The greatest length of its longer side in pixels.
     """
     side = min(max_side, max(_LEAST_SIDE, int(math.sqrt(room / _CHARACTERS_PER_PIXEL))))
     reach = min(max_side, 2 * side)

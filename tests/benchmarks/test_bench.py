@@ -201,7 +201,7 @@ def test_duplicates_part_plants_in_photographs_and_in_rows(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_planted_errors_are_found_in_photographs(tmp_path: Path) -> None:
-    """Whole pictures first, then parts of them; a file that is no COCO file is passed over."""
+    """Whole pictures come first, then parts of them; JSON files that are not COCO are skipped."""
     folder = tmp_path / "photographs"
     folder.mkdir()
     (folder / "other.json").write_text("[1]")

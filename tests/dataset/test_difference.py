@@ -163,13 +163,13 @@ _Change = tuple[str, tuple[ChangeKind, ...], str, str]
                 ("d", (RENAMED, MOVED, LABELS), "train", "validation"),
             ],
         ),
-        # Of two with the same image, the one with the same labels was renamed.
+        # If two have the same image, the one with the same labels was renamed.
         (
             [Row("a", image=1), Row("b", image=1, labels=1)],
             [Row("c", image=1, labels=1)],
             [("a", (REMOVED,), "train", ""), ("c", (RENAMED,), "train", "train")],
         ),
-        # A name that is there in both is no rename.
+        # A key that both datasets have was not renamed.
         (
             [Row("a", image=1)],
             [Row("a", image=2), Row("b", image=1)],
@@ -239,7 +239,7 @@ def test_keys_that_are_there_once_against_brute_force(
         for each in found.changes
         if lone.isdisjoint(each.kinds)
     }
-    # As many as possible of those that only one has were renamed.
+    # As many examples as possible count as renamed, not as removed and added.
     left = Counter(olds[key].image for key in olds.keys() - news.keys())
     come = Counter(news[key].image for key in news.keys() - olds.keys())
     renamed = [each for each in found.changes if RENAMED in each.kinds]

@@ -1,4 +1,4 @@
-"""Names of exported images: safe in any folder, and each used once."""
+"""Names of exported images: safe in any folder, and unique."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_reserved_folders_get_another_name() -> None:
     assert path == "a/Labels_/x.jpg"
 
 
-def test_names_of_splits() -> None:
+def test_safe_names_of_splits() -> None:
     assert [safe_name(each) for each in ("train", "a/b", "..", "")] == ["train", "a_b", "_..", "_"]
 
 
@@ -109,7 +109,7 @@ def test_names_differ_on_disks_that_ignore_case_and_forms_of_unicode() -> None:
     ]
 
 
-def test_labels_have_names_of_their_own() -> None:
+def test_images_with_labels_beside_them_differ_without_their_extensions() -> None:
     unique = UniqueNames(by_stem=True)
     paths = ["a/b.jpg", "a/b.png", "a.b/c.jpg"]
     assert [unique.take(path, number=n) for n, path in enumerate(paths, 1)] == [

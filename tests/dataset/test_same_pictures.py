@@ -22,7 +22,7 @@ from tests.support.manifests import INDEX_ROW
 
 
 def find(*pictures: tuple[int, int, tuple[int, ...]], near: int = 3) -> list[int]:
-    """Of `(group, hash, classes)` each."""
+    """Returns the strengths of pictures that are given as `(group, hash, classes)`."""
     groups, values, classes = zip(*pictures, strict=True) if pictures else ((), (), ())
     rows = PictureRows(np.array(values, np.uint64), classes)
     return find_same_pictures(np.array(groups, np.intp), rows, near=near).tolist()
@@ -43,17 +43,17 @@ def test_pictures_without_objects_are_not_compared() -> None:
 
 
 def test_only_pictures_that_are_near_each_other_are_compared() -> None:
-    """Those in between make a group of them."""
+    """The pictures between two that differ put them in one group."""
     assert find((0, 0b000, (1,)), (0, 0b111, (1, 2)), (0, 0b111111, (2,))) == [0, 0, 0]
     assert find((0, 0b000, (1,)), (0, 0b11, (1,)), (0, 0b1111, (2,))) == [0, 62, 62]
     assert find((0, 0, (1,)), (1, 0, (2,))) == [0, 0]
 
 
-def test_a_slip_in_one_of_many() -> None:
+def test_one_wrong_label_among_many() -> None:
     assert find(*[(0, 5, (1,))] * 3, (0, 4, (2,))) == [63] * 4
 
 
-def test_of_large_groups_only_neighbours_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_neighbours_in_large_groups_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_COMPARED", 2)
     pictures = [(0, 0, (3,)), (0, 1, (1, 3)), (0, 2, (1, 3)), (0, 3, (2,))]
     assert find(*pictures) == [0, 63, 63, 63]
@@ -70,7 +70,9 @@ def test_of_large_groups_only_neighbours_are_compared(monkeypatch: pytest.Monkey
     ),
     st.integers(0, 3),
 )
-def test_as_each_pair_says(pictures: list[tuple[int, int, tuple[int, ...]]], near: int) -> None:
+def test_against_comparing_every_pair(
+    pictures: list[tuple[int, int, tuple[int, ...]]], near: int
+) -> None:
     expected = [0] * len(pictures)
     for one, other in itertools.permutations(range(len(pictures)), 2):
         (group, value, classes), (second, near_value, others) = pictures[one], pictures[other]
@@ -95,14 +97,15 @@ def row(key: str, *, classes: tuple[int, ...] | None, dhash: int | None = 7) -> 
 
 
 def test_an_image_of_several_rows() -> None:
-    """With an Example for each object, and in a part of a shard."""
+    """With an Example for each object, in a part of a table."""
     table = index(
+        row("z", classes=(9,)),
         row("a", classes=(3,)),
         row("a", classes=(1,)),
         row("b", classes=(2,)),
         row("c", classes=(4,)),
         row("c", classes=(4,)),
-    ).slice(0)
+    ).slice(1)
     found = read_rows(table, np.array([0, 2, 3]), near=3)
     assert found.classes == [(1, 3), (2,), (4,)]
     assert found.values.tolist() == [7, 7, 7]

@@ -1,4 +1,4 @@
-"""What differs between two versions of a picture: tables, and against what has to hold."""
+"""Differences between two versions of a picture: tables of cases, and what always holds."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ CAT, DOG = item("cat", 0, 0, 10, 10), item("dog", 50, 50, 60, 60)
         ),
     ],
 )
-def test_objects(
+def test_objects_that_differ(
     old: list[PictureObject], new: list[PictureObject], changes: list[tuple[Any, ...]]
 ) -> None:
     assert compare(old, new) == changes
@@ -197,13 +197,13 @@ def test_keys_of_objects_are_named_if_no_object_explains_them() -> None:
     assert compare_pictures(old, new).keys_changed == ("image/object/class/label",)
 
 
-def test_most_changes_are_counted_only() -> None:
+def test_changes_beyond_the_first_thousand_are_only_counted() -> None:
     cats = [item("cat", 0, 0, 10, number / 100) for number in range(1, 1201)]
     found = compare_pictures(Picture(key="a", objects=tuple(cats)), Picture(key="a"))
     assert (len(found.objects), found.more_objects, found.same_objects) == (1000, 200, 0)
 
 
-def test_of_very_many_objects_only_equal_boxes_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_equal_boxes_of_very_many_objects_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_changes, "_MOST_PAIRS", 3)
     others = [item("cat", 0, 0, 10, 5), item("dog", 0, 0, 10, 10)]
     assert compare([CAT, DOG], others) == [
@@ -245,7 +245,7 @@ def test_every_object_is_accounted_for_once(
     left = [item for number, item in enumerate(old, 1) if number not in olds]
     key = repr
     assert sorted(rest, key=key) == sorted(left, key=key)
-    # In the other direction as many objects are the same, added and removed.
+    # In the other direction, the same number of objects is unchanged.
     back = compare_pictures(
         Picture(key="a", objects=tuple(new)), Picture(key="a", objects=tuple(old))
     )

@@ -44,6 +44,7 @@ _COCO: list[FormatSample | OddSample] = [
     *(sample for sample in SAMPLES if sample.format_name in ("coco", "lvis")),
     *(sample for sample in ODD_SAMPLES if sample.name.startswith("coco")),
 ]
+_QUICK = ("coco-masks", "lvis", "coco: a category 0")
 _PANOPTIC: dict[str, Any] = {"panoptic": URI, "panoptic_masks": "m", "_masks": True}
 
 
@@ -75,7 +76,13 @@ def test_real_files(shared_data: Path) -> None:
     assert read > 30
 
 
-@pytest.mark.parametrize("sample", _COCO, ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(each, marks=() if each.name in _QUICK else pytest.mark.slow, id=each.name)
+        for each in _COCO
+    ],
+)
 def test_shards_have_the_same_bytes(
     sample: FormatSample | OddSample,
     tmp_path: Path,

@@ -25,11 +25,11 @@ ALL: list[FormatSample | OddSample] = [*SAMPLES, *LOOKED_AT]
 # Each way to find and read files; the other samples take these ways again.
 QUICK = {
     # Images beside files that the command names, whole or in parts.
-    *("coco-masks", "open-images", "csv", "jsonl"),
+    *("coco-masks", "open-images", "csv"),
     # Files beside the images, and lists of images.
-    *("voc-maps", "yolo", "labelme", "labelme: folders of splits", "image-folder"),
+    *("voc-maps", "yolo", "labelme: folders of splits"),
     # Archives and containers.
-    *("voc: in an archive", "webdataset", "cifar10"),
+    *("voc: in an archive", "webdataset"),
 }
 
 

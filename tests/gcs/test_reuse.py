@@ -142,7 +142,9 @@ def test_faults_of_the_copy_are_repeated(
     [
         ("replaced", "changed after the commit: another size or checksum"),
         ("gone", "is gone"),
-        ("denied", "access denied, storage.objects.create"),
+        pytest.param(
+            "denied", "access denied, storage.objects.create", marks=pytest.mark.slow, id="denied"
+        ),
     ],
 )
 def test_what_cannot_be_copied_is_written_anew(

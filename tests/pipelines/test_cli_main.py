@@ -260,7 +260,9 @@ def test_what_follows_from_a_damaged_file_is_no_lack_of_memory(
         (60, (), "this command needs at least "),
         pytest.param(150, (), "this command needs at least ", marks=pytest.mark.slow),
         pytest.param(800, (), "this command needs at least ", marks=pytest.mark.slow),
-        (1000, ("--processes=2",), "this command needs at least "),
+        pytest.param(
+            *(1000, ("--processes=2",), "this command needs at least "), marks=pytest.mark.slow
+        ),
         # Too little for the image.
         pytest.param(1500, (), "MemoryError", marks=pytest.mark.slow),
         (1500, ("--processes=2",), "MemoryError"),

@@ -17,7 +17,7 @@ from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 
 # Maps of segments cannot be read back, and tables have no images.
 NOT_CONVERTED = {"coco-panoptic"}
-QUICK = {"coco-masks", "voc-maps", "yolo-pose", "open-images", "lvis", "cifar100", "webdataset"}
+QUICK = {"coco-masks", "voc-maps", "yolo-pose", "cifar100"}
 
 
 def convert(source: Path, output: Path, *more: str, container: str = "tfrecord") -> Build:

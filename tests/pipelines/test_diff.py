@@ -238,14 +238,14 @@ def test_only_the_examples_that_are_compared_are_read(boxes: tuple[Build, Build]
             read.clear()
             result = run("diff", old, new, *more)
             assert (result.exit_code, result.stderr) == (0, "")
-            # Those of the old dataset; the new one has tars.
+            # These are of the old dataset; the new one has tars.
             assert len(read) == count
             assert ("5 images in both datasets differ: --examples 5" in result.stdout) == (
                 count == 2
             )
 
 
-def test_of_very_many_objects_none_is_compared(
+def test_too_many_objects_are_not_compared(
     boxes: tuple[Build, Build], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changed_pictures, "_MOST_OBJECTS", 1)
@@ -310,7 +310,7 @@ def test_objects_that_each_have_an_example(tmp_path: Path) -> None:
     }
 
 
-def test_an_older_index_says_what_it_cannot_tell(
+def test_a_note_says_what_an_older_index_cannot_show(
     boxes: tuple[Build, Build], tmp_path: Path
 ) -> None:
     older = tmp_path / "older"

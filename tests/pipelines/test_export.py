@@ -1,4 +1,4 @@
-"""`shardbeam export`: what comes back from a dataset, and what is said about the rest."""
+"""`shardbeam export`: what comes back from a dataset, and what is counted as lost or changed."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def refused(path: Path, output: Path, *more: str, layout: str = "coco") -> str:
 
 
 def losses(printed: str) -> dict[str, int]:
-    """What could not be brought back, with its count."""
-    _, _, table = printed.partition("not brought back, or changed")
+    """Returns the counts of what was lost or changed."""
+    _, _, table = printed.partition("lost or changed")
     rows = (re.fullmatch(r" *([\d,]+)  (.*?)(  .*)?", line) for line in table.splitlines()[1:])
     return {row[2]: int(row[1].replace(",", "")) for row in rows if row is not None}
 
@@ -103,7 +103,7 @@ def examples(folder: Path, *features: Json, name: str = "train.tfrecord") -> Pat
     return folder
 
 
-# A dataset of Shardbeam, there and back.
+# Datasets of Shardbeam, exported and built again.
 
 
 @pytest.fixture(scope="module")
@@ -169,11 +169,11 @@ def check_evaluation(truth: Json, exported: Json, kind: str) -> None:
     ]
     for each in found:
         if key == "segmentation":
-            # Results hold their runs as text.
+            # pycocotools wants the runs of detections as text.
             each[key] = mask_api.frPyObjects(each[key], *each[key]["size"])
     assert evaluate(truth, found, kind) == pytest.approx(PERFECT)
     assert evaluate(truth, found[1:], kind)["AR"] < 1
-    # The exported file is a truth, too.
+    # The exported file can be the ground truth, too.
     assert evaluate(exported, found, kind) == pytest.approx(PERFECT)
 
 
@@ -209,7 +209,7 @@ def test_what_does_not_come_back_is_counted(as_coco: tuple[Path, str], truth: Js
     _, printed = as_coco
     found = losses(printed)
     assert found == {
-        "annotation ids, numbered again from 1": len(truth["annotations"]) + 80 - 2 * 2,
+        "annotation ids, renumbered from 1": len(truth["annotations"]) + 80 - 2 * 2,
         "polygons: masks are written as run lengths (RLE)": len(truth["annotations"]),
         "licenses and URLs of images": 40,
         "supercategories of classes": 4,
@@ -289,7 +289,7 @@ def test_every_container_gives_the_same_files(
     assert read_tree(tmp_path / "coco") == read_tree(as_coco[0])
 
 
-# YOLO, there and back.
+# YOLO datasets, built and exported again.
 
 
 def check_yolo(root: Path, data: Path, tmp_path: Path, *, splits: list[str]) -> None:
@@ -426,7 +426,7 @@ def test_image_ids(tmp_path: Path) -> None:
     printed = export_to(folder, tmp_path / "out", "coco")
     found = [each["id"] for each in read_coco(tmp_path / "out", "instances_train")["images"]]
     assert found == [7, 1, 2, 0, 3, 4, 5]
-    what = "image ids that are no whole numbers or occur twice, numbered again"
+    what = "image ids that are not integers or occur twice, renumbered"
     assert losses(printed)[what] == 4
 
 
@@ -451,7 +451,7 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
         images = read_tree(output / "images" / "train")
         assert len({name.casefold() for name in images}) == len(keys)
         assert set(images.values()) == {JPEG}
-        assert losses(printed)["names of images, changed"] > 8
+        assert losses(printed)["changed names of images"] > 8
         again = init_and_build(output, tmp_path / f"{layout}-again")
         assert again.exit_code == 0, again.stderr
         assert len(again.examples()) == len(keys)
@@ -471,10 +471,12 @@ def test_objects_of_one_image_in_several_examples(tmp_path: Path) -> None:
             "annotation/is_crowd": number % 2,
             "annotation/class/label": number,
             "annotation/image_id": 42,
+            "depth": [0.5],
         }
 
     folder = examples(tmp_path / "in", one("a.jpg", 1.0, 1), one("a.jpg", 3.0, 2), one("b", 0.0, 2))
-    export_to(folder, tmp_path / "out", "coco")
+    printed = export_to(folder, tmp_path / "out", "coco")
+    assert losses(printed)["depth (images)"] == 2
     document = read_coco(tmp_path / "out", "instances_train")
     assert [(each["file_name"], each["id"]) for each in document["images"]] == [
         *(("a.jpg", 42), ("b.jpg", 1))
@@ -507,7 +509,7 @@ def test_labels_of_images(tmp_path: Path) -> None:
     }
     assert again.manifest["labels"] == {"cat": 5, "dog": 2}
     error = refused(folder, tmp_path / "yolo", layout="yolo")
-    assert "has no objects, and YOLO has labels of nothing else" in error
+    assert "has no objects, and YOLO describes nothing else" in error
     assert not (tmp_path / "yolo").exists()
 
 
@@ -537,7 +539,7 @@ def test_object_storage_is_read(small: Path, tmp_path: Path) -> None:
     assert read_tree(tmp_path / "far/images") == read_tree(tmp_path / "near/images")
 
 
-def test_yolo_clips_and_leaves_out(tmp_path: Path) -> None:
+def test_yolo_clips_boxes_and_leaves_out_crowds(tmp_path: Path) -> None:
     folder = examples(
         tmp_path / "in",
         {
@@ -570,18 +572,28 @@ def test_other_keys_are_named(tmp_path: Path) -> None:
     box = (0.0, 0.0, 1.0, 1.0)
     folder = examples(
         tmp_path / "in",
-        {**objects(box, difficult=[1]), "depth": [1.0, 2.0], "image/object/area": [3.0]},
+        {
+            **objects(box, difficult=[1]),
+            "depth": [1.0, 2.0],
+            "image/object/area": [3.0],
+            # Markup and control characters are printed as texts.
+            "[/red]\x1b": [1],
+        },
         objects(box, difficult=[0]),
     )
     assert (
         losses(export_to(folder, tmp_path / "coco", "coco")).items()
-        >= {**{"image/object/difficult (images)": 2, "depth (images)": 1}}.items()
+        >= {
+            "image/object/difficult (images)": 2,
+            "depth (images)": 1,
+            r"[/red]\x1b (images)": 1,
+        }.items()
     )
     found = losses(export_to(folder, tmp_path / "yolo", "yolo"))
     assert found["image/object/area (images)"] == 1
 
 
-def test_pixels_and_turned_images(tmp_path: Path) -> None:
+def test_bare_pixels_and_turned_images(tmp_path: Path) -> None:
     turned = Image.fromarray(np.zeros((20, 40, 3), np.uint8))
     turned.getexif()[0x0112] = 6
     turned.save(tmp_path / "turned.jpg", exif=turned.getexif())
@@ -678,17 +690,17 @@ def test_only_an_export_is_replaced_and_only_if_asked(small: Path, tmp_path: Pat
     assert os.listdir(output) != []
 
     (output / "notes.txt").write_text("mine")
-    assert "is not empty, and not just an export" in refused(small, output, "--overwrite")
+    assert "holds other files than a finished export" in refused(small, output, "--overwrite")
     (output / "notes.txt").unlink()
     (output / "annotations/instances_train.json").write_text("{}")
-    assert "is not empty, and not just an export" in refused(small, output, "--overwrite")
+    assert "holds other files than a finished export" in refused(small, output, "--overwrite")
 
 
 def test_places_that_are_refused(small: Path, tmp_path: Path, built: Build) -> None:
     (tmp_path / "file").write_text("")
     assert "is not a folder" in refused(small, tmp_path / "file")
     assert "lies in a dataset" in refused(small, built.output / "export")
-    assert "is not empty" in refused(small, small)
+    assert "holds other files" in refused(small, small)
     for output, problem in (("", "expected a folder, got ''"), ("gs://b/x", "a folder on disk")):
         result = run("export", str(small), "--format", "coco", "--output", output)
         assert (result.exit_code, problem in result.stderr) == (2, True)
@@ -730,7 +742,7 @@ def test_a_full_disk_leaves_what_was_there(
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images enough for an export that takes a second."""
+    """Enough images for an export that takes a second."""
     folder = tmp_path_factory.mktemp("many") / "in"
     return examples(folder, *[objects((0.0, 0.0, 1.0, 1.0))] * 6_000)
 
@@ -751,7 +763,7 @@ def test_a_killed_export_leaves_nothing_that_looks_finished(
     process.kill()
     finish(process)
     assert [name.startswith(".shardbeam-") for name in os.listdir(output)] == [True]
-    # The next one removes what is left; commands that run have younger folders, and locks.
+    # The next export removes what is left. Folders of running commands are young, and locked.
     monkeypatch.setattr(temporary, "_YOUNG_S", 0)
     export_to(small, output, "yolo")
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]

@@ -116,7 +116,7 @@ def test_findings_of_the_whole_dataset_may_be_refused(
     assert f"expect.max_findings: {kind}: expected at most 0, found" in refused.summary["message"]
 
 
-def test_what_is_not_looked_for_cannot_be_refused(source: Json, tmp_path: Path) -> None:
+def test_kinds_that_are_not_looked_for_cannot_be_limited(source: Json, tmp_path: Path) -> None:
     for kind, settings in {
         "same_picture": {"duplicates": {"find": "none"}},
         "low_contrast": {"image": {"verify": "header"}},
@@ -177,7 +177,7 @@ def write_others(folder: Path) -> Path:
     return folder
 
 
-def test_findings_of_others_are_in_their_index(tmp_path: Path) -> None:
+def test_findings_of_other_programs_files_are_in_their_index(tmp_path: Path) -> None:
     others, index = write_others(tmp_path / "others"), tmp_path / "index"
     assert run("index", str(others), "--output", str(index)).exit_code == 0
     found = json.loads(show(others, "--findings", "--json", "--index", index))["findings"]
@@ -203,7 +203,7 @@ def test_findings_of_others_are_in_their_index(tmp_path: Path) -> None:
         (lambda path: path.write_bytes(path.with_name("b.tfrecord.parquet").read_bytes()), "fit"),
     ],
 )
-def test_an_index_of_others_without_findings(
+def test_a_separate_index_without_findings_is_refused(
     damage: Callable[[Path], None], problem: str, tmp_path: Path
 ) -> None:
     others, index = write_others(tmp_path / "others"), tmp_path / "index"
@@ -216,14 +216,14 @@ def test_an_index_of_others_without_findings(
 
 
 def without_findings(path: Path) -> None:
-    """Makes an index one of an older version."""
+    """Rewrites an index as an older version would have written it."""
     table = parquet.read_table(path)
     place = table.schema.get_field_index("findings")
     column = pa.nulls(len(table), table.schema.field("findings").type)
     parquet.write_table(table.set_column(place, table.schema.field("findings"), column), path)
 
 
-def test_files_of_others_need_an_index(tmp_path: Path) -> None:
+def test_files_of_other_programs_need_an_index(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").write_bytes(b"")
     shown = run("show", str(tmp_path), "--findings")
     assert shown.exit_code == 1

@@ -168,7 +168,7 @@ def interrupt_after(delay_s: float, words: list[str], *, number: int, cwd: Path)
 
 @pytest.mark.faults
 @pytest.mark.timeout(7200 if LONG else 300)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_build_interrupted_at_any_moment(
     seed: int, shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:
@@ -198,7 +198,9 @@ def test_a_build_interrupted_at_any_moment(
 
 @pytest.mark.faults
 @pytest.mark.timeout(7200 if LONG else 300)
-@pytest.mark.parametrize("command", ["plan", "show", "sample"])
+@pytest.mark.parametrize(
+    "command", ["plan", *(pytest.param(each, marks=pytest.mark.slow) for each in ("show", "sample"))]
+)
 def test_other_commands_interrupted_at_any_moment(
     command: str, shapes: Path, tmp_path: Path, dataset: Path
 ) -> None:
@@ -369,7 +371,7 @@ def test_sigterm_while_workers_start(
 
 
 @pytest.mark.parametrize(
-    "finished", [0, 30, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 60))]
+    "finished", [30, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 1, 60))]
 )
 def test_a_killed_worker_ends_nothing(
     finished: int, shapes: Path, expected: Tree, tmp_path: Path

@@ -220,7 +220,12 @@ REPLACED = {
 
 
 @pytest.mark.parametrize(
-    ("what", "flags"), [*((what, ()) for what in REPLACED), ("another picture", ("--json",))]
+    ("what", "flags"),
+    [
+        *((what, ()) for what in REPLACED if what != "other annotations"),
+        pytest.param("other annotations", (), marks=pytest.mark.slow),
+        pytest.param("another picture", ("--json",), marks=pytest.mark.slow),
+    ],
 )
 def test_what_would_come_out_otherwise_is_not_repaired(
     what: str, flags: tuple[str, ...], config: Path, whole: Path, tmp_path: Path

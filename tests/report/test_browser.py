@@ -381,7 +381,7 @@ def test_bars_classes_and_splits_lead_to_their_pictures(objects: Made, open_page
     assert found == objects.built.by_key("validation").keys()
 
 
-def test_rows_light_boxes_and_boxes_light_rows(objects: Made, open_page: OpenPage) -> None:
+def test_rows_highlight_boxes_and_boxes_highlight_rows(objects: Made, open_page: OpenPage) -> None:
     page = open_page(objects.page)
     key = next(key for key, example in objects.examples().items() if len(example.boxes) > 2)
     card_of(page, key).locator(".open").click()
@@ -548,7 +548,7 @@ def test_labels_do_not_cover_each_other(width: int, objects: Made, open_page: Op
     assert labelled > 20
 
 
-def test_what_scrolls_can_be_focused(folders: Made, open_page: OpenPage) -> None:
+def test_elements_that_scroll_can_be_focused(folders: Made, open_page: OpenPage) -> None:
     page = open_page(folders.page, width=390)
     scrolling = page.locator(".scroll").evaluate_all(
         "(all) => all.map((each) => [each.scrollWidth > each.clientWidth, each.tabIndex])"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.report.charts import load_statistics, make_charts
+from shardbeam.pipelines.report.charts import count_statistics, make_charts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
@@ -152,12 +152,12 @@ def test_nothing() -> None:
     assert (charts.classes, charts.sizes, charts.keypoints, charts.pairs) == (None, [], None, [])
 
 
-def test_files_of_anyones_are_counted(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_counted(tmp_path: Path) -> None:
     record = make_example({"image/class/text": [b"cat"], "image/class/label": [1]})
     path = write_tfrecord(tmp_path / "train-0-of-1.tfrecord", record, record)
     dataset = open_dataset(str(tmp_path))
-    found = load_statistics(dataset, legend=read_legend(dataset))
+    found = count_statistics(dataset, legend=read_legend(dataset))
     assert found["train"].images_by_class == {"cat": 2}
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError):
-        load_statistics(dataset, legend=read_legend(dataset))
+        count_statistics(dataset, legend=read_legend(dataset))

@@ -284,7 +284,7 @@ def repeated(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
     return built
 
 
-def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
+def test_duplicates_are_side_by_side(repeated: Build, tmp_path: Path) -> None:
     counts = repeated.manifest["duplicates"]
     assert [counts[key] for key in ("groups", "contradictions", "near_contradictions")] == [4, 3, 1]
     page = report(repeated.output, tmp_path / "page.html")
@@ -308,7 +308,7 @@ def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
     assert "owl/9.jpg" in shown[-1]
 
 
-def test_of_a_large_group_those_that_contradict_are_shown(tmp_path: Path) -> None:
+def test_contradictions_in_a_large_group_are_shown(tmp_path: Path) -> None:
     images = tmp_path / "images"
     images.mkdir()
     rows = ["image,label,xmin,ymin,xmax,ymax"]

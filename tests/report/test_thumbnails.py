@@ -46,7 +46,7 @@ def area(*, size: tuple[int, int], box: tuple[int, int, int, int]) -> npt.NDArra
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_pictures_are_made_smaller_and_encoded_anew(file_format: str) -> None:
+def test_pictures_are_made_smaller_and_encoded_again(file_format: str) -> None:
     image = draw_image(file_format, width=200, height=100)
     thumbnail = draw(make_picture(image), max_side=50)
     assert (thumbnail.width, thumbnail.height) == (200, 100)

@@ -25,7 +25,7 @@ def evaluate(truth: Json, detections: list[Json], kind: str) -> Mapping[str, flo
         for each in ground_truth.dataset["annotations"]:
             each.setdefault("iscrowd", 0)
         ground_truth.createIndex()
-        # It writes into what it is given.
+        # pycocotools changes the detections that it is given.
         results = ground_truth.loadRes([dict(each) for each in detections])
         evaluation = cocoeval.COCOeval(ground_truth, results, kind)
         evaluation.params.maxDets = [1, 10, 200] if kind != "keypoints" else [200]

@@ -54,7 +54,13 @@ def test_a_commit_that_was_killed_before_it_had_cleared_up_is_finished(shards: i
     assert kinds == sorted(kinds, key=["committed", "current", "refused"].index)
 
 
-@pytest.mark.parametrize("without", ["lease check", "swap", "rename", "delete", "fence", "renew"])
+@pytest.mark.parametrize(
+    "without",
+    [
+        *("lease check", "rename", "renew"),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("swap", "delete", "fence")),
+    ],
+)
 def test_the_search_finds_what_each_condition_prevents(without: str) -> None:
     """The versions of staged files are none of these: each is written once, under its own name."""
     case = CASES["after a kill, other plan first, 1 shard"]

@@ -90,7 +90,8 @@ class Counters:
         shard_bytes: Bytes of finished shards that were read.
         indexes: Indexes of shards that were read.
         pictures: Pictures that were drawn.
-        bundles: Bundles of the steps that list, read and join: finished, and started.
+        bundles: Bundles of the steps that list, read and join: those that are done, of those that
+            have started.
         exported: Images that were written as files.
         noun: What a record is: an image, or a row of a table without images.
     """

@@ -37,8 +37,8 @@ def without_collector() -> Iterator[None]:
     """Turns the garbage collector off inside the context, which imports modules.
 
     Afterwards the collector ignores their objects for good. Modules stay until the process ends, so
-    looking through their objects would waste time. Where all of them had been imported before,
-    nothing changes: what has become garbage since then must still be collected.
+    looking through their objects would waste time. If no module is new, nothing is frozen: garbage
+    from before must still be collected.
     """
     imported = len(sys.modules)
     gc.disable()

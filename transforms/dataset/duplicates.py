@@ -45,6 +45,7 @@ from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
 
 DUPLICATES = "duplicates.parquet"
 
@@ -125,6 +126,23 @@ def _read_staged(shard: ShardResult, *, staging: Staging, columns: Sequence[str]
             data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
             return read_index(data, uri=uri, columns=columns, max_rows=shard.examples)
     raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
+
+
+def load_duplicates(folder: str, *, columns: Sequence[str]) -> pa.Table:
+    """Reads columns of a dataset's `duplicates.parquet`; those that the file lacks are skipped.
+
+    Raises:
+        InputError: It is missing, cannot be read, or is damaged.
+    """
+    uri = join_uri(folder, DUPLICATES)
+    try:
+        data = storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
+    except FileNotFoundError as error:
+        problem = "is missing, although the manifest counts duplicates"
+        raise InputError(uri=uri, problem=problem) from error
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    return read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS)
 
 
 def report_duplicates(
@@ -210,7 +228,7 @@ def _find_same_pictures(
     shards: Mapping[tuple[str, int], ShardResult],
     staging: Staging,
 ) -> Indexes:
-    """Finds the pictures in groups that share no class with another one; their strengths, or 0."""
+    """Returns the strength of each picture that shares no class with a similar one; or else 0."""
     if not (len(found.places) and any(shard.objects for shard in shards.values())):
         return np.zeros(len(found.places), np.intp)
 

@@ -1,7 +1,7 @@
 """Finds equal or nearly equal pictures of objects that have no class in common.
 
-It needs the whole dataset, so it is decided from the shards' indexes, among the pictures that
-`transforms.dataset.matching` has grouped.
+This takes the whole dataset, so it reads the shards' indexes, and compares only pictures that
+`transforms.dataset.matching` has put in one group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from shardbeam.transforms.dataset.index import first_bits
 # The columns of an index that `read_rows` reads.
 COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes")
 
-# A picture is compared with at most this many others of its group: the next ones in order.
+# A picture is compared with at most this many others of its group, the next ones in order of their
+# hashes.
 _COMPARED = 1_000
 _BITS = 64
 
@@ -31,7 +32,7 @@ class PictureRows(NamedTuple):
     """Pictures, and the classes of the objects in each.
 
     Attributes:
-        values: The hash of each picture; of a picture that is not hashed, bits of its digest.
+        values: The hash of each picture, or the first 64 bits of its digest if it has none.
         classes: The ids of its classes, each once and in order; empty if it has no objects.
     """
 
@@ -47,7 +48,7 @@ def read_rows(index: pa.Table, rows: _Indexes, *, near: int) -> PictureRows:
     Args:
         index: `COLUMNS` of the shard's index; older datasets may lack `classes`.
         rows: The number of each picture's first row.
-        near: See `find_same_pictures`.
+        near: The most bits in which the hashes of two pictures may differ; 0 compares digests.
     """
     chosen = index.take(rows)
     values = first_bits(chosen["sha256"])
@@ -85,7 +86,7 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
             are compared.
 
     Returns:
-        For each picture, the bits in which its hash agrees with that of the most similar such
+        For each picture, in how many of 64 bits its hash agrees with that of the most similar such
         picture; 0 if there is none.
     """
     numbers = {classes: number for number, classes in enumerate(sorted(set(pictures.classes)))}
@@ -93,7 +94,7 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
     masks = _make_masks(list(numbers))
     rows = np.flatnonzero(np.any(masks, axis=1)[sets.astype(np.intp)])
     columns = np.stack([groups.astype(np.uint64), pictures.values, sets])[:, rows]
-    # Equal pictures with the same classes are compared once.
+    # Pictures with the same hash and the same classes are compared once, as one row.
     (group, value, kind), places = np.unique(columns, axis=1, return_inverse=True)
     kind = kind.astype(np.intp)
     nearest = np.full(len(group), near + 1)
@@ -115,7 +116,7 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
 
 
 def _make_masks(sets: Sequence[tuple[int, ...]]) -> _Numbers:
-    """Makes a row of bits for each set of classes: two sets are disjoint if no bit is in both."""
+    """Makes a row of bits for each set of classes, so that disjoint sets have no bit in common."""
     lengths = [len(classes) for classes in sets]
     known, classes = np.unique(list(itertools.chain(*sets)), return_inverse=True)
     masks = np.zeros((len(sets), len(known) // _BITS + 1), np.uint64)

@@ -73,12 +73,12 @@ _HARMLESS = (
     Correction.REGION_OF_EXCLUDED_LABEL_VOID,
 )
 
-# A kind that more of a split's images have is usual, and so is one that more objects of a class
-# have, if the class has enough objects to tell. A few images are never usual.
+# A kind is usual if a greater share of a split's images has it, and more than just a few of them.
+# It is usual for a class if a greater share of its objects has it, and there are enough to tell.
 _USUAL_IMAGES, _USUAL_OBJECTS, _ENOUGH_OBJECTS = 0.01, 0.005, 200
 _FEW_IMAGES = 3
-# Of two similar names, one is probably a slip if its class has less than this part of the other's
-# objects.
+# The rarer of two similar names is probably a slip if its class has less than this share of the
+# other's objects.
 _SLIP_SHARE = 0.01
 
 
@@ -121,7 +121,7 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def classes(self) -> str:
-        """The classes whose objects have it, with the numbers of objects, the most first."""
+        """The classes whose objects have it, with their numbers of objects, the largest first."""
         most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
         usual = sorted(self.usual_classes.items(), key=lambda item: (-item[1], item[0]))
         counts = list_classes([f"{name}: {count:,}" for name, count in most])
@@ -137,14 +137,14 @@ def find_kinds(
     same_pictures: Mapping[str, int] | None = None,
     ignore: Collection[str] = (),
 ) -> list[KindFound]:
-    """Lists what is worth a look, the most notable first and what is usual last.
+    """Lists the findings by kind and split, the most notable first and the usual ones last.
 
     Args:
         splits: `{split: what is in it}`.
         classes: Names of the declared classes.
         corrections: `{split: {correction: count}}`.
         same_pictures: `{split: images}` (`DuplicateCounts.same_pictures`).
-        ignore: Kinds that are left out.
+        ignore: Kinds to leave out.
     """
     same = same_pictures or {}
     found = [
@@ -164,7 +164,10 @@ def find_kinds(
 
 
 def most_notable(found: Sequence[KindFound], *, number: int) -> list[KindFound]:
-    """Returns the first two classes that may be one, and what most images have and is not usual."""
+    """Returns a pair of classes that may be one, then the kinds that most images have.
+
+    Usual kinds are left out.
+    """
     similar = [each for each in found if each.kind == SIMILAR_NAMES]
     of_images = [each for each in found if each.images and not each.usual]
     return [*similar[:1], *sorted(of_images, key=lambda each: -each.images)][:number]
@@ -208,7 +211,10 @@ def _find_in_split(name: str, split: Statistics, *, same_pictures: int) -> Itera
 
 
 def _count_objects(split: Statistics, *, kind: str) -> dict[str, tuple[int, int]]:
-    """Returns `{class: (objects with this finding, objects)}`; of two classes, of the smaller."""
+    """Returns `{class: (objects with this finding, objects)}`.
+
+    For two classes, the objects are those of the smaller one.
+    """
     of = split.objects_by_class
     if kind == SAME_BOX:
         return {
@@ -242,7 +248,11 @@ def _find_in_classes(
 
 
 def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yields pairs of classes that may be one: equal but for their writing, or by a slip."""
+    """Yields pairs of classes that may be one.
+
+    Their names differ only in case, spaces, hyphens and underscores; or two characters of a rare
+    name are exchanged.
+    """
     by_form: dict[str, list[str]] = {}
     for name in sorted(counts):
         by_form.setdefault(re.sub(r"[\s_-]+", "", name.casefold()), []).append(name)
@@ -256,7 +266,7 @@ def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def _slips(name: str) -> Iterator[str]:
-    """Yields the names with two neighbouring characters exchanged, without digits."""
+    """Yields a name with each pair of neighbours exchanged in turn; digits stay where they are."""
     for at, (one, other) in enumerate(itertools.pairwise(name)):
         if one != other and not (one.isdigit() or other.isdigit()):
             yield f"{name[:at]}{other}{one}{name[at + 2 :]}"

@@ -1,6 +1,6 @@
 """What is worth a look in an Example: annotations and pictures that are rarely meant as they are.
 
-None of it is an error for certain, so an Example with findings is written like any other. A change
+None of it is necessarily an error, so an Example with findings is written like any other. A change
 to a kind or to its threshold increases `STATISTICS_VERSION`. docs/statistics.md lists the kinds.
 """
 

@@ -1,21 +1,22 @@
-"""What differs between two versions of a picture and its annotations.
+"""Finds what differs between two versions of a picture and its annotations.
 
-Objects have no names, so they are matched by their classes and boxes. Each rule is for the objects
-that the rules before it have left over:
+Objects have no names, so they are matched by their classes and boxes. Each rule applies to the
+objects that the rules before it have not matched:
 
 1. Objects that are the same in everything.
-2. Objects of one class whose boxes share more than half of their union; the best pair first.
-3. Objects of two classes with the same box: they share more than 95 % of their union.
+2. Objects of one class whose boxes have an IoU of more than 0.5; the best pair first.
+3. Objects of two classes with the same box: an IoU of more than 0.95; the best pair first.
 4. Objects of one class whose boxes overlap at all; the best pair first.
 
-All others were removed or added. Of equally good pairs, the one with the earlier old object is
-first, then the one with the earlier new object, so the same Examples always give the same result.
+All others were removed or added. Among equally good pairs, the one with the earlier old object
+comes first, then the one with the earlier new object, so that the same Examples always give the
+same result.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,20 +32,20 @@ MASK, KEYPOINTS, ATTRIBUTES = "mask", "keypoints", "attributes"
 # The kinds of changes of an object, the most notable first.
 KINDS = (CLASS, BOX, MASK, KEYPOINTS, CROWD, ATTRIBUTES, AREA, REMOVED, ADDED)
 
-# Two boxes of one class that share a greater part of their union are probably one object.
+# Boxes of one class with a greater IoU are probably one object.
 _ALIKE_IOU = 0.5
-# Two boxes that share a greater part are the same box, if the class differs.
+# Boxes of two classes with a greater IoU are the same box.
 _SAME_IOU = 0.95
-# If more pairs of objects are left over, only boxes that are exactly equal are matched.
+# If more pairs of objects would have to be compared, only boxes that are exactly equal are matched.
 _MOST_PAIRS = 1_000_000
-# The most changed objects of one picture that are listed.
+# At most this many changed objects of a picture are listed.
 _MOST_LISTED = 1_000
 # Sides that differ by less, in fractions of the image, differ by rounding (`label_digest`).
 _ROUNDING = 5e-5
-# Stands for the IoU of two objects of which one has no box: less than that of any overlap.
+# Stands for the IoU of two objects of which only one has a box: less than that of any overlap.
 _UNKNOWN_IOU = 1e-12
 _NO_BOX = (-1.0, -1.0, -1.0, -1.0)
-# Keys whose changes another field of `PictureChange` says.
+# Keys whose changes other fields of `PictureChange` report.
 _IMAGE_KEYS = (
     *("image/encoded", "image/key/sha256", "image/format", "image/width", "image/height"),
 )
@@ -63,8 +64,8 @@ class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
         new_class: Its class now; empty if it was removed, or has no class.
         old_box: Its box before, `(xmin, ymin, xmax, ymax)` in fractions of the image.
         new_box: Its box now.
-        iou: The part of the union of both boxes that they share, if it has moved.
-        attributes: Names of its other values that differ.
+        iou: The IoU of both boxes; None if the box is the same, or if one is missing.
+        attributes: Names of its attributes that differ.
         old_number: Its number among the old objects, from 1; None if it was added.
         new_number: Its number among the new objects, from 1; None if it was removed.
     """
@@ -101,9 +102,9 @@ class PictureChange(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         objects: The objects that differ; at most 1,000.
-        more_objects: How many more there are.
-        same_objects: Objects that are the same.
-        objects_not_compared: The number of objects, if there are too many to compare them.
+        more_objects: How many more objects differ.
+        same_objects: How many objects are the same.
+        objects_not_compared: How many objects there are, if they are too many to be compared.
         labels_removed: Labels of the image that only the old version has.
         labels_added: Labels of the image that only the new version has.
         captions_removed: Captions that only the old version has.
@@ -142,23 +143,14 @@ def compare_pictures(
         new: The new version.
         default_keys: `{key as written: default key}` where they differ.
     """
-    pairs, removed, added = _match_objects(old.objects, new.objects)
-    changed = [
-        change
-        for one, other in pairs
-        if (change := _compare_objects(old.objects, new.objects, pair=(one, other))) is not None
-    ]
-    same = len(pairs) - len(changed)
-    changed += [_lone_object(old.objects, number, kind=REMOVED) for number in removed]
-    changed += [_lone_object(new.objects, number, kind=ADDED) for number in added]
-    # Stable: of one kind, in the order of the objects.
-    changed.sort(key=lambda change: KINDS.index(change.kinds[0]))
+    changed, same = _find_changed_objects(old.objects, new.objects)
     labels_removed, labels_added = _subtract(old.labels, new.labels)
     captions_removed, captions_added = _subtract(old.captions, new.captions)
     is_other_image = old.image != new.image
     maps = tuple(
         name for name in ("class_map", "instance_map") if getattr(old, name) != getattr(new, name)
     )
+    # Other fields report the changes of these keys.
     explained = (
         *(_OBJECT_KEYS if changed else ()),
         *(("image/class/",) if labels_removed or labels_added else ()),
@@ -167,14 +159,9 @@ def compare_pictures(
         *(_MAP_KEYS if maps else ()),
         *(("image/filename", "image/source_id") if old.key != new.key else ()),
     )
-    defaults = default_keys or {}
-
-    def list_keys(keys: Collection[str]) -> tuple[str, ...]:
-        return tuple(
-            sorted(key for key in keys if not defaults.get(key, key).startswith(explained))
-        )
-
-    olds, news = old.features, new.features
+    keys_removed, keys_added, keys_changed = _compare_keys(
+        old.features, new.features, explained=explained, default_keys=default_keys or {}
+    )
     return PictureChange(
         objects=tuple(changed[:_MOST_LISTED]),
         more_objects=max(0, len(changed) - _MOST_LISTED),
@@ -186,11 +173,42 @@ def compare_pictures(
         old_image=_image_facts(old) if is_other_image else None,
         new_image=_image_facts(new) if is_other_image else None,
         maps=maps,
-        keys_removed=list_keys(olds.keys() - news.keys()),
-        keys_added=list_keys(news.keys() - olds.keys()),
-        keys_changed=list_keys(
-            [key for key in olds.keys() & news.keys() if not _same_values(olds[key], news[key])]
-        ),
+        keys_removed=keys_removed,
+        keys_added=keys_added,
+        keys_changed=keys_changed,
+    )
+
+
+def _compare_keys(
+    old: Mapping[str, Sequence[Any]],
+    new: Mapping[str, Sequence[Any]],
+    *,
+    explained: tuple[str, ...],
+    default_keys: Mapping[str, str],
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Compares the keys of two Examples.
+
+    Args:
+        old: `{key: values}` of the old Example.
+        new: `{key: values}` of the new Example.
+        explained: Prefixes of the default keys that are left out.
+        default_keys: `{key as written: default key}` where they differ.
+
+    Returns:
+        The keys that only the old Example has, those that only the new one has, and those whose
+        values differ.
+    """
+
+    def list_keys(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(
+            sorted(key for key in keys if not default_keys.get(key, key).startswith(explained))
+        )
+
+    changed = (key for key in old.keys() & new.keys() if not _same_values(old[key], new[key]))
+    return (
+        list_keys(old.keys() - new.keys()),
+        list_keys(new.keys() - old.keys()),
+        list_keys(changed),
     )
 
 
@@ -204,7 +222,7 @@ def _image_facts(picture: Picture) -> ImageFacts:
 
 
 def _subtract(old: Iterable[str], new: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns what only the old ones have, and what only the new ones have."""
+    """Returns the texts that only the old version has, and those that only the new one has."""
     olds, news = Counter(old), Counter(new)
     return tuple((olds - news).elements()), tuple((news - olds).elements())
 
@@ -213,11 +231,27 @@ def _same_values(old: Sequence[Any], new: Sequence[Any]) -> bool:
     """Compares values; NaN equals NaN."""
     return old == new or (
         len(old) == len(new)
-        and all(one == other or (one != one and other != other) for one, other in zip(old, new))  # noqa: B905  # As long.
+        and all(one == other or (one != one and other != other) for one, other in zip(old, new))  # noqa: B905  # Of the same length.
     )
 
 
 # Objects.
+
+
+def _find_changed_objects(
+    olds: Sequence[PictureObject], news: Sequence[PictureObject]
+) -> tuple[list[ObjectChange], int]:
+    """Returns the objects that differ, the most notable first, and how many are the same."""
+    pairs, removed, added = _match_objects(olds, news)
+    changed = [
+        change for pair in pairs if (change := _compare_objects(olds, news, pair=pair)) is not None
+    ]
+    same = len(pairs) - len(changed)
+    changed += [_lone_object(olds, number, kind=REMOVED) for number in removed]
+    changed += [_lone_object(news, number, kind=ADDED) for number in added]
+    # The sort is stable: objects of one kind stay in their order.
+    changed.sort(key=lambda change: KINDS.index(change.kinds[0]))
+    return changed, same
 
 
 def _match_objects(
@@ -251,12 +285,13 @@ def _match_objects(
 
 
 def _left_over(count: int, taken: Iterable[int]) -> list[int]:
+    """Returns the numbers below `count` that are not taken."""
     found = set(taken)
     return [number for number in range(count) if number not in found]
 
 
 def _identity(item: PictureObject) -> Hashable:
-    """Returns what is the same in two objects that are the same in everything."""
+    """Returns all values of an object; they are equal if two objects are the same."""
     return (
         *(class_of(item)[0], item.box, item.is_crowd, item.area, item.mask, item.keypoints),
         tuple(sorted(item.attributes.items())),
@@ -294,6 +329,7 @@ def _by_class(
     olds: Sequence[PictureObject],
     news: Sequence[PictureObject],
 ) -> list[tuple[list[int], list[int]]]:
+    """Groups the numbers of objects by class, without the classes that one side lacks."""
     groups: dict[str, tuple[list[int], list[int]]] = {}
     for side, numbers, objects in ((0, old_left, olds), (1, new_left, news)):
         for number in numbers:
@@ -310,10 +346,12 @@ def _match_boxes(
     news: Sequence[PictureObject],
     least: float,
 ) -> list[_Pair]:
-    """Pairs objects whose boxes share more than `least` of their union, the best pair first."""
-    shared = _shared([olds[number].box for number in ones], [news[number].box for number in others])
-    rows, columns = np.nonzero(shared > least)
-    order = np.lexsort((columns, rows, -shared[rows, columns]))
+    """Pairs objects whose boxes have an IoU of more than `least`, the best pair first."""
+    ious = _pairwise_iou(
+        [olds[number].box for number in ones], [news[number].box for number in others]
+    )
+    rows, columns = np.nonzero(ious > least)
+    order = np.lexsort((columns, rows, -ious[rows, columns]))
     pairs: list[_Pair] = []
     taken: tuple[set[int], set[int]] = set(), set()
     for row, column in zip(rows[order].tolist(), columns[order].tolist(), strict=True):
@@ -324,7 +362,9 @@ def _match_boxes(
     return pairs
 
 
-def _shared(olds: Sequence[Box | None], news: Sequence[Box | None]) -> npt.NDArray[np.float64]:
+def _pairwise_iou(
+    olds: Sequence[Box | None], news: Sequence[Box | None]
+) -> npt.NDArray[np.float64]:
     """Returns the IoU of each old box with each new one, (old, new); equal boxes have 1."""
     old = np.array([box or _NO_BOX for box in olds])[:, np.newaxis]
     new = np.array([box or _NO_BOX for box in news])[np.newaxis]
@@ -332,13 +372,11 @@ def _shared(olds: Sequence[Box | None], news: Sequence[Box | None]) -> npt.NDArr
     high = np.minimum(old[..., 2:], new[..., 2:])
     both = _area_of(high - low)
     union = _area_of(old[..., 2:] - old[..., :2]) + _area_of(new[..., 2:] - new[..., :2]) - both
-    shared: npt.NDArray[np.float64] = np.divide(
-        both, union, out=np.zeros_like(both), where=both > 0
-    )
-    shared[(old == new).all(axis=-1)] = 1.0
+    ious: npt.NDArray[np.float64] = np.divide(both, union, out=np.zeros_like(both), where=both > 0)
+    ious[(old == new).all(axis=-1)] = 1.0
     lacking = (old == _NO_BOX).all(axis=-1) ^ (new == _NO_BOX).all(axis=-1)
-    shared[lacking] = _UNKNOWN_IOU
-    return shared
+    ious[lacking] = _UNKNOWN_IOU
+    return ious
 
 
 def _area_of(sides: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -370,7 +408,7 @@ def _compare_objects(
         return None
     iou = None
     if differs[BOX] and old.box is not None and new.box is not None:
-        iou = round(float(_shared([old.box], [new.box])[0, 0]), 6)
+        iou = round(float(_pairwise_iou([old.box], [new.box])[0, 0]), 6)
     return ObjectChange(
         kinds=kinds,
         old_class=class_of(old)[0],
@@ -391,6 +429,7 @@ def _is_same_box(old: Box | None, new: Box | None) -> bool:
 
 
 def _lone_object(objects: Sequence[PictureObject], number: int, *, kind: str) -> ObjectChange:
+    """Describes an object that only one version has."""
     item = objects[number]
     if kind == ADDED:
         return ObjectChange(

@@ -248,7 +248,7 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
 
 
 def _first_repeated(data: bytes) -> str | None:
-    """Finds the first key that a valid JSON object has several times; this takes longer."""
+    """Finds the first key that a valid JSON object has several times, by decoding all of it."""
     keys: list[str] = []
 
     def keep_keys(members: Iterable[tuple[str, object]]) -> None:

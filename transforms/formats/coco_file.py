@@ -151,7 +151,7 @@ class CocoFile(Generic[ImageT]):
 
         sections = decode(_sections_decoder)
         self._check_keys(rest.data, place="$")
-        # Most of what is left are the images, which take a while each.
+        # Most of the rest are the images; they are counted while they are checked.
         images_bytes = len(memoryview(sections.get("images", ABSENT)))
         counters.annotation_bytes.add(len(rest.data) - images_bytes)
         document: _Document[ImageT] = decode(
@@ -389,12 +389,12 @@ class CocoFile(Generic[ImageT]):
 def _count_bytes(
     texts: Sequence[msgspec.Raw], *, size_bytes: int
 ) -> Iterator[tuple[int, msgspec.Raw]]:
-    """Yields texts with their numbers, and counts the bytes of them all on the way."""
+    """Yields texts with their numbers, and counts their bytes on the way."""
     counted = 0
     for index, text in enumerate(texts):
         yield index, text
         if index % BLOCK == 0 or index == len(texts) - 1:
-            # All texts count for the same: they are nearly of the same length.
+            # Each text counts for the same share, because their lengths hardly differ.
             passed = size_bytes * (index + 1) // len(texts)
             counters.annotation_bytes.add(passed - counted)
             counted = passed

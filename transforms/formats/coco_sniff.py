@@ -231,7 +231,7 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
 
 
 def _shared_ending(path: str, images: ImageFolder) -> str:
-    """Returns the folder of a file's images if the file's name ends like it, as `a_b.json` in b."""
+    """Returns the name of the folder of images if the file's name ends with it: `a_b.json`, `b`."""
     name = posixpath.basename(images.folder)
     is_shared = posixpath.splitext(path)[0].endswith(f"_{name}") and images.match == "path"
     return name if name and is_shared else ""

@@ -160,7 +160,7 @@ class ArrayOnDisk:
             try:
                 decode_json(excerpt.data, decoder=_object_decoder, uri=uri, places=excerpt)
             except InputError as error:
-                # A number that is cut in two is an error, too, but not with more of the text.
+                # A number that is cut in two is an error, too, but goes away with more of the text.
                 if is_whole or (error.problem != TRUNCATED and str(error) == last):
                     raise
                 last = str(error)

@@ -72,6 +72,6 @@ def claimed_format(name: str) -> FileFormat | None:
 
 
 def usual_extension(file_format: FileFormat) -> str:
-    """Returns the extension that files of a format mostly have, with its dot."""
+    """Returns the usual extension of a format's files, with its dot."""
     _, extensions = _FORMATS[file_format]
     return f".{extensions.split()[0]}"

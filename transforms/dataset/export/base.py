@@ -1,4 +1,4 @@
-"""The interface of layouts in which a dataset is exported."""
+"""The interface of the layouts that a dataset can be exported in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, ClassVar
 
 from shardbeam.transforms.dataset.export.images import Classes, ExportImage, Losses
+from shardbeam.transforms.dataset.export.names import UniqueNames, safe_path
 
-# Begins the mark in a file of each export, followed by the dataset's name.
+# Begins the mark that one file of each export holds; the dataset's name follows.
 MARK = "Shardbeam export"
+# The mark is among the first bytes of that file.
 _MARK_BYTES = 1000
 
 
@@ -22,15 +24,15 @@ class Layout(abc.ABC):
 
     Args:
         folder: The folder, which is empty.
-        dataset: The dataset, for errors.
-        mark: A text without quotes that begins with `MARK`, for one of the files.
-        splits: The splits, in order.
-        classes: The classes, to which classes may be added between two images.
+        dataset: The dataset's path, for errors.
+        mark: A text without quotes that begins with `MARK`; one of the files holds it.
+        splits: Names of the splits, in order.
+        classes: The dataset's classes; more may be added between two images.
         losses: Counts what the layout cannot hold.
 
     Attributes:
         NAME: Its name, for people.
-        KEYS: Default keys of Examples that it brings back.
+        KEYS: Default keys of Examples that it can hold.
         ENTRIES: The folders and files that it writes, the one with the mark last.
         MARKED: Folder of the file that holds the mark, and the end of the file's name.
     """
@@ -59,14 +61,14 @@ class Layout(abc.ABC):
 
     @classmethod
     def check(cls, keys: Collection[str], *, dataset: str) -> None:
-        """Makes sure that the Examples of a dataset have what the layout cannot do without.
+        """Checks that the Examples of a dataset have the keys that the layout needs.
 
         Args:
-            keys: Their keys, as they are called by default.
-            dataset: The dataset, for errors.
+            keys: Default names of their keys.
+            dataset: The dataset's path, for errors.
 
         Raises:
-            InputError: They do not have it.
+            InputError: A key is missing.
         """
         del keys, dataset
 
@@ -75,12 +77,12 @@ class Layout(abc.ABC):
         """Begins a split.
 
         Raises:
-            OSError: A file cannot be written, here and in the other methods.
+            OSError: A file cannot be written; the other methods raise it, too.
         """
 
     @abc.abstractmethod
     def add(self, image: ExportImage) -> int:
-        """Writes an image of the split, and returns how many of its objects are written.
+        """Writes an image of the split, and returns how many of its objects were written.
 
         Raises:
             InputError: It cannot be written in this layout.
@@ -111,6 +113,28 @@ class Layout(abc.ABC):
             for name in os.listdir(marked)
         )
 
+    def unique_name(
+        self,
+        key: str,
+        *,
+        image: ExportImage,
+        names: UniqueNames,
+        reserved: Collection[str] = (),
+    ) -> str:
+        """Returns a safe, unused path for an image, and counts it if it differs from the key.
+
+        Args:
+            key: The image's key, without the folders of the layout.
+            image: The image.
+            names: The paths that other images of the split have.
+            reserved: See `safe_path`.
+        """
+        path = safe_path(key, image_format=image.format, number=image.number, reserved=reserved)
+        name = names.take(path, number=image.number)
+        if name != key:
+            self.losses.note("changed names of images", example=f"{image.key!r}: {name!r}")
+        return name
+
     def create(self, path: str) -> BinaryIO:
         """Opens a new file for writing, and makes its folders.
 
@@ -120,17 +144,17 @@ class Layout(abc.ABC):
         Raises:
             OSError: It cannot be created, or exists already.
         """
-        whole = os.path.join(self.folder, path)
+        full_path = os.path.join(self.folder, path)
         try:
-            return open(whole, "xb")
+            return open(full_path, "xb")
         except FileNotFoundError:
-            # The folder itself is not made: a signal may just have removed it.
+            # Never make `self.folder` again: a signal may just have removed it.
             folder = self.folder
             for part in path.split("/")[:-1]:
                 folder = os.path.join(folder, part)
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(folder)
-            return open(whole, "xb")
+            return open(full_path, "xb")
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a new file, like `create`."""
@@ -139,6 +163,7 @@ class Layout(abc.ABC):
 
 
 def _is_marked(path: str) -> bool:
+    # Opening a pipe would wait forever.
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     with open(path, "rb") as file:

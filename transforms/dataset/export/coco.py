@@ -35,18 +35,17 @@ from shardbeam.transforms.dataset.export.names import (
     NumberSet,
     UniqueNames,
     safe_name,
-    safe_path,
     strip_layout,
 )
 
-# A text that is the integer it stands for.
+# An integer as it is usually written; `007` would come back as another text.
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BOX_DIGITS = 2
 _POINT_DIGITS = 3
 _POINT_VALUES = 3
 _OBJECTS, _CAPTIONS, _LABELS = "instances", "captions", "labels"
 _KEYPOINTS = "person_keypoints"
-# Larger parts of a file are on disk until the file is written.
+# A longer section waits on disk until its file is written.
 _MEMORY_BYTES = 1 << 20
 
 
@@ -66,13 +65,13 @@ class CocoLayout(Layout):
     MARKED: ClassVar[tuple[str, str]] = ("annotations", ".json")
 
     _split: _Split | None = None
-    # The last ids that were given.
-    _image_number = _annotations = 0
+    # The last ids that were given to images without one, and to annotations.
+    _last_image_id = _last_annotation_id = 0
 
     def begin(self, split: str) -> None:
-        """Ends the split before, and begins another."""
+        """Writes the annotation files of the split before, and begins another."""
         self._end()
-        self._split = _Split(split, safe_name(split), folder=self.folder)
+        self._split = _Split(split, folder=safe_name(split), temporary=self.folder)
 
     def add(self, image: ExportImage) -> int:
         """Writes an image, and keeps what its split's files say about it."""
@@ -85,7 +84,8 @@ class CocoLayout(Layout):
                 problem="the size of the image is not known, and COCO's boxes are in pixels; "
                 "build the dataset again with `shardbeam build tfrecord`, and export that",
             )
-        name = self._name(image, split=split)
+        key = strip_layout(image.key, split=split.name)
+        name = self.unique_name(key, image=image, names=split.names)
         image_id = self._image_id(image, split=split)
         self.write(f"images/{split.folder}/{name}", image.data)
         size = {"width": image.width, "height": image.height}
@@ -100,47 +100,41 @@ class CocoLayout(Layout):
         ]
         for what, values in of_image:
             self._annotate(what, {"image_id": image_id, **values}, split=split)
-        self.losses.note("annotation ids, numbered again from 1", count=objects + len(of_image))
+        self.losses.note("annotation ids, renumbered from 1", count=objects + len(of_image))
         self.losses.note("licenses and URLs of images")
         return objects
 
     def finish(self) -> None:
-        """Ends the last split."""
+        """Writes the annotation files of the last split."""
         self._end()
         self.losses.note("supercategories of classes", count=len(self.classes.ids))
 
-    def _name(self, image: ExportImage, *, split: _Split) -> str:
-        key = strip_layout(image.key, split=split.name)
-        path = safe_path(key, image_format=image.format, number=image.number)
-        name = split.names.take(path, number=image.number)
-        if name != key:
-            self.losses.note("names of images, changed", example=f"{image.key!r}: {name!r}")
-        return name
-
     def _image_id(self, image: ExportImage, *, split: _Split) -> int:
+        """Returns the image's own id if it is an unused integer, or else the next free one."""
         if _INTEGER.fullmatch(image.image_id) and split.ids.add(int(image.image_id)):
             return int(image.image_id)
         if image.image_id:
             self.losses.note(
-                "image ids that are no whole numbers or occur twice, numbered again",
+                "image ids that are not integers or occur twice, renumbered",
                 example=image.image_id,
             )
-        self._image_number += 1
-        while not split.ids.add(self._image_number):
-            self._image_number += 1
-        return self._image_number
+        self._last_image_id += 1
+        while not split.ids.add(self._last_image_id):
+            self._last_image_id += 1
+        return self._last_image_id
 
     def _annotate(self, what: str, values: dict[str, Any], *, split: _Split) -> None:
-        """Adds an annotation to a file of the split, with an id that no file has."""
-        self._annotations += 1
-        if what not in split.annotations:
-            split.annotations[what] = _Part(self.folder)
-        split.annotations[what].add({"id": self._annotations, **values})
+        """Adds an annotation to a file of the split, with an id that is in no other file."""
+        self._last_annotation_id += 1
+        split.section(what).add({"id": self._last_annotation_id, **values})
 
     def _add_object(
         self, item: ObjectAnnotation, *, image: ExportImage, image_id: int, split: _Split
     ) -> bool:
-        """Adds an object to its split's file, unless its box ends before it begins."""
+        """Adds an object to its split's file, and returns whether it was added.
+
+        An object whose box ends before it begins is left out.
+        """
         size = (image.width, image.height) * 2
         left, top, right, bottom = (
             round(edge * side, _BOX_DIGITS) for edge, side in zip(item.bbox, size, strict=True)
@@ -154,15 +148,15 @@ class CocoLayout(Layout):
             "category_id": self.classes.ids[item.label],
             "bbox": [left, top, width, height],
         }
-        runs = msgspec.json.decode(item.segmentation) if item.segmentation else None
+        rle = msgspec.json.decode(item.segmentation) if item.segmentation else None
         if 0 <= item.area < math.inf:
-            # The shortest number that is the same in the Example's 32 bits.
+            # The shortest decimal number that is the same 32-bit float as the Example's.
             area = float(str(np.float32(item.area * image.width * image.height)))
         else:
-            area = sum(runs["counts"][1::2]) if runs else round(width * height, _BOX_DIGITS)
+            area = sum(rle["counts"][1::2]) if rle else round(width * height, _BOX_DIGITS)
         values |= {"area": area, "iscrowd": int(item.is_crowd)}
-        if runs:
-            values["segmentation"] = runs
+        if rle:
+            values["segmentation"] = rle
             self.losses.note("polygons: masks are written as run lengths (RLE)")
         if item.keypoints:
             split.has_keypoints = True
@@ -179,21 +173,21 @@ class CocoLayout(Layout):
             yield int(visibility)
 
     def _end(self) -> None:
-        """Writes the files of a split."""
+        """Writes the annotation files of the split that is being written, if there is one."""
         split, self._split = self._split, None
         if split is None:
             return
-        parts = dict(split.annotations)
-        if split.has_objects or not parts:
-            parts.setdefault(_OBJECTS, _Part(self.folder))
-        for what, part in parts.items():
+        if split.has_objects or not split.sections:
+            # An empty list says that the images have no objects.
+            split.section(_OBJECTS)
+        for what, section in split.sections.items():
             kind = _KEYPOINTS if what == _OBJECTS and split.has_keypoints else what
             categories = [] if what == _CAPTIONS else list(self._categories(split, what=what))
             with self.create(f"annotations/{kind}_{split.folder}.json") as file:
                 info = {"description": self.mark, "contributor": "Shardbeam"}
                 file.write(b'{"info":%s,\n"licenses":[],\n' % msgspec.json.encode(info))
                 split.images.copy_to(file, name=b"images")
-                part.copy_to(file, name=b"annotations")
+                section.copy_to(file, name=b"annotations")
                 file.write(b'"categories":%s}\n' % msgspec.json.encode(categories))
         split.close()
 
@@ -207,20 +201,24 @@ class CocoLayout(Layout):
             yield category
 
 
-class _Part:
-    """A list in a JSON file that is written later: in memory, or on disk if it is long."""
+class _Section:
+    """A list in a JSON file that is written later: in memory, or on disk if it is long.
+
+    Args:
+        folder: Where its temporary file is made.
+    """
 
     def __init__(self, folder: str) -> None:
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # Closed by `close`.
             max_size=_MEMORY_BYTES, dir=folder
         )
         self._encoder = msgspec.json.Encoder()
-        self.size = 0
+        self._is_empty = True
 
     def add(self, item: dict[str, Any]) -> None:
-        self._file.write(b",\n" if self.size else b"\n")
+        self._file.write(b"\n" if self._is_empty else b",\n")
         self._file.write(self._encoder.encode(item))
-        self.size += 1
+        self._is_empty = False
 
     def copy_to(self, file: BinaryIO, *, name: bytes) -> None:
         file.write(b'"%s":[' % name)
@@ -237,25 +235,32 @@ class _Split:
 
     Attributes:
         name: Its name.
-        folder: Its name in those of files and folders.
+        folder: Name of its folder of images, also in the names of its files.
         names: The names of its images.
         ids: The ids of its images.
-        images: The section `images`.
-        annotations: `{kind: the section "annotations" of its file}`.
+        images: The section `images` of all its files.
+        sections: `{kind of file: its section "annotations"}`.
         has_objects: Whether an Example has the keys of objects.
         has_keypoints: Whether an object has keypoints.
     """
 
-    def __init__(self, name: str, folder_name: str, *, folder: str) -> None:
+    def __init__(self, name: str, *, folder: str, temporary: str) -> None:
         self.name = name
-        self.folder = folder_name
+        self.folder = folder
         self.names = UniqueNames(by_stem=False)
         self.ids = NumberSet()
-        self.images = _Part(folder)
-        self.annotations: dict[str, _Part] = {}
+        self.images = _Section(temporary)
+        self.sections: dict[str, _Section] = {}
         self.has_objects = self.has_keypoints = False
+        self._temporary = temporary
+
+    def section(self, kind: str) -> _Section:
+        """Returns the annotations of a kind of file, which is then written."""
+        if kind not in self.sections:
+            self.sections[kind] = _Section(self._temporary)
+        return self.sections[kind]
 
     def close(self) -> None:
-        """Removes what was kept on disk."""
-        for part in (self.images, *self.annotations.values()):
-            part.close()
+        """Removes the temporary files."""
+        for section in (self.images, *self.sections.values()):
+            section.close()

@@ -22,7 +22,8 @@ from shardbeam.transforms.examples.legend import Legend, Skeletons
 from shardbeam.transforms.images.check import store_cifar
 from shardbeam.transforms.images.sniff import FileFormat
 
-# Keys of an image, of its boxes and of its keypoints; what else they say follows from these.
+# Keys of an image, its boxes and its keypoints that an export can hold; some of them, such as the
+# digest, follow from the others.
 IMAGE_KEYS = frozenset(
     {IMAGE, "image/filename", "image/format", "image/height", "image/width", "image/key/sha256"}
 )
@@ -37,20 +38,20 @@ BOX_KEYS = frozenset(
 KEYPOINT_KEYS = frozenset(
     f"image/object/keypoint/{name}" for name in ("x", "y", "visibility", "num", "text")
 )
-# An Example with one of them says which objects its image has, even if it has none.
+# An Example with one of these keys lists the objects of its image, even if there are none.
 OBJECT_KEYS = frozenset({"image/object/bbox/xmin", "annotation/bbox"})
 _IMAGE_IDS = ("image/source_id", "annotation/image_id")
 _RAW = "raw"
-# Name and id of the class of an object that has none.
+# How `class_of` names the id 0 without a name, which stands for no class in many datasets.
 _BACKGROUND = ("0", 0)
 
 
 class Losses:
-    """Counts what cannot be brought back, and keeps the first case of each kind.
+    """Counts what an export loses or changes, and keeps the first case of each kind.
 
     Attributes:
-        counts: `{what it is: how many}`.
-        first: `{what it is: the first case}`, where a case can be named.
+        counts: `{what is lost or changed: how many}`.
+        first: `{what is lost or changed: the first case}`, for kinds whose cases have names.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,13 @@ class Losses:
         self.first: dict[str, str] = {}
 
     def note(self, what: str, *, count: int = 1, example: str = "") -> None:
-        """Counts a loss."""
+        """Counts a loss.
+
+        Args:
+            what: What is lost or changed.
+            count: How many; 0 is no loss.
+            example: A case, such as the key of an image.
+        """
         if count:
             self.counts[what] += count
             if example:
@@ -68,16 +75,17 @@ class Losses:
 class Classes:
     """The classes of a dataset: their ids, and the keypoints of their objects.
 
-    A class keeps its id. One without an id, or whose id another name has, gets the next free one.
-    Beside named classes, the id 0 without a name is no class.
+    A class keeps its id. A class without an id, or whose id another class has, gets the id after
+    the largest. In a dataset with named classes, the id 0 without a name is no class of objects.
 
     Args:
-        declared: `{id: name}` of the classes that are known before an Example is read.
+        declared: `{id: name}` of the classes that the dataset declares.
         skeletons: Lines between keypoints, by class.
 
     Attributes:
         ids: `{name: id}`.
-        numbers: `{name: number}`: from 0 up, in the order of the ids that were declared.
+        numbers: `{name: number}`: from 0 up, in the order of ids; then the classes that were not
+            declared.
         keypoints: Names of the keypoints that each object has; empty until an object has some.
     """
 
@@ -92,12 +100,12 @@ class Classes:
         self.numbers = {name: number for number, name in enumerate(self.ids)}
 
     def add(self, name: str, class_id: int, *, of_image: bool = False) -> None:
-        """Adds a class, unless there is one with its name, or it is none.
+        """Adds a class, unless its name is known or stands for no class.
 
         Args:
             name: Its name, or its id as text.
             class_id: Its id; negative where there is none.
-            of_image: Whether it is the class of an image: there, 0 is a class like any other.
+            of_image: Whether it is the class of an image, whose id 0 is like any other.
         """
         self._has_class_0 |= of_image
         is_background = (name, class_id) == _BACKGROUND and not self._has_class_0
@@ -118,7 +126,7 @@ class Classes:
         self.keypoints = self.keypoints or keypoint_names(picture, legend=legend)
 
     def sort(self) -> None:
-        """Numbers all classes that are known by now, in the order of their ids."""
+        """Numbers the classes that are known by now in the order of their ids."""
         background, class_id = _BACKGROUND
         is_background = self.ids.get(background) == class_id and not self._has_class_0
         if self._has_names and is_background:
@@ -145,15 +153,15 @@ class ExportImage(msgspec.Struct, kw_only=True):
     Attributes:
         key: Its key.
         number: Number of its (first) Example in the split, from 1.
-        data: The stored image; of bare pixels, a PNG of them.
-        format: Its format.
+        data: The stored image file; a PNG file for bare pixels.
+        format: The format of `data`.
         width: Width of the image in pixels; 0 if that is not known.
         height: Height of the image in pixels; 0 if that is not known.
         image_id: The source's id; empty if it has none.
         labels: Classes of the image as a whole.
         captions: Texts that describe it.
         objects: Its objects, in fractions of the image.
-        has_objects: Whether its Example has the keys of objects.
+        has_objects: Whether its Example has keys of objects, even if they are empty.
         where: The place of its Example, for errors.
     """
 
@@ -172,14 +180,14 @@ class ExportImage(msgspec.Struct, kw_only=True):
 
 
 class ImageReader:
-    """Makes images of a dataset's pictures.
+    """Turns the pictures of a dataset into images for the export.
 
     Args:
-        path: The dataset, for errors.
-        legend: How its Examples are read.
-        classes: Its classes, to which those that are found are added.
+        path: The dataset's path, for errors.
+        legend: How its Examples are to be read.
+        classes: Its classes; others that are found are added.
         losses: Counts what the images do not hold.
-        keys: Default keys that the export brings back.
+        keys: Default keys that the layout can hold.
     """
 
     def __init__(
@@ -202,22 +210,26 @@ class ImageReader:
     def read(self, pictures: Iterable[Picture]) -> Iterator[ExportImage]:
         """Yields the images of a split.
 
-        Neighbouring Examples of the objects of one image (`example_per: annotation`) are one image.
+        Consecutive Examples of the objects of one image (`example_per: annotation`) become one
+        image.
 
         Raises:
             InputError: An Example has no image, or values that contradict each other.
         """
         current: ExportImage | None = None
         same: tuple[str, int] | None = None
+        lost_keys: set[str] = set()
         for picture in pictures:
             where = f"{picture.split}, Example {picture.number:,} ({picture.shard})"
+            identity = picture.key, zlib.crc32(picture.image)
+            if not (picture.is_of_annotation and identity == same):
+                lost_keys = set()
             try:
-                annotations = self._annotate(picture)
-                identity = picture.key, zlib.crc32(picture.image)
+                annotations = self._read_annotations(picture, lost_keys=lost_keys)
                 if current is not None and picture.is_of_annotation and identity == same:
                     current.objects.extend(annotations.objects)
                     continue
-                following = self._make(picture, annotations=annotations, where=where)
+                following = self._make_image(picture, annotations=annotations, where=where)
             except (RejectedError, ValueError) as error:
                 detail = error.detail if isinstance(error, RejectedError) else str(error)
                 raise self._error(detail, where=where) from error
@@ -227,7 +239,13 @@ class ImageReader:
         if current is not None:
             yield current
 
-    def _annotate(self, picture: Picture) -> ImageAnnotations:
+    def _read_annotations(self, picture: Picture, *, lost_keys: set[str]) -> ImageAnnotations:
+        """Reads what can be exported, and counts the rest.
+
+        Args:
+            picture: The picture.
+            lost_keys: Keys that were counted for its image already; others are added.
+        """
         annotations = annotations_of(picture, legend=self._legend, masks=self._masks)
         self._classes.add_from(picture, legend=self._legend)
         dropped = len(picture.objects) - len(annotations.objects)
@@ -239,19 +257,23 @@ class ImageReader:
         )
         for written, values in picture.features.items():
             key = self._defaults.get(written, written)
-            # An image under another key is the image.
-            if values and key not in self._keys and values[:1] != (picture.image,):
+            # The image may be stored under another key; it is exported all the same.
+            is_lost = values and key not in self._keys and values[:1] != (picture.image,)
+            if is_lost and key not in lost_keys:
+                lost_keys.add(key)
                 self._losses.note(f"{key} (images)", example=picture.key)
         return msgspec.structs.replace(annotations, objects=objects)
 
-    def _make(self, picture: Picture, *, annotations: ImageAnnotations, where: str) -> ExportImage:
+    def _make_image(
+        self, picture: Picture, *, annotations: ImageAnnotations, where: str
+    ) -> ExportImage:
         data, (file_format, orientation) = picture.image, _describe(picture)
         if picture.format == _RAW:
             data = store_cifar(data, raw=False).data
             self._losses.note("images of bare pixels, written as PNG", example=picture.key)
         if orientation != 1:
             self._losses.note(
-                "images that viewers turn (EXIF), with annotations of the pixels as stored",
+                "images that viewers turn (EXIF); annotations are of the stored pixels",
                 example=picture.key,
             )
         return ExportImage(
@@ -261,7 +283,7 @@ class ImageReader:
             format=file_format,
             width=picture.width,
             height=picture.height,
-            image_id=annotations.image_id or self._first(picture, _IMAGE_IDS),
+            image_id=annotations.image_id or self._first_integer(picture, _IMAGE_IDS),
             labels=annotations.labels,
             captions=annotations.captions,
             objects=list(annotations.objects),
@@ -271,7 +293,8 @@ class ImageReader:
             where=where,
         )
 
-    def _first(self, picture: Picture, keys: Iterable[str]) -> str:
+    def _first_integer(self, picture: Picture, keys: Iterable[str]) -> str:
+        """Returns the first integer under any of these keys as text; empty if there is none."""
         for key in keys:
             values = picture.features.get(self._legend.keys.get(key, key), ())
             if values and isinstance(values[0], int):
@@ -306,7 +329,13 @@ def _describe(picture: Picture) -> tuple[FileFormat, int]:
 def find_classes(
     pictures: Iterable[Picture], *, legend: Legend, declared: Mapping[int, str]
 ) -> Classes:
-    """Makes the classes of a dataset; without declared ones, it reads its pictures for them."""
+    """Collects the classes of a dataset: the declared ones, or else those of its pictures.
+
+    Args:
+        pictures: The pictures; they are read only if no class is declared.
+        legend: How the pictures are to be read.
+        declared: `{id: name}` of the classes that the dataset declares.
+    """
     classes = Classes(declared, skeletons=legend.skeletons)
     if not declared:
         for picture in pictures:

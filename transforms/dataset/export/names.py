@@ -1,4 +1,4 @@
-"""Names of exported images: inside their folder, fit for any disk, and each used once."""
+"""Names of exported images: they stay in their folder, fit any disk, and are unique."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import numpy as np
 from shardbeam.transforms.formats.names import is_hidden, is_image_name
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, usual_extension
 
-# Most file systems allow 255 bytes; the rest is for `~` and a number.
+# Most file systems allow 255 bytes; this leaves room for `~` and a number.
 _MAX_NAME_BYTES = 240
-# Linux allows 4,096 bytes with the folder above.
+# Linux allows 4,096 bytes, with the path of the output.
 _MAX_PATH_BYTES = 1024
 _DIGEST_DIGITS = 8
 _NUMBER_DIGITS = 9
-# Control characters, lone surrogates, and what separates folders on Windows.
+# Control characters, lone surrogates, and the separator of Windows.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\\\\\ud800-\udfff]")
-# {split: names of its folder in other layouts}
+# {usual name of a split: all names that layouts use for it}
 _SPLITS = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation"),
     "test": ("test", "testing"),
 }
 _IMAGES = "images"
-# At most this many numbers are kept in a set, or an eighth of all.
+# New numbers are sorted into the array once there are more than this, or than an eighth of all.
 _MAX_RECENT = 1 << 16
 
 
 def split_names(split: str) -> Collection[str]:
-    """Returns the names that a split has in different layouts; only its own if it has others."""
+    """Returns all names that layouts use for a split; only its own if it is not a usual one."""
     return next((names for names in _SPLITS.values() if split in names), (split,))
 
 
 def safe_name(name: str) -> str:
-    """Returns the name of a file or a folder for a text: without separators, never hidden."""
+    """Makes a text the name of a file or folder: no separators, not hidden, at most 240 bytes."""
     name = _UNSAFE.sub("_", name.replace("/", "_"))
     return _shorten(f"_{name}" if not name or is_hidden(name) else name)
 
@@ -46,7 +46,7 @@ def safe_name(name: str) -> str:
 def strip_layout(key: str, *, split: str) -> str:
     """Removes `images/<split>/` and `<split>/images/` from the beginning of an image's key.
 
-    The export has such folders itself, and keys of YOLO begin with them.
+    The export makes such folders itself, and keys of YOLO datasets begin with them.
     """
     first, _, rest = key.partition("/")
     second, _, below = rest.partition("/")
@@ -59,10 +59,10 @@ def strip_layout(key: str, *, split: str) -> str:
 def safe_path(
     key: str, *, image_format: FileFormat, number: int, reserved: Collection[str] = ()
 ) -> str:
-    """Returns a relative path for an image: that of its key, where the key is a safe one.
+    """Returns a relative path for an image: its key, if that is safe.
 
     No part of it is hidden or leads out of the folder. Its extension is one of the image's format.
-    No folder has an extension of images, so that none has the name of a file.
+    No folder has the extension of an image, so that no folder takes the name of a file.
 
     Args:
         key: The image's key, which may hold anything.
@@ -84,7 +84,7 @@ def safe_path(
 
 
 def _shorten(name: str, *, digest_of: str = "") -> str:
-    """Cuts a name that is too long, and adds a digest; `digest_of` does it in any case."""
+    """Cuts a name that is too long, and adds a digest; with `digest_of`, it always adds one."""
     if len(name.encode()) <= _MAX_NAME_BYTES and not digest_of:
         return name
     stem, extension = posixpath.splitext(name)
@@ -97,7 +97,7 @@ def _shorten(name: str, *, digest_of: str = "") -> str:
 
 
 class UniqueNames:
-    """Gives each image of a folder its own name, on disks that ignore case and forms of Unicode.
+    """Gives the images of a folder unique names, even on disks that ignore case or Unicode forms.
 
     Args:
         by_stem: Whether names must differ without their extensions.
@@ -112,16 +112,16 @@ class UniqueNames:
 
         Args:
             path: The path.
-            number: Number of the image's Example, which makes it different.
+            number: Number of the image's Example, which is added to a name that is taken.
         """
         stem, extension = posixpath.splitext(path)
-        endings = ["", f"~{number}"]
+        ending = ""
         while True:
-            candidate = f"{stem}{endings[0]}"
+            candidate = f"{stem}{ending}"
             compared = candidate if self._by_stem else f"{candidate}{extension}"
             if self._taken.add(_digest(_folded(compared))):
                 return f"{candidate}{extension}"
-            endings = endings[1:] or [f"{endings[0]}~{number}"]
+            ending += f"~{number}"
 
 
 def _folded(path: str) -> str:
@@ -133,7 +133,7 @@ def _digest(text: str) -> int:
 
 
 class NumberSet:
-    """A set of numbers from 0 to 2^64 - 1, which takes about 8 bytes for each, and not 100."""
+    """A set of integers from 0 to 2^64 - 1 that takes about 8 bytes for each, not 100."""
 
     def __init__(self) -> None:
         self._sorted = np.empty(0, np.uint64)

@@ -30,17 +30,17 @@ from shardbeam.transforms.dataset.export.images import (
 from shardbeam.transforms.dataset.export.names import (
     UniqueNames,
     safe_name,
-    safe_path,
     split_names,
     strip_layout,
 )
 
-DATA = "data.yaml"
+_DATA_FILE = "data.yaml"
 _DIGITS = 6
 _POINT_VALUES = 3
-# Readers of YOLO tolerate points beyond the border up to this.
+# Readers of YOLO accept keypoints outside of the image up to this, in fractions of the image.
 _TOLERANCE = 0.01
-# The path of labels is that of the image with its last folder `images` replaced.
+# Readers find labels by the last folder `images` in an image's path, so no folder below it may have
+# a name like these.
 _RESERVED = frozenset({"images", "image", "labels", "label", "annotations"})
 _KNOWN_SPLITS = ("train", "val", "test")
 
@@ -50,19 +50,19 @@ class YoloLayout(Layout):
 
     NAME: ClassVar[str] = "YOLO"
     KEYS: ClassVar[frozenset[str]] = IMAGE_KEYS | BOX_KEYS | KEYPOINT_KEYS
-    ENTRIES: ClassVar[tuple[str, ...]] = ("images", "labels", DATA)
-    MARKED: ClassVar[tuple[str, str]] = ("", DATA)
+    ENTRIES: ClassVar[tuple[str, ...]] = ("images", "labels", _DATA_FILE)
+    MARKED: ClassVar[tuple[str, str]] = ("", _DATA_FILE)
 
     _split = ""
     _has_objects = False
 
     @classmethod
     def check(cls, keys: Collection[str], *, dataset: str) -> None:
-        """Makes sure that Examples have objects."""
+        """Checks that Examples have objects."""
         if OBJECT_KEYS.isdisjoint(keys):
             raise InputError(
                 uri=dataset,
-                problem="has no objects, and YOLO has labels of nothing else; --format coco writes "
+                problem="has no objects, and YOLO describes nothing else; --format coco writes "
                 "classes of images and captions",
             )
 
@@ -77,7 +77,7 @@ class YoloLayout(Layout):
         name = self._name(image)
         lines = [line for item in image.objects if (line := self._line(item, image=image))]
         text = "".join(f"{line}\n" for line in lines)
-        # First, so that no image is there whose labels are not.
+        # Labels go first, so that no image is there without them.
         self.write(f"labels/{self._folder}/{posixpath.splitext(name)[0]}.txt", text.encode())
         self.write(f"images/{self._folder}/{name}", image.data)
         self._has_objects |= image.has_objects
@@ -96,13 +96,13 @@ class YoloLayout(Layout):
         keypoints = list(self.classes.keypoints)
         if keypoints:
             data["kpt_shape"] = [len(keypoints), _POINT_VALUES]
-            # A list for each class, because YAML would write one list as an alias.
+            # A list for each class, because YAML would write a shared list as an alias.
             data["kpt_names"] = {number: list(keypoints) for _, number in names}
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-        self.write(DATA, f"# {self.mark}\n{text}".encode())
+        self.write(_DATA_FILE, f"# {self.mark}\n{text}".encode())
 
     def _folders(self) -> dict[str, str]:
-        """Returns `{split: its folder}`: `train`, `val` and `test` where it is one of these."""
+        """Returns `{split: its folder}`: `train`, `val` or `test` if it is one of these."""
         folders = {split: split for split in self.splits if split in _KNOWN_SPLITS}
         for split in self.splits:
             known = next((name for name in _KNOWN_SPLITS if name in split_names(split)), "")
@@ -116,14 +116,10 @@ class YoloLayout(Layout):
         key = strip_layout(image.key, split=self._split)
         while key.partition("/")[0].casefold() in _RESERVED and "/" in key:
             key = key.partition("/")[2]
-        path = safe_path(key, image_format=image.format, number=image.number, reserved=_RESERVED)
-        name = self._names.take(path, number=image.number)
-        if name != key:
-            self.losses.note("names of images, changed", example=f"{image.key!r}: {name!r}")
-        return name
+        return self.unique_name(key, image=image, names=self._names, reserved=_RESERVED)
 
     def _line(self, item: ObjectAnnotation, *, image: ExportImage) -> str:
-        """Returns the line of an object; empty if it is left out."""
+        """Returns the line of an object: class, box and keypoints; empty if it is left out."""
         if item.is_crowd:
             self.losses.note("crowds, left out", example=image.key)
             return ""

@@ -1,4 +1,4 @@
-"""Reads the pictures that differ between two datasets, and finds out what differs in them.
+"""Reads the pictures that differ between two datasets, and compares them.
 
 Only the Examples of these pictures are read, each at the place that its index gives
 (`PlacedExamples`).
@@ -21,7 +21,7 @@ from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.picture_changes import PictureChange, compare_pictures
 
-# The objects of an Example with more are not compared.
+# If an Example has more objects, the objects of its picture are not compared.
 _MOST_OBJECTS = 10_000
 
 
@@ -44,7 +44,7 @@ class ChangedPicture(NamedTuple):
 def read_changed(
     images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
 ) -> Iterator[ChangedPicture]:
-    """Reads pictures that differ, one after another.
+    """Yields the pictures that differ, one after another.
 
     Args:
         images: The images (`compare_datasets`).
@@ -54,8 +54,8 @@ def read_changed(
     Raises:
         InputError: An Example cannot be read, or is not where its index says.
     """
-    olds = _Pictures(old, [place for image in images for place in image.old])
-    news = _Pictures(new, [place for image in images for place in image.new])
+    olds = _PictureReader(old, [place for image in images for place in image.old])
+    news = _PictureReader(new, [place for image in images for place in image.new])
     defaults = {written: default for default, written in news.legend.keys.items() if written}
     for image in images:
         most = max(place.objects for place in (*image.old, *image.new))
@@ -68,12 +68,12 @@ def read_changed(
         yield ChangedPicture(image.change, before, after, what)
 
 
-class _Pictures:
+class _PictureReader:
     """Reads pictures of a dataset at the places of their Examples.
 
     Args:
         dataset: The dataset.
-        places: All places that are read.
+        places: All places that may be read.
 
     Attributes:
         legend: How its Examples are to be read.
@@ -97,7 +97,7 @@ class _Pictures:
         self._examples = PlacedExamples(self._splits, self._places.values())
 
     def read(self, places: Sequence[ExamplePlace], *, with_objects: bool) -> Picture:
-        """Reads a picture; its objects are those of all its Examples."""
+        """Reads a picture; it has the objects of all its Examples."""
         pictures = [self._read_one(place, with_objects=with_objects) for place in places]
         return msgspec.structs.replace(
             pictures[0], objects=tuple(item for picture in pictures for item in picture.objects)

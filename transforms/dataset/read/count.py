@@ -43,7 +43,7 @@ class CountTask(msgspec.Struct, frozen=True, kw_only=True):
         data: The shard.
         container: Name of its container (`find_container`).
         split: Its split.
-        index: Its index, which says what is worth a look in its pictures; empty if it has none.
+        index: URI of its index, which holds the findings of its pictures; empty if it has none.
     """
 
     data: StoredFile
@@ -72,7 +72,7 @@ class CountedExample(NamedTuple):
     Attributes:
         place: Where it is, like `IndexRow.offset`.
         record: The serialized Example.
-        image: Its image; empty where it has none.
+        image: Its image; empty if it has none.
         classes: Ids of its classes (`list_class_ids`).
         findings: What is worth a look in it.
     """
@@ -132,10 +132,10 @@ def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
 
 
 class KnownPictures:
-    """What an index says about the pictures of a shard, one after another.
+    """Gives what an index says about the pictures of a shard, one after another.
 
     Args:
-        rows: The rows of the index; fewer if it is not known.
+        rows: The rows of the index; there may be fewer than the shard has Examples, or none.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -143,7 +143,7 @@ class KnownPictures:
         self._last: tuple[str, str] | None = None
 
     def look(self, image: bytes) -> tuple[bool, Sequence[Finding]]:
-        """Looks at the picture of the next Example, as `count_examples` asks for it."""
+        """Looks at the picture of the next Example, as `look` of `count_examples`."""
         row: Mapping[str, Any] = next(self._rows, {})
         # Without a row, each Example counts as an image.
         name = (row["source"], row["key"]) if row else None
@@ -226,7 +226,7 @@ def count_example(
 
 
 def read_values(example: Example, *, legend: Legend) -> Mapping[str, list[Any]]:
-    """Reads the values of an Example that are counted, and in which something may be found.
+    """Reads the values of an Example that statistics and findings need.
 
     Values that follow from others are added: names of classes, sizes of images, areas of masks.
 

@@ -1,9 +1,9 @@
 """Finds what differs between two datasets, by their indexes alone: no shard is read.
 
-Examples are matched by their images' keys, and those that are left over by the digests of their
-images: a file that was renamed. Each example takes 33 bytes of memory: the first 64 bits of the
-digests of its key, its image and its labels, its checksum, its length and its split. If two
-datasets of 10^6 examples are compared, two keys share their 64 bits in one of 10^7 cases.
+Examples are matched by their images' keys, and the others by the digests of their images, which
+finds files that were renamed. Each example takes 33 bytes of memory: the first 64 bits of the
+digests of its key, its image and its labels, its checksum, its length and its split. Among two
+datasets of 10^6 examples, the chance that two keys share their 64 bits is 1 in 10^7.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROW = np.dtype(
     ]
 )
 _MAX_SPLITS = 255
-# The most Examples of one image that are located, if each object has its own.
+# At most this many Examples of one image are located (`example_per: annotation`).
 _MOST_EXAMPLES = 1_000
 
 _Rows = npt.NDArray[np.void]
@@ -100,8 +100,8 @@ class SplitDifference(msgspec.Struct, kw_only=True):
         added: Those that only the new one has.
         removed: Those that only the old one has.
         renamed: Those whose image has another key, and the same bytes.
-        moved_in: Those that come from another split.
-        moved_out: Those that have gone to another split.
+        moved_in: Those that were in another split before.
+        moved_out: Those that are in another split now.
         image: Those whose image differs.
         labels: Those whose labels differ.
         other: Those in which only something else differs.
@@ -132,7 +132,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         classes: `{class: (old id, new id)}` of classes whose ids differ; the id is None in a
             dataset that lacks the class.
         changes: The first examples of each kind of change.
-        differing: How many images are in both, and differ in their Examples.
+        differing: How many images are in both datasets with Examples that differ.
         notes: What cannot be compared, one line each.
     """
 
@@ -180,8 +180,8 @@ class DifferingImage(NamedTuple):
 
     Attributes:
         change: How it differs.
-        old: Its Examples in the old dataset; several if each object has its own.
-        new: Its Examples in the new one.
+        old: Its Examples in the old dataset; several with `example_per: annotation`.
+        new: Its Examples in the new dataset.
     """
 
     change: Change
@@ -195,7 +195,7 @@ class Comparison(NamedTuple):
     Attributes:
         difference: What differs.
         images: The first images that are in both and differ: those whose labels differ, then those
-            with another image, then the others; in the order of the new dataset.
+            whose pixels differ, then the others; each in the order of the new dataset.
     """
 
     difference: Difference
@@ -220,7 +220,7 @@ class _Dataset(NamedTuple):
     def first_places(self) -> _Places:
         """Returns for each Example the place of the first Example of its image.
 
-        The Examples of an image follow each other, if each object has its own.
+        With `example_per: annotation`, the Examples of an image follow each other.
         """
         places = np.arange(len(self.rows))
         if self.manifest.config.get("example_per") != "annotation":
@@ -250,7 +250,7 @@ class _Pairs(NamedTuple):
 def compare_datasets(
     old: StoredDataset, new: StoredDataset, *, limit: int, images: int = 0
 ) -> Comparison:
-    """Finds out what differs between two datasets of ours.
+    """Compares two datasets that Shardbeam has built.
 
     Args:
         old: One dataset.
@@ -358,9 +358,9 @@ def _digest(key: str) -> int:
 
 
 def _match(old: _Rows, new: _Rows) -> _Pairs:
-    """Matches examples by key, and those that are left over by the digest of their image."""
+    """Matches examples by key, and the others by the digest of their image."""
     by_key = _match_by("key", np.arange(len(old)), np.arange(len(new)), old=old, new=new)
-    # Without an image, the digest is 0.
+    # An example without an image has the digest 0.
     old_left, new_left = (
         left[rows["image"][left] != 0]
         for left, rows in ((_others(by_key[0], old), old), (_others(by_key[1], new), new))
@@ -380,7 +380,7 @@ def _match(old: _Rows, new: _Rows) -> _Pairs:
 def _match_by(
     field: str, old_places: _Places, new_places: _Places, *, old: _Rows, new: _Rows
 ) -> tuple[_Places, _Places]:
-    """Matches examples with the same value in a field; of several, the most similar ones."""
+    """Matches examples with the same value in a field; several of one value by similarity."""
     old_values, new_values = old[field][old_places], new[field][new_places]
     old_single, new_single = _single_places(old_values), _single_places(new_values)
     _, old_found, new_found = np.intersect1d(
@@ -413,6 +413,7 @@ def _single_places(values: npt.NDArray[np.uint64]) -> _Places:
 
 
 def _others(places: _Places, rows: npt.NDArray[Any]) -> _Places:
+    """Returns all other places in the rows."""
     is_other = np.ones(len(rows), bool)
     is_other[places] = False
     return np.flatnonzero(is_other)
@@ -423,9 +424,9 @@ def _match_group(
 ) -> list[tuple[int, int]]:
     """Pairs examples that have the same key, or the same image.
 
-    Equal ones are paired first, then those in the same split: equal Examples (the labels' digest
-    also covers the other Examples of the image), equal images with equal labels, and others; then
-    the rest.
+    Those that are equal in everything are paired first, also across splits. Then come pairs within
+    a split: equal Examples (they may differ in `labels`, which also covers the image's other
+    Examples), then equal images with equal labels, then any. The rest is paired in order.
     """
     pairs: list[tuple[int, int]] = []
     alike = ["image", "labels", "crc32c", "length"]
@@ -565,7 +566,11 @@ class _Group(NamedTuple):
 def _group_differing(
     pairs: _Pairs, changes: _Changes, *, before: _Dataset, after: _Dataset, images: int
 ) -> tuple[int, list[_Group]]:
-    """Finds the images that are in both datasets and differ: how many, and the first of them."""
+    """Finds the images that are in both datasets and differ.
+
+    Returns:
+        How many they are, and the first of them, as for `Comparison.images`.
+    """
     at = np.flatnonzero(changes.image | changes.labels | changes.other)
     rank = np.where(changes.labels[at], 0, np.where(changes.image[at], 1, 2))
     at = at[np.lexsort((pairs.new[at], rank))]
@@ -584,7 +589,7 @@ def _group_differing(
 
 
 def _members(firsts: _Places, first: int) -> _Places:
-    """Returns the places of the Examples of an image; at most the first thousand of them."""
+    """Returns the places of the Examples of an image, at most `_MOST_EXAMPLES`."""
     end = int(np.searchsorted(firsts, first, side="right"))
     return np.arange(first, min(end, first + _MOST_EXAMPLES))
 

@@ -1,4 +1,4 @@
-"""Reads which Examples of a dataset are worth a look, from its indexes alone."""
+"""Reads from the indexes of a dataset which of its Examples are worth a look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, load_duplicates
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
@@ -27,14 +27,11 @@ from shardbeam.transforms.dataset.worth_a_look import (
     limits_of,
 )
 from shardbeam.transforms.examples.findings import ObjectLimits, limit_objects
-from shardbeam.transforms.storage import limits as storage_limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.parquet import read_parquet
 
 # The columns of an index that `find_in_index` needs.
 COLUMNS = ("key", "source", "objects", "findings")
-# Of `duplicates.parquet`.
+# The columns of `duplicates.parquet` that `read_same_pictures` needs.
 _MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
 
 _Image = TypeVar("_Image", bound="FoundImage")
@@ -43,7 +40,7 @@ SamePictures: TypeAlias = Mapping[tuple[str, int, int], int]
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
-    """Lists what is worth a look in a dataset, without the kinds that its config ignores.
+    """Lists the kinds of findings in a dataset, without those that its config ignores.
 
     Args:
         splits: `{split: what is in it}`.
@@ -54,7 +51,7 @@ def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -
     duplicates = manifest.duplicates
     return find_kinds(
         splits,
-        # A sample does not show which classes never occur.
+        # A sample (`limit`) does not show which classes never occur.
         classes=() if manifest.config.get("limit") else manifest.labels,
         corrections={name: split.outcome.corrections for name, split in manifest.splits.items()},
         same_pictures=None if duplicates is None else duplicates.same_pictures,
@@ -117,10 +114,10 @@ def read_findings(
         split = dataset.find_split(name)
         if indexes is None:
             limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
-            tables = _read_own(split, dataset=dataset)
+            tables = _read_indexes(split, dataset=dataset)
         else:
-            limits = limit_objects(_count_objects(split, indexes=indexes))
-            tables = _read_others(split, indexes=indexes)
+            limits = limit_objects(_count_objects(split, folder=indexes))
+            tables = _read_separate_indexes(split, folder=indexes)
         for found in _read_split(split, tables, limits=limits, same_pictures=same_pictures):
             if found.kind in kinds:
                 yield found
@@ -135,36 +132,36 @@ def read_same_pictures(dataset: StoredDataset) -> SamePictures:
     manifest = dataset.read_manifest()
     if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
         return {}
-    uri = join_uri(dataset.path, DUPLICATES)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=storage_limits.KEY_FILE_BYTES)
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    table = read_parquet(data, uri=uri, columns=_MARKED_COLUMNS, max_rows=MOST_ROWS)
+    table = load_duplicates(dataset.path, columns=_MARKED_COLUMNS)
     if table.column_names != [*_MARKED_COLUMNS]:
-        raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
+        raise InputError(
+            uri=join_uri(dataset.path, DUPLICATES),
+            problem="not the duplicates of a dataset: a column is missing",
+        )
     rows = table.filter(table["same_picture"].is_valid()).to_pylist()
     return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
 
 
-def _read_own(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
+def _read_indexes(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
+    """Yields the indexes in a dataset, one for each shard of a split."""
     most = max(split.shard_examples, default=0)
     for shard in split.shards:
         uri = join_uri(dataset.path, index_path(shard.path))
         yield uri, load_index(uri, columns=COLUMNS, max_rows=most)
 
 
-def _read_others(split: StoredSplit, *, indexes: str) -> Iterator[tuple[str, pa.Table]]:
+def _read_separate_indexes(split: StoredSplit, *, folder: str) -> Iterator[tuple[str, pa.Table]]:
+    """Yields the indexes that `shardbeam index` wrote, one for each shard of a split."""
     for shard in split.shards:
-        uri = find_index(shard, folder=indexes)
+        uri = find_index(shard, folder=folder)
         _, table = read_bounds(shard, index=uri, columns=COLUMNS)
         yield uri, table
 
 
-def _count_objects(split: StoredSplit, *, indexes: str) -> Mapping[int, int]:
+def _count_objects(split: StoredSplit, *, folder: str) -> Mapping[int, int]:
     """Counts the Examples of a split by their numbers of objects."""
     counts: Counter[int] = Counter()
-    for _, table in _read_others(split, indexes=indexes):
+    for _, table in _read_separate_indexes(split, folder=folder):
         counts.update(table["objects"].to_pylist())
     return counts
 
@@ -172,12 +169,12 @@ def _count_objects(split: StoredSplit, *, indexes: str) -> Mapping[int, int]:
 def strongest_images(found: Iterator[_Image], *, limit: int) -> list[_Image]:
     """Chooses the strongest findings of each kind; each image counts once.
 
-    Of equally strong ones those with the smallest hash of source and key come first, so that the
+    Among equally strong findings, the smallest hashes of source and key come first, so that the
     choice does not depend on the order of the shards.
 
     Args:
         found: All findings.
-        limit: How many of each kind.
+        limit: At most this many of each kind are chosen.
     """
     # {kind: {image: finding}}
     by_kind: dict[str, dict[tuple[str, str, str], _Image]] = {}
@@ -186,6 +183,7 @@ def strongest_images(found: Iterator[_Image], *, limit: int) -> list[_Image]:
         image = each.split, each.source, each.key
         if image not in images or each.strength > images[image].strength:
             images[image] = each
+            # Keep only the strongest from time to time: a dataset may have millions of findings.
             if len(images) > 4 * limit + 1000:
                 by_kind[each.kind] = {
                     (kept.split, kept.source, kept.key): kept

@@ -125,9 +125,9 @@ def read_with_places(split: StoredSplit) -> Iterator[StoredExample]:
 class PlacedExamples:
     """Reads Examples of a dataset at known places.
 
-    A TFRecord is read by itself. Files of other containers can only be checked as a whole: such a
-    file is read once, when the first of its Examples is asked for, and the Examples at the other
-    places are kept in a temporary file.
+    A record of a TFRecord file is read by itself. Files of other containers can only be checked as
+    a whole: such a file is read once, when the first of its Examples is asked for, and its Examples
+    at all places are kept in a temporary file.
 
     Args:
         splits: `{name: split}`.
@@ -140,7 +140,7 @@ class PlacedExamples:
         self._offsets: dict[tuple[str, int], set[int]] = {}
         for place in places:
             self._offsets.setdefault((place.split, place.shard), set()).add(place.offset)
-        # It has no name, and is gone with this object.
+        # The file has no name, and is gone when this object is.
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         # {(split, shard): {offset: its record in the temporary file}}
         self._kept: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
@@ -150,7 +150,7 @@ class PlacedExamples:
 
         Args:
             place: Where it is.
-            num_bytes: Length of its record, if that is known: then no more is fetched.
+            num_bytes: Length of its record, if it is known; no more bytes than these are fetched.
 
         Raises:
             InputError: It cannot be read, is damaged, or is not there.
