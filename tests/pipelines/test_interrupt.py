@@ -199,7 +199,8 @@ def test_a_build_interrupted_at_any_moment(
 @pytest.mark.faults
 @pytest.mark.timeout(7200 if LONG else 300)
 @pytest.mark.parametrize(
-    "command", ["plan", *(pytest.param(each, marks=pytest.mark.slow) for each in ("show", "sample"))]
+    "command",
+    ["plan", *(pytest.param(each, marks=pytest.mark.slow) for each in ("show", "sample"))],
 )
 def test_other_commands_interrupted_at_any_moment(
     command: str, shapes: Path, tmp_path: Path, dataset: Path
