@@ -48,7 +48,7 @@ _SEQUENTIAL = frozenset({"tfrecord", "webdataset"})
 # The second line is what Grain needs to read through this project.
 _PACKAGES = (
     *("array-record", "tfrecord", "webdataset", "pyarrow", "simplejpeg", "grain"),
-    *("msgspec", "google-crc32c", "pillow", "protobuf<7"),
+    *("msgspec", "google-crc32c", "pillow", "protobuf<7", "pycocotools"),
 )
 _PROJECT = Path(__file__).resolve().parents[1]
 # At most this many images are decoded, which takes a hundred times as long as reading them.
