@@ -97,7 +97,7 @@ def _report(measured: dict[str, Measurement], *, dataset: Dataset) -> str:
     introduction = (
         f"{dataset.count:,} images of {dataset.mean_image_bytes() / 1e3:.0f} KB on the average, "
         f"from fake-gcs-server behind a proxy that adds {_DELAY_S * 1e3:.0f} ms to each request, "
-        "in one worker process unless the name says more. Shardbeam lists, reads, checks headers, "
+        "in the processes that a build starts by itself. Shardbeam lists, reads, checks headers, "
         "writes shards to disk and commits; `FileSystems.open` lists and reads. Rates are without "
         "imports. One round: nearly all of it is waiting.\n"
     )

@@ -123,40 +123,44 @@ class _Objects(NamedTuple):
 
     def findings(self) -> Iterator[Finding]:
         """Yields what is worth a look in the objects."""
+        # It runs for each object of a dataset, so it calls no function for what is usual.
+        boxes, crowds, masks = self.boxes, self.crowds, self.masks
         width, height = self.width, self.height
         pixels = width * height
-        for index, (xmin, ymin, xmax, ymax) in enumerate(self.boxes):
+        # The boxes that are compared with others: where each begins, and its number.
+        compared: list[tuple[float, int]] = []
+        for index, (xmin, ymin, xmax, ymax) in enumerate(boxes):
             across, down = xmax - xmin, ymax - ymin
             # `not >` also leaves out NaN, and boxes that end before they begin.
             if not (across > 0 and down > 0):
                 continue
             share = across * down
+            if 0 < share < math.inf and not crowds[index]:
+                compared.append((xmin, index))
             if share > _LARGE_SHARE:
                 yield self._found(LARGE_BOX, index, share * _MILLION)
             if not pixels:
                 continue
-            if share * pixels <= _TINY_PX2:
+            area = share * pixels
+            if area <= _TINY_PX2:
                 # Thousandths of how often it fits into the largest tiny box.
-                yield self._found(TINY_BOX, index, _THOUSAND * _TINY_PX2 / (share * pixels))
-            long, short = max(across * width, down * height), min(across * width, down * height)
-            if long > _THIN_RATIO * short:
-                yield self._found(THIN_BOX, index, _THOUSAND * long / short)
-            if self.masks and 0 < self.masks[index] < _SPARSE_SHARE * share * pixels:
-                strength = _THOUSAND * share * pixels / self.masks[index]
-                yield self._found(SPARSE_MASK, index, strength)
-        if len(self.boxes) > 1:
-            yield from self._find_pairs()
+                yield self._found(TINY_BOX, index, _THOUSAND * _TINY_PX2 / area)
+            wide, high = across * width, down * height
+            if wide > _THIN_RATIO * high or high > _THIN_RATIO * wide:
+                yield self._found(THIN_BOX, index, _THOUSAND * max(wide, high) / min(wide, high))
+            if masks and 0 < masks[index] < _SPARSE_SHARE * area:
+                yield self._found(SPARSE_MASK, index, _THOUSAND * area / masks[index])
+        if len(compared) > 1:
+            yield from self._find_pairs(compared)
 
     def _found(self, kind: str, index: int, strength: float) -> Finding:
         return Finding(kind, _whole(strength), self.names[index], objects=(index,))
 
-    def _find_pairs(self) -> Iterator[Finding]:
-        numbers = [index for index, is_crowd in enumerate(self.crowds) if not is_crowd]
-        numbers = [index for index in numbers if _area(self.boxes[index]) > 0]
+    def _find_pairs(self, compared: list[tuple[float, int]]) -> Iterator[Finding]:
         if len(self.boxes) > _MOST_COMPARED:
-            pairs = self._equal_pairs(numbers)
+            pairs = self._equal_pairs([index for _, index in compared])
         else:
-            pairs = self._overlapping_pairs(numbers)
+            pairs = self._overlapping_pairs(sorted(compared))
         for one, other, overlap in pairs:
             name, second = sorted((self.names[one], self.names[other]))
             if name == second:
@@ -164,22 +168,30 @@ class _Objects(NamedTuple):
             else:
                 yield Finding(SAME_BOX, overlap, name, second, objects=(one, other))
 
-    def _overlapping_pairs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    def _overlapping_pairs(
+        self, compared: Sequence[tuple[float, int]]
+    ) -> Iterator[tuple[int, int, int]]:
         """Yields pairs of boxes that are nearly the same, with their IoU in millionths.
 
         Two such boxes begin at nearly the same x: of the boxes in the order of xmin, each is
         compared only with those before it that begin at most a twentieth of their width earlier.
         """
         boxes = self.boxes
-        active: list[int] = []
-        for number in sorted(numbers, key=lambda index: boxes[index][0]):
-            xmin = boxes[number][0]
-            active = [other for other in active if _last_start(boxes[other]) >= xmin]
-            for other in active:
-                overlap = _iou(boxes[other], boxes[number])
+        # The greatest xmin of a later box that can be nearly the same, and the box's number.
+        active: list[tuple[float, int]] = []
+        # The greatest of these xmin.
+        reach = -math.inf
+        for xmin, number in compared:
+            box = boxes[number]
+            active = [each for each in active if each[0] >= xmin] if xmin <= reach else []
+            for _, other in active:
+                overlap = _iou(boxes[other], box)
                 if overlap > _SAME_IOU:
                     yield other, number, _whole(overlap * _MILLION)
-            active.append(number)
+            last = xmin + (1 - _SAME_IOU) * (box[2] - xmin)
+            active.append((last, number))
+            if last > reach:
+                reach = last
 
     def _equal_pairs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         seen: dict[_Box, int] = {}
@@ -194,9 +206,12 @@ def _read_objects(values: Mapping[str, Sequence[Any]]) -> _Objects | None:
     get = values.get
     width, height = _first(get("image/width")), _first(get("image/height"))
     if sides := get(_BOX_KEYS[0]):
-        corners = [array("f", get(key, ())) for key in _BOX_KEYS]
-        if any(len(corner) != len(sides) for corner in corners):
+        lefts, tops, rights, bottoms = sides, *(get(key, ()) for key in _BOX_KEYS[1:])
+        count = len(lefts)
+        if not count == len(tops) == len(rights) == len(bottoms):
             return None
+        floats = array("f", [*lefts, *tops, *rights, *bottoms])
+        corners = (floats[start : start + count] for start in range(0, 4 * count, count))
         boxes = list(zip(*corners, strict=True))
         names, crowds = get("image/object/class/text", ()), get("image/object/is_crowd", ())
         masks = get("image/object/mask/area", ())
@@ -231,11 +246,6 @@ def _area(box: _Box) -> float:
     xmin, ymin, xmax, ymax = box
     across, down = xmax - xmin, ymax - ymin
     return across * down if across > 0 and down > 0 and math.isfinite(across * down) else 0.0
-
-
-def _last_start(box: _Box) -> float:
-    """Returns the greatest xmin of a later box that can be nearly the same."""
-    return box[0] + (1 - _SAME_IOU) * (box[2] - box[0])
 
 
 def _iou(one: _Box, other: _Box) -> float:
