@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from shardbeam.pipelines import export, temporary
 from shardbeam.transforms.dataset.export import coco
 from tests.support.builds import Build, Json, build, wait_for
 from tests.support.coco_evaluation import PERFECT, evaluate
-from tests.support.dataset import Tree, finish, read_tree, run, start
+from tests.support.dataset import Run, Tree, finish, read_tree, run, start
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
@@ -738,6 +740,82 @@ def test_a_full_disk_leaves_what_was_there(
     assert f"{output}: No space left on device; fix it and run the same command again" in error
     assert read_tree(tmp_path) == before
     assert output.exists() == overwrite
+
+
+@pytest.mark.parametrize("failing", range(5))
+def test_an_export_that_cannot_be_replaced_stays(
+    failing: int, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    export_to(small, output, "coco")
+    before = read_tree(output)
+    rename, renamed = os.rename, []
+
+    def fail(source: str, target: str) -> None:
+        renamed.append(target)
+        if len(renamed) == failing + 1:
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    # Two folders are moved away, then two folders and a file are moved up.
+    monkeypatch.setattr(os, "rename", fail)
+    assert "Input/output error" in refused(small, output, "--overwrite", layout="yolo")
+    assert len(renamed) > failing
+    assert read_tree(output) == before
+    assert sorted(os.listdir(output)) == ["annotations", "images"]
+
+
+# Sends itself a signal while an export is replaced: the earlier one is away, and the new one has
+# some of its folders.
+SIGNALLED = """
+import os, signal, sys, time
+
+number = int(sys.argv.pop(1))
+
+def send(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith("/out/labels"):
+        os.kill(os.getpid(), number)
+        # Time to end the process, for a thread that does not wait.
+        time.sleep(0.5)
+
+sys.addaudithook(send)
+from shardbeam.__main__ import console
+sys.exit(console())
+"""
+
+
+def replace_with_signal(number: int, folder: Path, output: Path) -> Run:
+    words = ("export", str(folder), "--format", "yolo", "--output", str(output), "--overwrite")
+    command = (sys.executable, "-c", SIGNALLED, str(number))
+    return finish(start(*words, cwd=output.parent, command=command))
+
+
+def test_a_signal_waits_until_an_export_is_replaced(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_to(small, output, "coco")
+    result = replace_with_signal(signal.SIGTERM, small, output)
+    words = f"shardbeam: error: interrupted; the export is complete: {output}\n"
+    assert (result.exit_code, result.stderr) == (130, words)
+    export_to(small, tmp_path / "expected", "yolo")
+    assert read_tree(output) == read_tree(tmp_path / "expected")
+    assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
+
+
+def test_a_kill_while_an_export_is_replaced_keeps_it(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_to(small, output, "coco")
+    before = read_tree(output)
+    result = replace_with_signal(signal.SIGKILL, small, output)
+    assert result.exit_code == -signal.SIGKILL
+    assert read_tree(output / ".earlier-export") == before
+    for more in ([], ["--overwrite"]):
+        assert "or was replacing when it was killed" in refused(small, output, *more)
+    # As the error says.
+    for name in os.listdir(output / ".earlier-export"):
+        shutil.rmtree(output / name, ignore_errors=True)
+        os.rename(output / ".earlier-export" / name, output / name)
+    os.rmdir(output / ".earlier-export")
+    assert "with --overwrite" in refused(small, output)
 
 
 @pytest.fixture(scope="module")
