@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -617,6 +618,90 @@ def test_bare_pixels_and_turned_images(tmp_path: Path) -> None:
     ]
     with Image.open(tmp_path / "out/images/train/p.png") as image:
         assert image.convert("RGB").tobytes()[::3] == pixels[:1024]
+
+
+def turned_image(orientation: int) -> bytes:
+    """A JPEG image of 40 x 20 stored pixels with an EXIF orientation."""
+    image = Image.new("RGB", (40, 20))
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    image.save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+def mask_of(width: int, height: int) -> bytes:
+    """A mask whose left half is 1."""
+    pixels = np.zeros((height, width), np.uint8)
+    pixels[:, : width // 2] = 1
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+TURNED = "images that viewers turn (EXIF); annotations are of the upright image"
+OTHER_SIZE = "images of another size than their Example says; annotations are scaled"
+OTHER_MASKS = "masks of another size than the image, left out"
+
+
+@pytest.mark.parametrize(
+    ("orientation", "stated", "size", "counted"),
+    [
+        (1, (40, 20), (40, 20), set()),
+        # A quarter turn, and fractions of the upright image.
+        (6, (20, 40), (20, 40), {TURNED}),
+        (5, (20, 40), (20, 40), {TURNED}),
+        # Nothing turns these images, so the stated size is wrong.
+        (1, (20, 40), (40, 20), {OTHER_SIZE}),
+        (3, (20, 40), (40, 20), {OTHER_SIZE}),
+        (6, (30, 30), (40, 20), {OTHER_SIZE}),
+    ],
+)
+def test_boxes_and_masks_fit_the_size_of_the_image(
+    orientation: int,
+    stated: tuple[int, int],
+    size: tuple[int, int],
+    counted: set[str],
+    tmp_path: Path,
+) -> None:
+    image = {
+        "image/encoded": turned_image(orientation),
+        **{"image/width": stated[0], "image/height": stated[1]},
+    }
+    # A mask of the size that the Example states, and one of the stored image's.
+    masks = [mask_of(*stated), mask_of(40, 20)]
+    box = (0.0, 0.25, 0.5, 0.75)
+    points = {"x": [0.25] * 2, "y": [0.5] * 2, "visibility": [2] * 2}
+    more = {f"keypoint__{key}": values for key, values in points.items()}
+    area = stated[0] * stated[1] / 4
+    folder = examples(
+        tmp_path / "in",
+        {**image, **objects(box, box, mask=masks, area=[area] * 2, **more)},
+        # Pixels, as `example_per: annotation` has them.
+        {
+            **image,
+            "annotation/bbox": [0.0, stated[1] / 4, stated[0] / 2, stated[1] / 2],
+            "annotation/class/label": 1,
+        },
+    )
+    printed = losses(export_to(folder, tmp_path / "out", "coco"))
+    width, height = size
+    document = read_coco(tmp_path / "out", "person_keypoints_train")
+    assert {(each["width"], each["height"]) for each in document["images"]} == {size}
+    for each in document["annotations"]:
+        assert each["bbox"] == [0, height / 4, width / 2, height / 2]
+        assert each["area"] == width * height / 4
+    first, second, _ = document["annotations"]
+    assert first["keypoints"] == [width / 4, height / 2, 2]
+    found = [each.get("segmentation") for each in (first, second)]
+    fitting = [mask for mask in (stated, (40, 20)) if mask == size]
+    assert [each["size"] for each in found if each] == [[height, width]] * len(fitting)
+    for counts in (each["counts"] for each in found if each):
+        assert (sum(counts), sum(counts[1::2])) == (width * height, width * height / 2)
+    assert printed.get(OTHER_MASKS, 0) == 2 - len(fitting)
+    assert {
+        name: printed[name] for name in (TURNED, OTHER_SIZE) if name in printed
+    } == dict.fromkeys(counted, 2)
 
 
 @pytest.mark.parametrize(
