@@ -571,6 +571,42 @@ def test_yolo_clips_boxes_and_leaves_out_crowds(tmp_path: Path) -> None:
     }
 
 
+def test_all_objects_have_the_keypoints_that_kpt_shape_promises(tmp_path: Path) -> None:
+    def points(*xs: float) -> Json:
+        return {"keypoint__x": list(xs), "keypoint__y": [0.25] * len(xs)}
+
+    box = (0.0, 0.0, 1.0, 1.0)
+    folder = examples(
+        tmp_path / "in",
+        objects(box, box),
+        objects(box, **points(0.5)),
+        objects(),
+        objects(box, **points(0.5, 0.75)),
+    )
+    # With declared classes, no Example is read before the first one is written.
+    (folder / "label_map.pbtxt").write_text("item {id: 1 name: 'ant'}")
+    export_to(folder, tmp_path / "out", "yolo")
+    data = yaml.safe_load((tmp_path / "out/data.yaml").read_text())
+    assert (data["kpt_shape"], data["kpt_names"]) == ([2, 3], {0: ["0", "1"]})
+    start = "0 0.5 0.5 1 1"
+    assert read_tree(tmp_path / "out/labels/train") == {
+        "1.txt": f"{start} 0 0 0 0 0 0\n".encode() * 2,
+        "2.txt": f"{start} 0.5 0.25 2 0 0 0\n".encode(),
+        "3.txt": b"",
+        "4.txt": f"{start} 0.5 0.25 2 0.75 0.25 2\n".encode(),
+    }
+
+
+def test_many_keys_are_counted_together(tmp_path: Path) -> None:
+    keys = {f"key_{number}": 1 for number in range(250)}
+    features: list[Json] = [keys, keys, {"another": 1}]
+    found = losses(export_to(examples(tmp_path / "in", *features), tmp_path / "out", "coco"))
+    named = {what: count for what, count in found.items() if what.startswith("key_")}
+    assert len(named) == 200
+    assert set(named.values()) == {2}
+    assert found["other keys (images)"] == 3
+
+
 def test_other_keys_are_named(tmp_path: Path) -> None:
     box = (0.0, 0.0, 1.0, 1.0)
     folder = examples(
@@ -749,6 +785,25 @@ def test_names_of_splits(tmp_path: Path) -> None:
     assert "no split 'exta'; did you mean" in refused(
         tmp_path / "in", tmp_path / "x", "--split", "exta"
     )
+
+
+def test_splits_with_colliding_names_have_folders_of_their_own(tmp_path: Path) -> None:
+    box = objects((0.0, 0.0, 1.0, 1.0))
+    splits = ["names", "NC", "path", "images", "train", "Train", "a\\b", "a_b", "A_b", "x"]
+    for split in splits:
+        examples(tmp_path / "in", box, name=f"{split}.tfrecord")
+    for layout, unchanged in (("coco", 7), ("yolo", 3)):
+        output = tmp_path / layout
+        printed = export_to(tmp_path / "in", output, layout)
+        folders = os.listdir(output / "images")
+        assert len({folder.casefold() for folder in folders}) == len(splits)
+        assert len(set(folders) & set(splits)) == unchanged
+        assert losses(printed)["changed names of splits"] == len(splits) - unchanged
+    assert len(os.listdir(tmp_path / "coco/annotations")) == len(splits)
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    assert (data["nc"], data["names"]) == (1, {0: "1"})
+    assert sorted(data) == sorted([*os.listdir(tmp_path / "yolo/images"), "nc", "names"])
+    assert {"names", "nc", "path", "images"}.isdisjoint(map(str.casefold, folders))
 
 
 # Safety
