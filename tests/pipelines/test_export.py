@@ -708,7 +708,7 @@ def test_boxes_and_masks_fit_the_size_of_the_image(
     masks = [mask_of(*stated), mask_of(40, 20)]
     box = (0.0, 0.25, 0.5, 0.75)
     points = {"x": [0.25] * 2, "y": [0.5] * 2, "visibility": [2] * 2}
-    more = {f"keypoint__{key}": values for key, values in points.items()}
+    more: Json = {f"keypoint__{key}": values for key, values in points.items()}
     area = stated[0] * stated[1] / 4
     folder = examples(
         tmp_path / "in",
