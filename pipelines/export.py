@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shardbeam.pipelines.commands import ExportArguments
 from shardbeam.pipelines.failures import UsageError, machine_error
-from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_outside_datasets, dataset_name
 from shardbeam.pipelines.tables import PLAIN, cell_text, make_table, render_table
@@ -32,6 +32,8 @@ from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import is_uri
 
 _LAYOUTS: dict[str, type[Layout]] = {"coco": CocoLayout, "yolo": YoloLayout}
+# Where an earlier export is while it is replaced. No command removes it.
+_EARLIER = ".earlier-export"
 # Syncing several files at a time is faster than one after another.
 _SYNCED_AT_A_TIME = 16
 # Corrections that change an image's pixels.
@@ -76,10 +78,9 @@ def run_export(arguments: ExportArguments) -> None:
                 _export(dataset, splits, layout=layout, folder=new, mark=mark, losses=losses)
             )
             _sync(new)
-            if arguments.overwrite:
-                _move_away(output, old=os.path.join(folder, "old"))
-            _move(new, output, names=layout.ENTRIES)
-            say_when_interrupted(f"interrupted; the export is complete: {output}")
+            with delay_interrupts():
+                _publish(new, output, layout=layout, overwrite=arguments.overwrite)
+                say_when_interrupted(f"interrupted; the export is complete: {output}")
     except OSError as error:
         raise machine_error(error, path=output) from error
     _note_changed_pixels(dataset, splits, losses=losses)
@@ -101,6 +102,12 @@ def _check_output(output: str, *, overwrite: bool) -> str:
             return path
         if not os.path.isdir(path):
             raise UsageError(f"--output: {output} is not a folder; name another one")
+        if os.path.lexists(os.path.join(path, _EARLIER)):
+            raise UsageError(
+                f"--output: {output} holds an export that another command is replacing, or was "
+                f"replacing when it was killed; then its folder {_EARLIER} holds what was moved "
+                "away: move that back up, or delete all that is in the output"
+            )
         # A command that was killed may have left its folder.
         if all(name.startswith(FOLDER_INSIDE) for name in os.listdir(path)):
             return path
@@ -182,23 +189,67 @@ def _sync_file(path: str) -> None:
         os.close(descriptor)
 
 
-def _move_away(output: str, *, old: str) -> None:
-    """Moves an earlier export into a new folder.
+def _publish(new: str, output: str, *, layout: type[Layout], overwrite: bool) -> None:
+    """Moves a complete export up, in the place of an earlier one.
 
-    The marked entry goes first, so that an interrupted move never leaves what looks finished.
+    The earlier one is moved into a folder that no command removes, its marked entry first, and the
+    marked entry of the new one comes last. So a kill never leaves what looks finished, and the
+    earlier export is still there. After any other failure, it is where it was.
+
+    Args:
+        new: The folder of the complete export.
+        output: The folder that it is moved into.
+        layout: Its layout.
+        overwrite: Whether an earlier export may be there.
+
+    Raises:
+        OSError: A file cannot be moved.
     """
-    earlier = next((layout for layout in _LAYOUTS.values() if layout.wrote(output)), None)
+    aside = os.path.join(output, _EARLIER)
+    earlier = None
+    if overwrite:
+        earlier = next((each for each in _LAYOUTS.values() if each.wrote(output)), None)
     if earlier is not None:
-        os.mkdir(old)
-        _move(output, old, names=earlier.ENTRIES[::-1])
+        os.mkdir(aside)
+    moved: list[tuple[str, str]] = []
+    try:
+        if earlier is not None:
+            _move(output, aside, names=earlier.ENTRIES[::-1], moved=moved)
+        _move(new, output, names=layout.ENTRIES, moved=moved)
+    except BaseException:
+        _move_back(moved)
+        if earlier is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(aside)
+        raise
+    if earlier is not None:
+        # The folder of the new one is removed, also if this command is killed.
+        os.rename(aside, os.path.join(new, "earlier"))
 
 
-def _move(source: str, target: str, *, names: Sequence[str]) -> None:
-    """Moves files and folders into a folder that has none of these names."""
+def _move(source: str, target: str, *, names: Sequence[str], moved: list[tuple[str, str]]) -> None:
+    """Moves files and folders into a folder that has none of these names.
+
+    Args:
+        source: The folder that they are in.
+        target: The folder that they are moved into.
+        names: Their names; names that are not there are skipped.
+        moved: `(old path, new path)` is added for each.
+    """
     for name in names:
+        paths = os.path.join(source, name), os.path.join(target, name)
         # An export without images has no folder for them.
         with contextlib.suppress(FileNotFoundError):
-            os.rename(os.path.join(source, name), os.path.join(target, name))
+            os.rename(*paths)
+            moved.append(paths)
+
+
+def _move_back(moved: Sequence[tuple[str, str]]) -> None:
+    """Undoes moves, except where another command has put something in the meantime."""
+    for old, new in reversed(moved):
+        with contextlib.suppress(OSError):
+            if not os.path.lexists(old):
+                os.rename(new, old)
 
 
 def _note_changed_pixels(

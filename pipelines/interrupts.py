@@ -2,8 +2,9 @@
 
 A killed build loses nothing, because the next run finds its finished shards. So no work is
 finished first: a thread waits for the signals, kills the child processes, writes the line and ends
-the process. Nothing that the main thread does or has locked can delay that. After the signal, the
-main thread neither writes a line nor decides the exit code.
+the process. Nothing that the main thread does or has locked can delay that, except for the few
+renames inside `delay_interrupts`, and these for seconds only. After the signal, the main thread
+neither writes a line nor decides the exit code.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ NOTHING_WRITTEN = "interrupted; nothing was written"
 
 # How long storage may take to report progress and to release a lease.
 _ASKING_S = 1.5
+# How long the main thread may stay inside `delay_interrupts`; a disk may hang.
+_DELAY_S = 10.0
 
 _words: tuple[str, Callable[[], str] | None] = (NOTHING_WRITTEN, None)
 _interrupted = False
 _signals: tuple[signal.Signals, ...] = ()
 _actions: list[Callable[[], None]] = []
+_delaying = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -83,6 +87,16 @@ def do_when_interrupted(action: Callable[[], None]) -> Iterator[None]:
         _actions.remove(action)
 
 
+@contextlib.contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """Lets signals wait until the context ends, for up to 10 s.
+
+    It is for a few renames that belong together. After a signal, no other context begins.
+    """
+    with _delaying:
+        yield
+
+
 def handles_signals() -> bool:
     """Whether `end_on_signals` is in effect."""
     return signal.getsignal(signal.SIGTERM) is _note
@@ -119,6 +133,8 @@ def _end(reader: int) -> None:
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, 1)
             os.dup2(nothing, 2)
+        # It is never released.
+        _delaying.acquire(timeout=_DELAY_S)
         words = _last_words()
         for child in _children():
             with contextlib.suppress(ProcessLookupError):

@@ -27,12 +27,9 @@ _MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 @contextlib.contextmanager
 def temporary_folder(*, prefix: str = "shardbeam-", parent: str | None = None) -> Iterator[str]:
     """Makes a temporary folder, which is removed after a signal, too."""
-    with (
-        tempfile.TemporaryDirectory(
-            prefix=prefix, dir=parent, ignore_cleanup_errors=True
-        ) as folder,
-        do_when_interrupted(functools.partial(_remove, folder)),
-    ):
+    temporary = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+    # A signal may come while the folder is being removed, too.
+    with do_when_interrupted(functools.partial(_remove, temporary.name)), temporary as folder:
         yield folder
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from shardbeam.pipelines import export, temporary
 from shardbeam.transforms.dataset.export import coco
 from tests.support.builds import Build, Json, build, wait_for
 from tests.support.coco_evaluation import PERFECT, evaluate
-from tests.support.dataset import Tree, finish, read_tree, run, start
+from tests.support.dataset import Run, Tree, finish, read_tree, run, start
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
@@ -568,6 +571,42 @@ def test_yolo_clips_boxes_and_leaves_out_crowds(tmp_path: Path) -> None:
     }
 
 
+def test_all_objects_have_the_keypoints_that_kpt_shape_promises(tmp_path: Path) -> None:
+    def points(*xs: float) -> Json:
+        return {"keypoint__x": list(xs), "keypoint__y": [0.25] * len(xs)}
+
+    box = (0.0, 0.0, 1.0, 1.0)
+    folder = examples(
+        tmp_path / "in",
+        objects(box, box),
+        objects(box, **points(0.5)),
+        objects(),
+        objects(box, **points(0.5, 0.75)),
+    )
+    # With declared classes, no Example is read before the first one is written.
+    (folder / "label_map.pbtxt").write_text("item {id: 1 name: 'ant'}")
+    export_to(folder, tmp_path / "out", "yolo")
+    data = yaml.safe_load((tmp_path / "out/data.yaml").read_text())
+    assert (data["kpt_shape"], data["kpt_names"]) == ([2, 3], {0: ["0", "1"]})
+    start = "0 0.5 0.5 1 1"
+    assert read_tree(tmp_path / "out/labels/train") == {
+        "1.txt": f"{start} 0 0 0 0 0 0\n".encode() * 2,
+        "2.txt": f"{start} 0.5 0.25 2 0 0 0\n".encode(),
+        "3.txt": b"",
+        "4.txt": f"{start} 0.5 0.25 2 0.75 0.25 2\n".encode(),
+    }
+
+
+def test_many_keys_are_counted_together(tmp_path: Path) -> None:
+    keys = {f"key_{number}": 1 for number in range(250)}
+    features: list[Json] = [keys, keys, {"another": 1}]
+    found = losses(export_to(examples(tmp_path / "in", *features), tmp_path / "out", "coco"))
+    named = {what: count for what, count in found.items() if what.startswith("key_")}
+    assert len(named) == 200
+    assert set(named.values()) == {2}
+    assert found["other keys (images)"] == 3
+
+
 def test_other_keys_are_named(tmp_path: Path) -> None:
     box = (0.0, 0.0, 1.0, 1.0)
     folder = examples(
@@ -617,6 +656,90 @@ def test_bare_pixels_and_turned_images(tmp_path: Path) -> None:
         assert image.convert("RGB").tobytes()[::3] == pixels[:1024]
 
 
+def turned_image(orientation: int) -> bytes:
+    """A JPEG image of 40 x 20 stored pixels with an EXIF orientation."""
+    image = Image.new("RGB", (40, 20))
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    image.save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+def mask_of(width: int, height: int) -> bytes:
+    """A mask whose left half is 1."""
+    pixels = np.zeros((height, width), np.uint8)
+    pixels[:, : width // 2] = 1
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+TURNED = "images that viewers turn (EXIF); annotations are of the upright image"
+OTHER_SIZE = "images of another size than their Example says; annotations are scaled"
+OTHER_MASKS = "masks of another size than the image, left out"
+
+
+@pytest.mark.parametrize(
+    ("orientation", "stated", "size", "counted"),
+    [
+        (1, (40, 20), (40, 20), set()),
+        # A quarter turn, and fractions of the upright image.
+        (6, (20, 40), (20, 40), {TURNED}),
+        (5, (20, 40), (20, 40), {TURNED}),
+        # Nothing turns these images, so the stated size is wrong.
+        (1, (20, 40), (40, 20), {OTHER_SIZE}),
+        (3, (20, 40), (40, 20), {OTHER_SIZE}),
+        (6, (30, 30), (40, 20), {OTHER_SIZE}),
+    ],
+)
+def test_boxes_and_masks_fit_the_size_of_the_image(
+    orientation: int,
+    stated: tuple[int, int],
+    size: tuple[int, int],
+    counted: set[str],
+    tmp_path: Path,
+) -> None:
+    image = {
+        "image/encoded": turned_image(orientation),
+        **{"image/width": stated[0], "image/height": stated[1]},
+    }
+    # A mask of the size that the Example states, and one of the stored image's.
+    masks = [mask_of(*stated), mask_of(40, 20)]
+    box = (0.0, 0.25, 0.5, 0.75)
+    points = {"x": [0.25] * 2, "y": [0.5] * 2, "visibility": [2] * 2}
+    more: Json = {f"keypoint__{key}": values for key, values in points.items()}
+    area = stated[0] * stated[1] / 4
+    folder = examples(
+        tmp_path / "in",
+        {**image, **objects(box, box, mask=masks, area=[area] * 2, **more)},
+        # Pixels, as `example_per: annotation` has them.
+        {
+            **image,
+            "annotation/bbox": [0.0, stated[1] / 4, stated[0] / 2, stated[1] / 2],
+            "annotation/class/label": 1,
+        },
+    )
+    printed = losses(export_to(folder, tmp_path / "out", "coco"))
+    width, height = size
+    document = read_coco(tmp_path / "out", "person_keypoints_train")
+    assert {(each["width"], each["height"]) for each in document["images"]} == {size}
+    for each in document["annotations"]:
+        assert each["bbox"] == [0, height / 4, width / 2, height / 2]
+        assert each["area"] == width * height / 4
+    first, second, _ = document["annotations"]
+    assert first["keypoints"] == [width / 4, height / 2, 2]
+    found = [each.get("segmentation") for each in (first, second)]
+    fitting = [mask for mask in (stated, (40, 20)) if mask == size]
+    assert [each["size"] for each in found if each] == [[height, width]] * len(fitting)
+    for counts in (each["counts"] for each in found if each):
+        assert (sum(counts), sum(counts[1::2])) == (width * height, width * height / 2)
+    assert printed.get(OTHER_MASKS, 0) == 2 - len(fitting)
+    assert {
+        name: printed[name] for name in (TURNED, OTHER_SIZE) if name in printed
+    } == dict.fromkeys(counted, 2)
+
+
 @pytest.mark.parametrize(
     ("features", "problem"),
     [
@@ -662,6 +785,25 @@ def test_names_of_splits(tmp_path: Path) -> None:
     assert "no split 'exta'; did you mean" in refused(
         tmp_path / "in", tmp_path / "x", "--split", "exta"
     )
+
+
+def test_splits_with_colliding_names_have_folders_of_their_own(tmp_path: Path) -> None:
+    box = objects((0.0, 0.0, 1.0, 1.0))
+    splits = ["names", "NC", "path", "images", "train", "Train", "a\\b", "a_b", "A_b", "x"]
+    for split in splits:
+        examples(tmp_path / "in", box, name=f"{split}.tfrecord")
+    for layout, unchanged in (("coco", 7), ("yolo", 3)):
+        output = tmp_path / layout
+        printed = export_to(tmp_path / "in", output, layout)
+        folders = os.listdir(output / "images")
+        assert len({folder.casefold() for folder in folders}) == len(splits)
+        assert len(set(folders) & set(splits)) == unchanged
+        assert losses(printed)["changed names of splits"] == len(splits) - unchanged
+    assert len(os.listdir(tmp_path / "coco/annotations")) == len(splits)
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    assert (data["nc"], data["names"]) == (1, {0: "1"})
+    assert sorted(data) == sorted([*os.listdir(tmp_path / "yolo/images"), "nc", "names"])
+    assert {"names", "nc", "path", "images"}.isdisjoint(map(str.casefold, folders))
 
 
 # Safety
@@ -738,6 +880,82 @@ def test_a_full_disk_leaves_what_was_there(
     assert f"{output}: No space left on device; fix it and run the same command again" in error
     assert read_tree(tmp_path) == before
     assert output.exists() == overwrite
+
+
+@pytest.mark.parametrize("failing", range(5))
+def test_an_export_that_cannot_be_replaced_stays(
+    failing: int, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    export_to(small, output, "coco")
+    before = read_tree(output)
+    rename, renamed = os.rename, []
+
+    def fail(source: str, target: str) -> None:
+        renamed.append(target)
+        if len(renamed) == failing + 1:
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    # Two folders are moved away, then two folders and a file are moved up.
+    monkeypatch.setattr(os, "rename", fail)
+    assert "Input/output error" in refused(small, output, "--overwrite", layout="yolo")
+    assert len(renamed) > failing
+    assert read_tree(output) == before
+    assert sorted(os.listdir(output)) == ["annotations", "images"]
+
+
+# Sends itself a signal while an export is replaced: the earlier one is away, and the new one has
+# some of its folders.
+SIGNALLED = """
+import os, signal, sys, time
+
+number = int(sys.argv.pop(1))
+
+def send(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith("/out/labels"):
+        os.kill(os.getpid(), number)
+        # Time to end the process, for a thread that does not wait.
+        time.sleep(0.5)
+
+sys.addaudithook(send)
+from shardbeam.__main__ import console
+sys.exit(console())
+"""
+
+
+def replace_with_signal(number: int, folder: Path, output: Path) -> Run:
+    words = ("export", str(folder), "--format", "yolo", "--output", str(output), "--overwrite")
+    command = (sys.executable, "-c", SIGNALLED, str(number))
+    return finish(start(*words, cwd=output.parent, command=command))
+
+
+def test_a_signal_waits_until_an_export_is_replaced(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_to(small, output, "coco")
+    result = replace_with_signal(signal.SIGTERM, small, output)
+    words = f"shardbeam: error: interrupted; the export is complete: {output}\n"
+    assert (result.exit_code, result.stderr) == (130, words)
+    export_to(small, tmp_path / "expected", "yolo")
+    assert read_tree(output) == read_tree(tmp_path / "expected")
+    assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
+
+
+def test_a_kill_while_an_export_is_replaced_keeps_it(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_to(small, output, "coco")
+    before = read_tree(output)
+    result = replace_with_signal(signal.SIGKILL, small, output)
+    assert result.exit_code == -signal.SIGKILL
+    assert read_tree(output / ".earlier-export") == before
+    for more in ([], ["--overwrite"]):
+        assert "or was replacing when it was killed" in refused(small, output, *more)
+    # As the error says.
+    for name in os.listdir(output / ".earlier-export"):
+        shutil.rmtree(output / name, ignore_errors=True)
+        os.rename(output / ".earlier-export" / name, output / name)
+    os.rmdir(output / ".earlier-export")
+    assert "with --overwrite" in refused(small, output)
 
 
 @pytest.fixture(scope="module")

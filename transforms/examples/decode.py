@@ -424,8 +424,18 @@ def _read_objects(values: _ExampleValues) -> list[PictureObject]:
 
 
 def _read_annotation(values: _ExampleValues, *, width: int, height: int) -> list[PictureObject]:
-    """Reads the only object of an Example of `example_per: annotation`."""
+    """Reads the only object of an Example of `example_per: annotation`.
+
+    Args:
+        values: The Example.
+        width: Width of the stored image in pixels; 0 if it is not known.
+        height: Height of the stored image in pixels; 0 if it is not known.
+    """
     given = values.floats(f"{_ANNOTATION}bbox")
+    stated = [_first(values.integers(f"image/{side}")) or 0 for side in ("width", "height")]
+    if all(0 < side <= _MAX_SIDE_PX for side in stated):
+        # The Example's pixels are those of the image as it describes it, which may be turned.
+        width, height = stated
     box: Box | None = None
     if len(given) != 4:
         values.contradict(f"a box of {len(given):,} numbers; expected x, y, width, height")
@@ -576,7 +586,9 @@ def annotations_of(
                 area=item.area / (size[0] * size[1]) if has_areas else -1.0,
                 is_crowd=item.is_crowd,
                 annotation_id=item.annotation_id,
-                segmentation=_runs_of(item.mask, size=size) if masks and item.mask else b"",
+                segmentation=(
+                    _runs_of(item.mask, size=size, stored=actual) if masks and item.mask else b""
+                ),
                 keypoints=tuple(value for point in item.keypoints for value in point),
                 attributes=extra,
             )
@@ -691,9 +703,13 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _runs_of(mask: bytes, *, size: Size) -> bytes:
-    """Encodes a mask's pixels that are not 0 in COCO's form; empty if there are none."""
-    pixels = (read_indices(mask, size=size) != 0).view(np.uint8)
+def _runs_of(mask: bytes, *, size: Size, stored: Size) -> bytes:
+    """Encodes a mask's pixels that are not 0 in COCO's form; empty if there are none.
+
+    The mask has the size that the Example gives, perhaps with its sides exchanged, or that of the
+    stored image.
+    """
+    pixels = (read_indices(mask, size=size, annotated=stored) != 0).view(np.uint8)
     patch = find_patch(pixels)
     height, width = pixels.shape
     return b"" if patch is None else encode_patch(patch, frame=(width, height))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, ClassVar
 
 from shardbeam.transforms.dataset.export.images import Classes, ExportImage, Losses
-from shardbeam.transforms.dataset.export.names import UniqueNames, safe_path
+from shardbeam.transforms.dataset.export.names import UniqueNames, safe_name, safe_path
 
 # Begins the mark that one file of each export holds; the dataset's name follows.
 MARK = "Shardbeam export"
@@ -133,6 +133,18 @@ class Layout(abc.ABC):
         name = names.take(path, number=image.number)
         if name != key:
             self.losses.note("changed names of images", example=f"{image.key!r}: {name!r}")
+        return name
+
+    def unique_folder(self, split: str, *, names: UniqueNames) -> str:
+        """Returns a safe, unused folder for a split, and counts it if it differs from the name.
+
+        Args:
+            split: The split.
+            names: The names that other splits have, or that no split may have.
+        """
+        name = names.take(safe_name(split), number=self.splits.index(split) + 1)
+        if name != split:
+            self.losses.note("changed names of splits", example=f"{split!r}: {name!r}")
         return name
 
     def create(self, path: str) -> BinaryIO:

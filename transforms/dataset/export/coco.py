@@ -12,6 +12,7 @@ class of an image, as in datumaro's `coco_labels`.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import shutil
@@ -34,7 +35,6 @@ from shardbeam.transforms.dataset.export.images import (
 from shardbeam.transforms.dataset.export.names import (
     NumberSet,
     UniqueNames,
-    safe_name,
     strip_layout,
 )
 
@@ -71,7 +71,7 @@ class CocoLayout(Layout):
     def begin(self, split: str) -> None:
         """Writes the annotation files of the split before, and begins another."""
         self._end()
-        self._split = _Split(split, folder=safe_name(split), temporary=self.folder)
+        self._split = _Split(split, folder=self._folders[split], temporary=self.folder)
 
     def add(self, image: ExportImage) -> int:
         """Writes an image, and keeps what its split's files say about it."""
@@ -108,6 +108,12 @@ class CocoLayout(Layout):
         """Writes the annotation files of the last split."""
         self._end()
         self.losses.note("supercategories of classes", count=len(self.classes.ids))
+
+    @functools.cached_property
+    def _folders(self) -> dict[str, str]:
+        """`{split: its folder of images, also in the names of its files}`."""
+        names = UniqueNames(by_stem=False)
+        return {split: self.unique_folder(split, names=names) for split in self.splits}
 
     def _image_id(self, image: ExportImage, *, split: _Split) -> int:
         """Returns the image's own id if it is an unused integer, or else the next free one."""

@@ -10,6 +10,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.examples.boxes import Size, orient_size
 from shardbeam.transforms.examples.decode import (
     Picture,
     annotations_of,
@@ -42,6 +43,9 @@ KEYPOINT_KEYS = frozenset(
 OBJECT_KEYS = frozenset({"image/object/bbox/xmin", "annotation/bbox"})
 _IMAGE_IDS = ("image/source_id", "annotation/image_id")
 _RAW = "raw"
+# Keys that are lost are named up to this number, so that memory does not grow with the data.
+_MAX_LOST_KEYS = 200
+_OTHER_KEYS = "other keys (images)"
 # How `class_of` names the id 0 without a name, which stands for no class in many datasets.
 _BACKGROUND = ("0", 0)
 
@@ -57,6 +61,7 @@ class Losses:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}
+        self._keys: set[str] = set()
 
     def note(self, what: str, *, count: int = 1, example: str = "") -> None:
         """Counts a loss.
@@ -70,6 +75,14 @@ class Losses:
             self.counts[what] += count
             if example:
                 self.first.setdefault(what, example)
+
+    def name_key(self, key: str) -> str:
+        """Returns what is counted for a key that is lost: itself, or that it is one of many."""
+        if key not in self._keys:
+            if len(self._keys) == _MAX_LOST_KEYS:
+                return _OTHER_KEYS
+            self._keys.add(key)
+        return f"{key} (images)"
 
 
 class Classes:
@@ -86,7 +99,8 @@ class Classes:
         ids: `{name: id}`.
         numbers: `{name: number}`: from 0 up, in the order of ids; then the classes that were not
             declared.
-        keypoints: Names of the keypoints that each object has; empty until an object has some.
+        keypoints: Names of the keypoints of the object with the most so far; empty until an object
+            has some.
     """
 
     def __init__(self, declared: Mapping[int, str], *, skeletons: Skeletons) -> None:
@@ -123,7 +137,8 @@ class Classes:
             self.add(name, class_id, of_image=True)
         for item in picture.objects:
             self.add(*class_of(item))
-        self.keypoints = self.keypoints or keypoint_names(picture, legend=legend)
+        if picture.objects and len(picture.objects[0].keypoints) > len(self.keypoints):
+            self.keypoints = keypoint_names(picture, legend=legend)
 
     def sort(self) -> None:
         """Numbers the classes that are known by now in the order of their ids."""
@@ -155,8 +170,9 @@ class ExportImage(msgspec.Struct, kw_only=True):
         number: Number of its (first) Example in the split, from 1.
         data: The stored image file; a PNG file for bare pixels.
         format: The format of `data`.
-        width: Width of the image in pixels; 0 if that is not known.
-        height: Height of the image in pixels; 0 if that is not known.
+        width: Width of the image that `objects` refer to, in pixels: the stored image, or the
+            upright one if the Example gives its size; 0 if that is not known.
+        height: Its height in pixels; 0 if that is not known.
         image_id: The source's id; empty if it has none.
         labels: Classes of the image as a whole.
         captions: Texts that describe it.
@@ -218,18 +234,25 @@ class ImageReader:
         """
         current: ExportImage | None = None
         same: tuple[str, int] | None = None
-        lost_keys: set[str] = set()
+        lost: set[str] = set()
         for picture in pictures:
             where = f"{picture.split}, Example {picture.number:,} ({picture.shard})"
             identity = picture.key, zlib.crc32(picture.image)
             if not (picture.is_of_annotation and identity == same):
-                lost_keys = set()
+                lost = set()
             try:
-                annotations = self._read_annotations(picture, lost_keys=lost_keys)
+                file_format, orientation = _describe(picture)
+                annotations = self._read_annotations(picture, orientation=orientation, lost=lost)
                 if current is not None and picture.is_of_annotation and identity == same:
                     current.objects.extend(annotations.objects)
                     continue
-                following = self._make_image(picture, annotations=annotations, where=where)
+                following = self._make_image(
+                    picture,
+                    annotations=annotations,
+                    file_format=file_format,
+                    orientation=orientation,
+                    where=where,
+                )
             except (RejectedError, ValueError) as error:
                 detail = error.detail if isinstance(error, RejectedError) else str(error)
                 raise self._error(detail, where=where) from error
@@ -239,18 +262,26 @@ class ImageReader:
         if current is not None:
             yield current
 
-    def _read_annotations(self, picture: Picture, *, lost_keys: set[str]) -> ImageAnnotations:
+    def _read_annotations(
+        self, picture: Picture, *, orientation: int, lost: set[str]
+    ) -> ImageAnnotations:
         """Reads what can be exported, and counts the rest.
 
         Args:
             picture: The picture.
-            lost_keys: Keys that were counted for its image already; others are added.
+            orientation: The EXIF orientation of its image, 1 to 8.
+            lost: Names of keys that were counted for its image already; others are added.
         """
         annotations = annotations_of(picture, legend=self._legend, masks=self._masks)
         self._classes.add_from(picture, legend=self._legend)
         dropped = len(picture.objects) - len(annotations.objects)
         self._losses.note("objects without a box", count=dropped, example=picture.key)
-        objects = tuple(item for item in annotations.objects if item.label in self._classes.ids)
+        size = _frame_of(picture, annotations=annotations, orientation=orientation)
+        objects = tuple(
+            self._with_fitting_mask(item, size=size, key=picture.key)
+            for item in annotations.objects
+            if item.label in self._classes.ids
+        )
         dropped = len(annotations.objects) - len(objects)
         self._losses.note(
             "objects of the background (id 0 without a name)", count=dropped, example=picture.key
@@ -259,30 +290,55 @@ class ImageReader:
             key = self._defaults.get(written, written)
             # The image may be stored under another key; it is exported all the same.
             is_lost = values and key not in self._keys and values[:1] != (picture.image,)
-            if is_lost and key not in lost_keys:
-                lost_keys.add(key)
-                self._losses.note(f"{key} (images)", example=picture.key)
+            if is_lost and (name := self._losses.name_key(key)) not in lost:
+                lost.add(name)
+                self._losses.note(name, example=picture.key)
         return msgspec.structs.replace(annotations, objects=objects)
 
+    def _with_fitting_mask(
+        self, item: ObjectAnnotation, *, size: Size, key: str
+    ) -> ObjectAnnotation:
+        """Leaves out the mask of an object if it does not have the size of the image."""
+        if not item.segmentation:
+            return item
+        height, width = _runs_decoder.decode(item.segmentation).size
+        if (width, height) == size:
+            return item
+        self._losses.note("masks of another size than the image, left out", example=key)
+        return msgspec.structs.replace(item, segmentation=b"")
+
     def _make_image(
-        self, picture: Picture, *, annotations: ImageAnnotations, where: str
+        self,
+        picture: Picture,
+        *,
+        annotations: ImageAnnotations,
+        file_format: FileFormat,
+        orientation: int,
+        where: str,
     ) -> ExportImage:
-        data, (file_format, orientation) = picture.image, _describe(picture)
+        data = picture.image
         if picture.format == _RAW:
             data = store_cifar(data, raw=False).data
             self._losses.note("images of bare pixels, written as PNG", example=picture.key)
+        stored, stated = (picture.width, picture.height), (annotations.width, annotations.height)
+        width, height = _frame_of(picture, annotations=annotations, orientation=orientation)
         if orientation != 1:
+            frame = "the stored pixels" if (width, height) == stored else "the upright image"
             self._losses.note(
-                "images that viewers turn (EXIF); annotations are of the stored pixels",
-                example=picture.key,
+                f"images that viewers turn (EXIF); annotations are of {frame}", example=picture.key
+            )
+        if stated not in ((0, 0), (width, height)):
+            self._losses.note(
+                "images of another size than their Example says; annotations are scaled",
+                example=f"{picture.key}: {stated[0]}x{stated[1]}, stored as {width}x{height}",
             )
         return ExportImage(
             key=picture.key,
             number=picture.number,
             data=data,
             format=file_format,
-            width=picture.width,
-            height=picture.height,
+            width=width,
+            height=height,
             image_id=annotations.image_id or self._first_integer(picture, _IMAGE_IDS),
             labels=annotations.labels,
             captions=annotations.captions,
@@ -308,6 +364,26 @@ class ImageReader:
             problem=f"{detail}; `shardbeam build tfrecord` leaves such Examples out and counts "
             "them, so export what it writes",
         )
+
+
+class _Runs(msgspec.Struct):
+    # Height and width.
+    size: tuple[int, int]
+
+
+_runs_decoder = msgspec.json.Decoder(_Runs)
+
+
+def _frame_of(picture: Picture, *, annotations: ImageAnnotations, orientation: int) -> Size:
+    """Returns the size of the image that annotations refer to, in pixels.
+
+    That is the stored image, or the upright one if the Example gives its size. Readers that turn
+    images by EXIF (OpenCV, Detectron2), and `build coco`, which compares sizes, then find the
+    boxes where they are.
+    """
+    stored = picture.width, picture.height
+    upright = orient_size(stored, orientation=orientation)
+    return upright if (annotations.width, annotations.height) == upright else stored
 
 
 def _describe(picture: Picture) -> tuple[FileFormat, int]:

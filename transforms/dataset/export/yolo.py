@@ -11,6 +11,8 @@ looked at.
 
 from __future__ import annotations
 
+import functools
+import os
 import posixpath
 from collections.abc import Collection
 from typing import Any, ClassVar
@@ -29,20 +31,24 @@ from shardbeam.transforms.dataset.export.images import (
 )
 from shardbeam.transforms.dataset.export.names import (
     UniqueNames,
-    safe_name,
     split_names,
     strip_layout,
 )
 
 _DATA_FILE = "data.yaml"
 _DIGITS = 6
-_POINT_VALUES = 3
+_BOX_VALUES, _POINT_VALUES = 5, 3
 # Readers of YOLO accept keypoints outside of the image up to this, in fractions of the image.
 _TOLERANCE = 0.01
 # Readers find labels by the last folder `images` in an image's path, so no folder below it may have
 # a name like these.
 _RESERVED = frozenset({"images", "image", "labels", "label", "annotations"})
 _KNOWN_SPLITS = ("train", "val", "test")
+# Keys of data.yaml with another meaning, so no split may have these names.
+_DATA_KEYS = frozenset(
+    {"path", "names", "nc", "channels", "kpt_shape", "kpt_names", "flip_idx", "download"}
+)
+_NOT_LABELLED = ("0",) * _POINT_VALUES
 
 
 class YoloLayout(Layout):
@@ -55,6 +61,8 @@ class YoloLayout(Layout):
 
     _split = ""
     _has_objects = False
+    # The numbers of keypoints that objects have.
+    _point_counts: frozenset[int] = frozenset()
 
     @classmethod
     def check(cls, keys: Collection[str], *, dataset: str) -> None:
@@ -69,7 +77,7 @@ class YoloLayout(Layout):
     def begin(self, split: str) -> None:
         """Begins a split."""
         self._split = split
-        self._folder = self._folders()[split]
+        self._folder = self._folders[split]
         self._names = UniqueNames(by_stem=True)
 
     def add(self, image: ExportImage) -> int:
@@ -87,13 +95,15 @@ class YoloLayout(Layout):
         """Writes `data.yaml`."""
         if not self._has_objects:
             self.check((), dataset=self.dataset)
+        keypoints = list(self.classes.keypoints)
+        if self._point_counts - {len(keypoints)}:
+            self._pad_keypoints(len(keypoints))
         names = sorted(self.classes.numbers.items(), key=lambda item: item[1])
         data: dict[str, Any] = {
-            **{folder: f"images/{folder}" for folder in self._folders().values()},
+            **{folder: f"images/{folder}" for folder in self._folders.values()},
             "nc": len(names),
             "names": {number: name for name, number in names},
         }
-        keypoints = list(self.classes.keypoints)
         if keypoints:
             data["kpt_shape"] = [len(keypoints), _POINT_VALUES]
             # A list for each class, because YAML would write a shared list as an alias.
@@ -101,16 +111,40 @@ class YoloLayout(Layout):
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
         self.write(_DATA_FILE, f"# {self.mark}\n{text}".encode())
 
+    def _pad_keypoints(self, points: int) -> None:
+        """Gives all objects the number of keypoints that `kpt_shape` promises.
+
+        The number is only known when all Examples have been read. Added keypoints are not labelled.
+        """
+        values = _BOX_VALUES + points * _POINT_VALUES
+        for root, _, names in os.walk(os.path.join(self.folder, "labels")):
+            for name in names:
+                with open(os.path.join(root, name), "r+", encoding="utf-8") as file:
+                    lines = [line.split() for line in file]
+                    if all(len(line) == values for line in lines):
+                        continue
+                    file.seek(0)
+                    for line in lines:
+                        missing = (values - len(line)) // _POINT_VALUES
+                        file.write(f"{' '.join([*line, *_NOT_LABELLED * missing])}\n")
+
+    @functools.cached_property
     def _folders(self) -> dict[str, str]:
-        """Returns `{split: its folder}`: `train`, `val` or `test` if it is one of these."""
+        """`{split: its folder}`: `train`, `val` or `test` if it is one of these."""
         folders = {split: split for split in self.splits if split in _KNOWN_SPLITS}
         for split in self.splits:
             known = next((name for name in _KNOWN_SPLITS if name in split_names(split)), "")
             if not known and len(self.splits) == 1:
                 known = "train"
-            is_free = known and known not in folders.values()
-            folders.setdefault(split, known if is_free else safe_name(split))
-        return {split: folders[split] for split in self.splits}
+            if known and known not in folders.values():
+                folders[split] = known
+        names = UniqueNames(by_stem=False)
+        for name in (*folders.values(), *_DATA_KEYS, *_RESERVED):
+            names.take(name, number=0)
+        return {
+            split: folders.get(split) or self.unique_folder(split, names=names)
+            for split in self.splits
+        }
 
     def _name(self, image: ExportImage) -> str:
         key = strip_layout(image.key, split=self._split)
@@ -133,6 +167,7 @@ class YoloLayout(Layout):
             str(self.classes.number_of(item.label)),
             *map(_fraction, ((xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin)),
         ]
+        self._point_counts |= {len(item.keypoints) // _POINT_VALUES}
         for x, y, visibility in zip(*[iter(item.keypoints)] * _POINT_VALUES, strict=True):
             if not visibility:
                 values += ["0", "0", "0"]
