@@ -288,17 +288,19 @@ class _Steps:
 
     def read(self) -> Line | None:
         """Describes the last step that works or has worked; None before the first one."""
+        has_moved = False
         for step in _STEPS:
             done = [getattr(counters, name).done for name, _ in step.counts]
             if any(done) and done != self._before.get(step.name):
                 self._current = step
+                has_moved = True
             self._before[step.name] = done
         if self._current is None or not any(self._before[self._current.name]):
             return None
-        return _describe_step(self._current)
+        return _describe_step(self._current, has_moved=has_moved)
 
 
-def _describe_step(step: _Step) -> Line:
+def _describe_step(step: _Step, *, has_moved: bool) -> Line:
     nouns = {} if counters.noun == IMAGES else {"entries": ROWS, "images": ROWS}
     amounts: list[str] = []
     numbers: dict[str, int] = {}
@@ -316,9 +318,10 @@ def _describe_step(step: _Step) -> Line:
         noun = "" if unit == "bytes" else f" {nouns.get(unit, unit)}"
         amounts.append("/".join(written(each) for each in (done, total) if each is not None) + noun)
     words = step.words if counters.noun == IMAGES else _TABLE_WORDS.get(step.name, step.words)
-    # Our steps are done; the runner is grouping their outputs, and counts nothing meanwhile.
+    # Our steps are done; the runner is grouping their outputs, and counts nothing meanwhile. If a
+    # step has just counted something, this may only be the moment between two bundles.
     bundles = counters.bundles
-    if step.name in _GROUPED and 0 < bundles.total == bundles.done:
+    if step.name in _GROUPED and not has_moved and 0 < bundles.total == bundles.done:
         amounts.append("grouping")
     return Line(step.name, f"{words}: {', '.join(amounts)}", numbers, *bar)
 

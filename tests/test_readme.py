@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,8 +13,11 @@ import pytest
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.conftest import PROJECT_ROOT
+from tests.support.builds import write_coco
 from tests.support.config_page import PAGE, config_page
+from tests.support.dataset import run
 from tests.support.pages import blocks, commands, reading_rows
+from tests.support.tfrecords import draw_image
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
@@ -172,6 +176,45 @@ def test_the_snippets_run(demo: Path) -> None:
     printed = run.stdout.split(SEPARATOR)
     assert len(printed) == len(programs) + 1
     assert all("(120, 160, 3)" in each for each in printed[:-1])
+
+
+def test_the_page_on_filters_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = {"empty": 250, "small": 150, "wide": 250}
+    (tmp_path / "images").mkdir()
+    for name, width in sizes.items():
+        image = draw_image("JPEG", width=width, height=100 + len(name))
+        (tmp_path / "images" / f"{name}.jpg").write_bytes(image)
+    document = {
+        "images": [{"id": number, "file_name": f"{name}.jpg"} for number, name in enumerate(sizes)],
+        "annotations": [
+            {"id": number, "image_id": number, "category_id": 1, "bbox": [10, 10, 50, 50]}
+            for number in (1, 2)
+        ],
+        "categories": [{"id": 1, "name": "rose"}],
+    }
+    write_coco(tmp_path / "coco.json", document)
+    (tmp_path / "flowers.yaml").write_text(
+        "name: flowers\nsource: {format: coco, images: images, annotations: [coco.json]}\n"
+        "output: {path: tfrecords/flowers}\nunannotated: keep\n"
+    )
+    assert main(["build", "flowers.yaml"]) == 0
+    # The page has a dataset of each kind.
+    (tmp_path / "tfrecords" / "coco").symlink_to("flowers")
+    (snippet,) = blocks("docs/filter.md", "python")
+    exec(snippet, {})
+    lines = sorted(Path("exclude.txt").read_text().splitlines())
+    assert [line.partition("\t")[2] for line in lines] == ["empty.jpg", "small.jpg"]
+
+    build, show = commands("docs/filter.md")
+    assert main(build[1:]) == 0
+    (diff,) = re.findall(r"`(shardbeam diff [^`]*)`", prose("docs/filter.md"))
+    found = json.loads(run(*diff.split()[1:], "--json").stdout)
+    removed = [each["key"] for each in found["changes"] if each["kinds"] == ["removed"]]
+    assert sorted(removed) == ["empty.jpg", "small.jpg"]
+    *words, redirect, file = show[1:]
+    assert (redirect, file) == (">", "exclude.txt")
+    assert run(*words).exit_code == 0
 
 
 def test_the_makefile_runs_the_documented_commands() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +30,7 @@ from shardbeam.transforms.examples.picture_changes import MASK
 # At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50
 # The longer side of a thumbnail in pixels, the most objects that are drawn on it, and the bytes of
-# all thumbnails: once they are used up, pictures are described in words only.
+# all cards: pictures that do not fit are described in words only.
 _SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
 # At most this many lines about one picture are shown.
 _LINES = 12
@@ -100,12 +100,15 @@ class Changes(NamedTuple):
     pictures: Sequence[ChangedCard] = ()
 
 
-def find_changes(previous: str, dataset: StoredDataset) -> Changes:
+def find_changes(
+    previous: str, dataset: StoredDataset, *, render: Callable[[Card], str]
+) -> Changes:
     """Compares a dataset with an earlier one.
 
     Args:
         previous: Where the earlier one is.
         dataset: The dataset.
+        render: Renders a card, to find out how many bytes it adds to the page.
 
     Raises:
         InputError: One of them is not a dataset of Shardbeam, or cannot be read.
@@ -126,24 +129,32 @@ def find_changes(previous: str, dataset: StoredDataset) -> Changes:
             ChangedClass(split, name or NO_NAME, unit, *values)
             for split, name, unit, values in counts[:_CLASSES]
         ],
-        pictures=list(_draw(read_changed(images, old=old, new=dataset), old=old, new=dataset)),
+        pictures=list(
+            _draw(read_changed(images, old=old, new=dataset), old=old, new=dataset, render=render)
+        ),
     )
 
 
 def _draw(
-    pictures: Iterator[ChangedPicture], *, old: StoredDataset, new: StoredDataset
+    pictures: Iterator[ChangedPicture],
+    *,
+    old: StoredDataset,
+    new: StoredDataset,
+    render: Callable[[Card], str],
 ) -> Iterator[ChangedCard]:
     legends = read_legend(old), read_legend(new)
     # A class has the same colour before and after; only the values of old maps have old names.
     before, after = (
         Classes(legend.class_names, numbered_maps=legend.numbered_maps) for legend in legends
     )
-    num_bytes = 0
+    room = _MAX_BYTES
     for number, picture in enumerate(pictures):
-        cards: list[Card] = []
-        if num_bytes < _MAX_BYTES:
-            cards = list(_make_cards(picture, before=before, after=after, name=f"changed-{number}"))
-            num_bytes += sum(card.thumbnail.num_bytes for card in cards)
+        cards = list(_make_cards(picture, before=before, after=after, name=f"changed-{number}"))
+        num_bytes = sum(len(render(card).encode()) for card in cards)
+        if num_bytes > room:
+            cards = []
+        else:
+            room -= num_bytes
         lines = list(describe_picture(picture))
         yield ChangedCard(
             key=describe_key(picture.change),

@@ -294,7 +294,7 @@ def _chart_keypoints(total: Statistics, *, bars: Bars) -> Chart | None:
 
 def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
     """Returns a sort key that puts `left_2` before `left_10`."""
-    parts = re.split(r"(\d+)", named[0])
+    parts = re.split(r"([0-9]{1,18})", named[0])
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 

@@ -16,7 +16,7 @@ from shardbeam.pipelines.report.charts import count_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.gallery import Gallery
-from shardbeam.pipelines.report.page import Report, render_page
+from shardbeam.pipelines.report.page import Report, render_card, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_by_index, sample_pictures
 from shardbeam.transforms.core.counters import counters
@@ -150,7 +150,7 @@ def make_page(
         facts=facts,
         duplicates=duplicates,
         pairs=list(gallery.draw_pairs(groups, room=int(_PAIRS_SHARE * MAX_BYTES))),
-        changes=None if previous is None else find_changes(previous, dataset),
+        changes=None if previous is None else find_changes(previous, dataset, render=render_card),
         charts=charts,
         kinds=list_kinds(statistics, manifest=manifest),
         classes=classes,

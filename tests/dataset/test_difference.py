@@ -18,6 +18,7 @@ from pyarrow import parquet
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
 from shardbeam.transforms.dataset.manifest import encode_manifest
+from shardbeam.transforms.dataset.read import difference
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.difference import (
     ChangeKind,
@@ -371,7 +372,9 @@ def test_images_that_differ_are_located(tmp_path: Path) -> None:
     assert found.difference.differing == 4
 
 
-def test_all_examples_of_an_image_are_located_if_each_object_has_one(tmp_path: Path) -> None:
+def test_all_examples_of_an_image_are_located_if_each_object_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = [Row("a", labels=1), Row("b", labels=1, other=1), Row("b", labels=1, other=2)]
     new = [Row("a", labels=1), Row("b", labels=2, other=2), Row("b", labels=2, other=3)]
     paths = []
@@ -386,3 +389,9 @@ def test_all_examples_of_an_image_are_located_if_each_object_has_one(tmp_path: P
     assert found.difference.differing == 1
     assert image.change.kinds == (LABELS,)
     assert [place.number for place in image.old] == [place.number for place in image.new] == [2, 3]
+    assert image.too_many == 0
+    # Of too many, only a pair is located.
+    monkeypatch.setattr(difference, "_MOST_EXAMPLES", 1)
+    (image,) = compare_datasets(*map(open_dataset, paths), limit=1, images=9).images
+    assert ([place.number for place in image.old], image.too_many) == ([2], 2)
+    assert [place.number for place in image.new] == [2]

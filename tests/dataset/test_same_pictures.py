@@ -59,6 +59,16 @@ def test_only_neighbours_in_large_groups_are_compared(monkeypatch: pytest.Monkey
     assert find(*pictures) == [0, 63, 63, 63]
 
 
+def test_memory_is_limited_and_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 2)
+    monkeypatch.setattr(module, "_MOST_WORDS", 1)
+    # Classes 0 and 64 share a bit.
+    others = [(1, number, (number,)) for number in range(65)]
+    pictures = [(0, 0, (0,)), (0, 1, (64,)), (0, 2, (0, 64)), (0, 8 + 16 + 32, (0,))]
+    assert find(*pictures, *others, near=2)[:4] == [63, 63, 0, 0]
+    assert find(*others, near=64) == [63] * 65
+
+
 @given(
     st.lists(
         st.tuples(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -407,6 +408,34 @@ def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
         read_statistics(str(tmp_path))
     uri = f"{tmp_path}/statistics.json"
     assert str(caught.value).startswith(f"{uri}: not the statistics of a dataset: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place", "problem"),
+    [
+        ("images", -1, "", "the count is negative"),
+        ("objects_by_class", {"a": 10**400}, "['a']", "the count is too large"),
+        ("count_of_pairs", {"a": {"\n": -1}}, r"['a']['\n']", "the count is negative"),
+        ("width_range", [1, -1], "", "the count is negative"),
+        ("images_by_objects", {"²": 1}, "['²']", "the key is not a number of objects"),
+        ("images_by_objects", {"9" * 5000: 1}, f"['{'9' * 100}']", "the key is not a number of"),
+    ],
+)
+def test_entries_that_cannot_be_are_named(
+    field: str, value: object, place: str, problem: str, tmp_path: Path
+) -> None:
+    document = {"version": statistics.STATISTICS_VERSION, "splits": {"train": {field: value}}}
+    (tmp_path / "statistics.json").write_text(json.dumps(document))
+    with pytest.raises(InputError) as caught:
+        read_statistics(str(tmp_path))
+    uri = f"{tmp_path}/statistics.json"
+    assert str(caught.value).startswith(f"{uri}: $.splits['train'].{field}{place}: {problem}")
+
+
+def test_entries_that_count_nothing_are_left_out(tmp_path: Path) -> None:
+    found = Statistics(objects_by_class={"a": 0, "b": 1}, count_of_pairs={"a": {"b": 0}})
+    (tmp_path / "statistics.json").write_bytes(encode_statistics({"train": found}))
+    assert read_statistics(str(tmp_path)) == {"train": Statistics(objects_by_class={"b": 1})}
 
 
 def test_none_or_of_another_version_is_none(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ def test_classes_that_may_be_one_come_first() -> None:
     assert [each.kind for each in notable] == ["similar_names", "thin_box", "low_contrast"]
 
 
+def test_kinds_of_a_later_version_are_left_out() -> None:
+    assert find(images=10, images_by_finding={"new_kind": 1}) == []
+
+
 def test_what_many_images_have_is_usual() -> None:
     (found,) = find(images=1000, images_by_finding={"dark_picture": 11})
     assert found.usual

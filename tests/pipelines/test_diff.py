@@ -16,8 +16,9 @@ import pytest
 from pyarrow import parquet
 
 from shardbeam.pipelines.diff import ComparedPicture, describe_picture, render_text
+from shardbeam.pipelines.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
-from shardbeam.transforms.dataset.read import changed_pictures
+from shardbeam.transforms.dataset.read import changed_pictures, difference
 from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture
 from shardbeam.transforms.dataset.read.difference import Change, ChangeKind, Difference
 from shardbeam.transforms.examples.decode import Picture, PictureObject
@@ -295,7 +296,7 @@ def test_examples_that_are_not_where_the_index_says(
         assert result.stderr.count("\n") == 1
 
 
-def test_objects_that_each_have_an_example(tmp_path: Path) -> None:
+def test_objects_that_each_have_an_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = (
         build_objects(tmp_path / name, objects, "--set", "example_per=annotation")
         for name, objects in (("old", OLD), ("new", NEW))
@@ -308,6 +309,13 @@ def test_objects_that_each_have_an_example(tmp_path: Path) -> None:
         "c.jpg": ["dog added at 50, 10, 20x20"],
         "d.jpg": ["dog removed at 50, 10, 20x20"],
     }
+    # A part of an image's Examples does not show what was added or removed.
+    monkeypatch.setattr(difference, "_MOST_EXAMPLES", 1)
+    found = changed_lines(run("diff", str(old.output), str(new.output)).stdout)
+    assert found.pop("b.jpg") == ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"]
+    assert {lines[0] for lines in found.values()} == {"2 objects: too many to compare"}
+    lines = [line for lines in found.values() for line in lines]
+    assert not any("added" in line or "removed" in line for line in lines)
 
 
 def test_a_note_says_what_an_older_index_cannot_show(
@@ -325,15 +333,10 @@ def test_a_note_says_what_an_older_index_cannot_show(
 
 
 def test_the_page_shows_pictures_before_and_after(
-    boxes: tuple[Build, Build], tmp_path: Path
+    boxes: tuple[Build, Build], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "page.html"
-    words = ["--previous", str(boxes[0].output), "--output", str(path)]
-    result = run("report", str(boxes[1].output), *words)
-    assert (result.exit_code, result.stderr) == (0, "")
-    page = path.read_text()
-    section = page[page.index('<section id="changes"') :]
-    section = section[: section.index("</section>")]
+    section = changes_section(boxes, path)
     texts = html.unescape(re.sub("<[^>]*>", "", section)).replace(TIMES, "x")
     assert "All 5 images that are in both datasets and differ." in texts
     assert "cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)" in texts
@@ -341,6 +344,22 @@ def test_the_page_shows_pictures_before_and_after(
     # Two pictures each, and only the objects that have changed.
     assert section.count('<svg class="picture') == 10
     assert section.count('<rect class="layer-boxes') == 2 + 2 + 1 + 1
+    # Texts of pictures take room, too: not only the thumbnails.
+    thumbnails = sum(map(len, re.findall(r'href="(data:[^"]*)"', section)))
+    monkeypatch.setattr(changes, "_MAX_BYTES", thumbnails)
+    shorter = changes_section(boxes, path)
+    assert 0 < shorter.count('<svg class="picture') < 10
+    assert "cat moved from 10, 10, 20" in shorter
+
+
+def changes_section(boxes: tuple[Build, Build], path: Path) -> str:
+    """Writes a page with what has changed, and returns that part of it."""
+    words = ["--previous", str(boxes[0].output), "--output", str(path), "--overwrite"]
+    result = run("report", str(boxes[1].output), *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = path.read_text()
+    section = page[page.index('<section id="changes"') :]
+    return section[: section.index("</section>")]
 
 
 def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> None:

@@ -262,7 +262,9 @@ def test_between_steps_the_runner_groups() -> None:
         add(bundles=1),
         add(bundles_total=2, entries=7),
         add(bundles=1),
-        add(bundles=1),
+        # Between two bundles.
+        add(bundles=1, entries=1),
+        lambda: None,
         add(bundles_total=1, joined=3),
         add(bundles=1),
     ) == [
@@ -270,7 +272,8 @@ def test_between_steps_the_runner_groups() -> None:
         "listing: 9 files, grouping",
         "reading annotations: 7 entries",
         "reading annotations: 7 entries",
-        "reading annotations: 7 entries, grouping",
+        "reading annotations: 8 entries",
+        "reading annotations: 8 entries, grouping",
         "joining: 3 images",
         "joining: 3 images",
     ]

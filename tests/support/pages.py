@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 
 from tests.conftest import PROJECT_ROOT
 
@@ -11,9 +12,10 @@ from tests.conftest import PROJECT_ROOT
 def blocks(page: str, language: str) -> list[str]:
     """Returns a page's code in one language; the page is named from the project's folder."""
     text = (PROJECT_ROOT / page).read_text(encoding="utf-8")
-    # Each block with its end, which looks like the beginning of a block without a language.
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [code for name, code in found if name == language]
+    # Each block with its end, which looks like the beginning of a block without a language. Blocks
+    # in a list are indented.
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(code) for _, name, code in found if name == language]
 
 
 def commands(page: str) -> list[list[str]]:

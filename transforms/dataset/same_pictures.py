@@ -23,7 +23,10 @@ COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes")
 # hashes.
 _COMPARED = 1_000
 _BITS = 64
+# Limits of memory: words of a set's mask, and pairs of pictures whose masks are compared at once.
+_MOST_WORDS, _BLOCK = 16, 100_000
 
+_Flags = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.uint64]
 _Indexes = npt.NDArray[np.intp]
 
@@ -91,8 +94,8 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
     """
     numbers = {classes: number for number, classes in enumerate(sorted(set(pictures.classes)))}
     sets = np.array([numbers[classes] for classes in pictures.classes], np.uint64)
-    masks = _make_masks(list(numbers))
-    rows = np.flatnonzero(np.any(masks, axis=1)[sets.astype(np.intp)])
+    class_sets = _ClassSets(list(numbers))
+    rows = np.flatnonzero([bool(classes) for classes in pictures.classes])
     columns = np.stack([groups.astype(np.uint64), pictures.values, sets])[:, rows]
     # Pictures with the same hash and the same classes are compared once, as one row.
     (group, value, kind), places = np.unique(columns, axis=1, return_inverse=True)
@@ -106,24 +109,46 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
             break
         bits = _count_bits(value[starts] ^ value[starts + step], most=near)
         hits = np.flatnonzero(bits <= near)
-        one, other = starts[hits], starts[hits] + step
-        hits = hits[~(masks[kind[one]] & masks[kind[other]]).any(axis=1)]
-        for each in (starts[hits], starts[hits] + step):
-            nearest[each] = np.minimum(nearest[each], bits[hits])
+        for begin in range(0, len(hits), _BLOCK):
+            block = hits[begin : begin + _BLOCK]
+            one, other = starts[block], starts[block] + step
+            is_found = class_sets.are_disjoint(kind[one], kind[other])
+            for each in (one[is_found], other[is_found]):
+                nearest[each] = np.minimum(nearest[each], bits[block[is_found]])
     found = np.zeros(len(groups), np.intp)
     found[rows] = np.where(nearest <= near, _BITS - nearest, 0)[places.ravel()]
     return found
 
 
-def _make_masks(sets: Sequence[tuple[int, ...]]) -> _Numbers:
-    """Makes a row of bits for each set of classes, so that disjoint sets have no bit in common."""
-    lengths = [len(classes) for classes in sets]
-    known, classes = np.unique(list(itertools.chain(*sets)), return_inverse=True)
-    masks = np.zeros((len(sets), len(known) // _BITS + 1), np.uint64)
-    words, bits = np.divmod(classes.astype(np.uint64), np.uint64(_BITS))
-    rows = np.repeat(np.arange(len(sets)), lengths)
-    np.bitwise_or.at(masks, (rows, words.astype(np.intp)), np.uint64(1) << bits)
-    return masks
+class _ClassSets:
+    """Sets of classes, of which many pairs are compared.
+
+    Each set has a row of bits. If there are more classes than bits, several classes share a bit;
+    then sets that have a bit in common are compared class by class.
+
+    Args:
+        sets: The classes of each set.
+    """
+
+    def __init__(self, sets: Sequence[tuple[int, ...]]) -> None:
+        self._sets = sets
+        known, classes = np.unique(list(itertools.chain(*sets)), return_inverse=True)
+        num_words = min(len(known) // _BITS + 1, _MOST_WORDS)
+        self._share_bits = len(known) > num_words * _BITS
+        self._masks = np.zeros((len(sets), num_words), np.uint64)
+        places = classes.astype(np.uint64) % np.uint64(num_words * _BITS)
+        words, bits = np.divmod(places, np.uint64(_BITS))
+        rows = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
+        np.bitwise_or.at(self._masks, (rows, words.astype(np.intp)), np.uint64(1) << bits)
+
+    def are_disjoint(self, ones: _Indexes, others: _Indexes) -> _Flags:
+        """Finds out for each pair of sets, by their numbers, whether they share no class."""
+        disjoint: _Flags = np.logical_not(np.any(self._masks[ones] & self._masks[others], axis=1))
+        if self._share_bits:
+            for place in np.flatnonzero(~disjoint & (ones != others)).tolist():
+                one, other = self._sets[ones[place]], self._sets[others[place]]
+                disjoint[place] = frozenset(one).isdisjoint(other)
+        return disjoint
 
 
 def _count_bits(numbers: _Numbers, *, most: int) -> _Indexes:

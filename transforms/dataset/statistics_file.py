@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,6 +18,12 @@ from shardbeam.transforms.dataset.statistics import (
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
+
+# The greatest count, and a key that is a number.
+_MOST = 2**63 - 1
+_NUMBER = re.compile("[0-9]{1,18}")
+# Characters of a name in an error.
+_SHOWN = 100
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -39,6 +47,8 @@ def encode_statistics(splits: Mapping[str, Statistics]) -> bytes:
 def read_statistics(folder: str) -> dict[str, Statistics] | None:
     """Reads a dataset's `statistics.json`; None if there is none, or if its version differs.
 
+    Entries that count nothing are left out, because there are none in a file that Shardbeam writes.
+
     Args:
         folder: The dataset's folder.
 
@@ -50,10 +60,53 @@ def read_statistics(folder: str) -> dict[str, Statistics] | None:
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
         if msgspec.json.decode(data, type=_Version).version != STATISTICS_VERSION:
             return None
-        return msgspec.json.decode(data, type=_Splits).splits
+        splits = msgspec.json.decode(data, type=_Splits).splits
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not the statistics of a dataset: {error}") from error
+    return {
+        name: _check_split(split, place=_entry("$.splits", name), uri=uri)
+        for name, split in splits.items()
+    }
+
+
+def _check_split(split: Statistics, *, place: str, uri: str) -> Statistics:
+    for key in split.images_by_objects:
+        if not _NUMBER.fullmatch(key):
+            at = _entry(f"{place}.images_by_objects", key)
+            raise _damaged(uri, at, "the key is not a number of objects")
+    fields = msgspec.structs.asdict(split).items()
+    return Statistics(
+        **{name: _check_counts(each, place=f"{place}.{name}", uri=uri) for name, each in fields}
+    )
+
+
+def _check_counts(counts: Any, *, place: str, uri: str) -> Any:  # noqa: ANN401
+    """Checks a number, or all numbers of a tuple or a mapping, and leaves out zeros of a mapping.
+
+    Raises:
+        InputError: A number is too small or too large.
+    """
+    if isinstance(counts, dict):
+        checked = {
+            name: _check_counts(each, place=_entry(place, name), uri=uri)
+            for name, each in counts.items()
+        }
+        return {name: each for name, each in checked.items() if each}
+    if isinstance(counts, tuple):
+        return tuple(_check_counts(each, place=place, uri=uri) for each in counts)
+    if not 0 <= counts <= _MOST:
+        raise _damaged(uri, place, f"the count is {'negative' if counts < 0 else 'too large'}")
+    return counts
+
+
+def _entry(place: str, name: str) -> str:
+    return f"{place}[{name[:_SHOWN]!r}]"
+
+
+def _damaged(uri: str, place: str, problem: str) -> InputError:
+    problem += ": the dataset is damaged; check it with `shardbeam verify`"
+    return InputError(uri=uri, place=place, problem=problem)

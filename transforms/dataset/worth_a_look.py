@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.labels import MAX_CLASS_NAME, list_classes
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.statistics import Statistics
@@ -158,7 +158,8 @@ def find_kinds(
     ]
     order = list(KINDS)
     return sorted(
-        (each for each in found if each.kind not in ignore),
+        # A later version may know more kinds.
+        (each for each in found if each.kind in KINDS and each.kind not in ignore),
         key=lambda each: (each.usual, not each.images, order.index(each.kind)),
     )
 
@@ -267,6 +268,8 @@ def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 def _slips(name: str) -> Iterator[str]:
     """Yields a name with each pair of neighbours exchanged in turn; digits stay where they are."""
+    if len(name) > MAX_CLASS_NAME:
+        return
     for at, (one, other) in enumerate(itertools.pairwise(name)):
         if one != other and not (one.isdigit() or other.isdigit()):
             yield f"{name[:at]}{other}{one}{name[at + 2 :]}"

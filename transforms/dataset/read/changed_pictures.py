@@ -58,8 +58,8 @@ def read_changed(
     news = _PictureReader(new, [place for image in images for place in image.new])
     defaults = {written: default for default, written in news.legend.keys.items() if written}
     for image in images:
-        most = max(place.objects for place in (*image.old, *image.new))
-        with_objects = most <= _MOST_OBJECTS
+        most = image.too_many or max(place.objects for place in (*image.old, *image.new))
+        with_objects = most <= _MOST_OBJECTS and not image.too_many
         before = olds.read(image.old, with_objects=with_objects)
         after = news.read(image.new, with_objects=with_objects)
         what = compare_pictures(before, after, default_keys=defaults)

@@ -40,7 +40,8 @@ _ROW = np.dtype(
     ]
 )
 _MAX_SPLITS = 255
-# At most this many Examples of one image are located (`example_per: annotation`).
+# If an image has more Examples (`example_per: annotation`), they are not located, so its objects
+# cannot be compared.
 _MOST_EXAMPLES = 1_000
 
 _Rows = npt.NDArray[np.void]
@@ -182,11 +183,14 @@ class DifferingImage(NamedTuple):
         change: How it differs.
         old: Its Examples in the old dataset; several with `example_per: annotation`.
         new: Its Examples in the new dataset.
+        too_many: How many Examples it has, if they are too many to be located: then `old` and `new`
+            are one pair of Examples that match.
     """
 
     change: Change
     old: Sequence[ExamplePlace]
     new: Sequence[ExamplePlace]
+    too_many: int = 0
 
 
 class Comparison(NamedTuple):
@@ -303,6 +307,7 @@ def compare_datasets(
                 ),
                 old=[olds[place] for place in each.old],
                 new=[news[place] for place in each.new],
+                too_many=each.too_many,
             )
             for each in chosen
         ],
@@ -554,13 +559,15 @@ class _Group(NamedTuple):
 
     Attributes:
         pairs: Numbers of the pairs of its Examples that differ.
-        old: Places of all its Examples in the old dataset.
-        new: Places of all its Examples in the new dataset.
+        old: Places of its Examples in the old dataset, as for `DifferingImage`.
+        new: Places of its Examples in the new dataset.
+        too_many: As for `DifferingImage`.
     """
 
     pairs: _Places
     old: _Places
     new: _Places
+    too_many: int
 
 
 def _group_differing(
@@ -577,21 +584,23 @@ def _group_differing(
     old_firsts, new_firsts = before.first_places(), after.first_places()
     ends = np.stack([old_firsts[pairs.old[at]], new_firsts[pairs.new[at]]], axis=1)
     _, first = np.unique(ends, axis=0, return_index=True)
-    groups = [
-        _Group(
-            pairs=at[(ends == ends[number]).all(axis=1)],
-            old=_members(old_firsts, ends[number, 0]),
-            new=_members(new_firsts, ends[number, 1]),
-        )
-        for number in np.sort(first)[:images]
-    ]
+    groups = []
+    for number in np.sort(first)[:images]:
+        of_image = at[(ends == ends[number]).all(axis=1)]
+        old, new = _members(old_firsts, ends[number, 0]), _members(new_firsts, ends[number, 1])
+        most = max(len(old), len(new))
+        if most <= _MOST_EXAMPLES:
+            groups.append(_Group(of_image, old, new, too_many=0))
+        else:
+            # The first Examples of each side would not do: if one is removed, another one moves up.
+            one = of_image[:1]
+            groups.append(_Group(of_image, pairs.old[one], pairs.new[one], too_many=most))
     return len(first), groups
 
 
 def _members(firsts: _Places, first: int) -> _Places:
-    """Returns the places of the Examples of an image, at most `_MOST_EXAMPLES`."""
-    end = int(np.searchsorted(firsts, first, side="right"))
-    return np.arange(first, min(end, first + _MOST_EXAMPLES))
+    """Returns the places of the Examples of an image."""
+    return np.arange(first, int(np.searchsorted(firsts, first, side="right")))
 
 
 def _choose_named(pairs: _Pairs, changes: _Changes, *, limit: int) -> _Places:
