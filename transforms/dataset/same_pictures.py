@@ -24,7 +24,7 @@ COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes")
 _COMPARED = 1_000
 _BITS = 64
 # Limits of memory: words of a set's mask, and pairs of pictures whose masks are compared at once.
-_MOST_WORDS, _BLOCK = 16, 100_000
+_MOST_WORDS, _BLOCK = 32, 100_000
 
 _Flags = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.uint64]
