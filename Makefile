@@ -82,8 +82,8 @@ words:  ## Look for words that CONTRIBUTING.md refuses.
 	@if git grep -nE -e '$(REFUSED_WORDS)' --and --not -e '$(WORDS_EXCEPT)' -- $(WORDS_IN); \
 		then echo "make words: CONTRIBUTING.md says what to write instead" >&2; exit 1; fi
 
-# One more than there are CPUs, because some tests wait for other processes.
-TEST_PROCESSES = $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0)))' 2>/dev/null || echo auto)
+# Two more than there are CPUs, because many tests wait for other processes.
+TEST_PROCESSES = $(shell $(PYTHON) -c 'import os; print(2 + len(os.sched_getaffinity(0)))' 2>/dev/null || echo auto)
 
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.

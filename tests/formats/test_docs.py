@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_format_of_ones_own(folder: Path, shapes: Path) -> None:
     module, kit = blocks(f"{DOCS}/custom.md", "python")
     (config,) = blocks(f"{DOCS}/custom.md", "yaml")

@@ -994,7 +994,8 @@ def test_an_interrupted_export_leaves_nothing(many: Path, tmp_path: Path) -> Non
     result = finish(process)
     words = "shardbeam: error: interrupted; nothing was written\n"
     assert (result.exit_code, result.stderr) == (130, words)
-    assert not os.listdir(output)
+    # The signal may come before the folder is there.
+    assert not output.exists() or not os.listdir(output)
 
 
 def test_two_exports_into_one_folder(

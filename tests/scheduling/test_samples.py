@@ -329,6 +329,7 @@ class TestOnDisk:
         assert read_tree(version) == before
 
     @pytest.mark.skipif(sys.version_info < (3, 11), reason="TFDS cannot be installed here")
+    @pytest.mark.slow
     def test_a_trainer_follows_the_pointer(self, bucket: Path, tmp_path: Path) -> None:
         assert self.build(bucket).exit_code == 0
         (snippet,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
