@@ -244,7 +244,13 @@ def test_every_recipe_is_tried() -> None:
     assert [recipe.title for recipe in RECIPES] == list(_rows())
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(each, marks=pytest.mark.slow if number else (), id=each.title)
+        for number, each in enumerate(RECIPES)
+    ],
+)
 def test_recipe(recipe: Recipe, tmp_path: Path) -> None:
     written, changed = _rows()[recipe.title]
     assert {re.sub("|".join(NAMED), recipe.name, file) for file in written} == set(recipe.added)

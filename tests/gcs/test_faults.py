@@ -122,7 +122,7 @@ def test_what_fails_is_repeated(name: str, fault: Fault, gcs: ProxiedGcs, bucket
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", ["insert", "upload"])
+@pytest.mark.parametrize("kind", [pytest.param("insert", marks=pytest.mark.slow), "upload"])
 def test_long_uploads_are_repeated_or_begun_anew(
     fault: Fault, kind: str, gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_build_interrupted_at_any_moment(
     assert read_dataset(output) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.timeout(7200 if LONG else 300)
 @pytest.mark.parametrize(
