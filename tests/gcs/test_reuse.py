@@ -50,6 +50,7 @@ def images_read(gcs: ProxiedGcs) -> Counter[str]:
     return Counter(name for name in names if name.startswith("in/images"))
 
 
+@pytest.mark.slow
 def test_everything_is_copied_on_the_server(
     gcs: ProxiedGcs, bucket: str, first: str, expected: Tree
 ) -> None:
@@ -116,6 +117,7 @@ def test_what_is_not_there_is_one_line(bucket: str, source: str) -> None:
         assert f" --reuse: no committed dataset of Shardbeam's in {previous}; name " in line
 
 
+@pytest.mark.slow
 def test_faults_of_the_copy_are_repeated(
     gcs: ProxiedGcs, bucket: str, first: str, expected: Tree
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_copy_in_several_requests(
     assert gcs.read(f"{bucket}/b") == b"content"
 
 
+@pytest.mark.slow
 def test_between_disk_and_the_bucket(
     gcs: ProxiedGcs, bucket: str, first: str, expected: Tree, tmp_path: Path
 ) -> None:
