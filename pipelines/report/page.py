@@ -184,6 +184,7 @@ def render_page(report: Report) -> str:
         _RejectRow(reject, report.reject_pictures.get(number, ""), f"the rejected {reject.key}")
         for number, reject in enumerate(facts.listed_rejects)
     ]
+    corrections = list(_correction_rows(facts))
     worth = show_findings(report.kinds, cards=cards)
     return (
         _environment()
@@ -226,10 +227,10 @@ def render_page(report: Report) -> str:
             rejects_title=_rejects_title(facts),
             first_rejects=_first_of_each(rejects),
             correction_links={
-                rows.code.code: f"correction-{rows.code.code}" for rows in _correction_rows(facts)
+                rows.code.code: f"correction-{rows.code.code}" for rows in corrections
             },
             has_reject_pictures=bool(report.reject_pictures),
-            corrections=list(_correction_rows(facts)),
+            corrections=corrections,
             config=Lines(facts.config[:_CONFIG_CHARACTERS]),
             shards=facts.files[:_SHARDS],
         )

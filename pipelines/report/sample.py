@@ -118,7 +118,7 @@ def sample_pictures(
     for split in splits:
         for place, picture in read(split):
             maps_left -= bool(picture.class_map)
-            classes = classes_of(picture, read_map=read_map if maps_left >= 0 else None)
+            classes = _classes_of(picture, read_map=read_map if maps_left >= 0 else None)
             collector.add(_candidate(place, picture.key, classes))
     return collector.sample(found)
 
@@ -239,7 +239,7 @@ def _read_indexes(
         counters.indexes.add()
 
 
-def classes_of(picture: Picture, *, read_map: ReadMap | None) -> frozenset[str]:
+def _classes_of(picture: Picture, *, read_map: ReadMap | None) -> frozenset[str]:
     """Names the classes of a picture: its own, those of its objects, those of its map."""
     names = {*picture.labels, *map(class_name, picture.objects)}
     if picture.class_map and read_map is not None:
@@ -344,18 +344,18 @@ class _Collector:
     def _in_order(self, found: Sequence[FoundPicture], shown: set[str]) -> Iterator[Candidate]:
         """Yields the pictures, the most telling first; `shown` grows as the caller takes them."""
         kinds = itertools.groupby(found, key=lambda each: each.kind)
-        yield from in_turn([each.candidate for each in images] for _, images in kinds)
+        yield from _in_turn([each.candidate for each in images] for _, images in kinds)
         # Rare classes go first: their pictures often show frequent classes, too.
         rarest = sorted(self._by_class, key=lambda name: (self._classes[name], name))
         best = {name: self._by_class[name].in_order() for name in rarest}
         for name in rarest:
             if name not in shown:
                 yield best[name][0]
-        yield from in_turn(best.values())
-        yield from in_turn(smallest.in_order() for smallest in self._by_split.values())
+        yield from _in_turn(best.values())
+        yield from _in_turn(smallest.in_order() for smallest in self._by_split.values())
 
 
-def in_turn(lists: Iterable[Sequence[_T]]) -> Iterator[_T]:
+def _in_turn(lists: Iterable[Sequence[_T]]) -> Iterator[_T]:
     """Yields the first of each list, then the second of each, and so on."""
     lists = list(lists)
     for place in range(max(map(len, lists), default=0)):

@@ -84,7 +84,7 @@ def _check_split(split: Statistics, *, place: str, uri: str) -> Statistics:
     )
 
 
-def _check_counts(counts: Any, *, place: str, uri: str) -> Any:  # noqa: ANN401
+def _check_counts(counts: Any, *, place: str, uri: str) -> Any:  # noqa: ANN401  # Nested as in the fields.
     """Checks a number, or all numbers of a tuple or a mapping, and leaves out zeros of a mapping.
 
     Raises:

@@ -244,11 +244,11 @@ def _whole(value: float) -> int:
 
 def _area(box: _Box) -> float:
     xmin, ymin, xmax, ymax = box
-    across, down = xmax - xmin, ymax - ymin
-    return across * down if across > 0 and down > 0 and math.isfinite(across * down) else 0.0
+    return (xmax - xmin) * (ymax - ymin)
 
 
 def _iou(one: _Box, other: _Box) -> float:
+    """Returns the IoU of two boxes that have an area."""
     across = min(one[2], other[2]) - max(one[0], other[0])
     down = min(one[3], other[3]) - max(one[1], other[1])
     if across <= 0 or down <= 0:

@@ -231,7 +231,10 @@ def _same_values(old: Sequence[Any], new: Sequence[Any]) -> bool:
     """Compares values; NaN equals NaN."""
     return old == new or (
         len(old) == len(new)
-        and all(one == other or (one != one and other != other) for one, other in zip(old, new))  # noqa: B905  # Of the same length.
+        and all(
+            one == other or (one != one and other != other)
+            for one, other in zip(old, new, strict=True)
+        )
     )
 
 

@@ -237,13 +237,16 @@ class ImageReader:
         lost: set[str] = set()
         for picture in pictures:
             where = f"{picture.split}, Example {picture.number:,} ({picture.shard})"
-            identity = picture.key, zlib.crc32(picture.image)
-            if not (picture.is_of_annotation and identity == same):
+            identity = None
+            if picture.is_of_annotation:
+                identity = picture.key, zlib.crc32(picture.image)
+            is_same = identity is not None and identity == same
+            if not is_same:
                 lost = set()
             try:
                 file_format, orientation = _describe(picture)
                 annotations = self._read_annotations(picture, orientation=orientation, lost=lost)
-                if current is not None and picture.is_of_annotation and identity == same:
+                if current is not None and is_same:
                     current.objects.extend(annotations.objects)
                     continue
                 following = self._make_image(
@@ -258,7 +261,7 @@ class ImageReader:
                 raise self._error(detail, where=where) from error
             if current is not None:
                 yield current
-            current, same = following, identity if picture.is_of_annotation else None
+            current, same = following, identity
         if current is not None:
             yield current
 

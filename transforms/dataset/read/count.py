@@ -245,8 +245,13 @@ def read_values(example: Example, *, legend: Legend) -> Mapping[str, list[Any]]:
             kind, found = feature_values(stored[written])
             if kind is expected:
                 values[key] = list(found)
+    _add_derived(values, names=legend.class_names)
+    return values
+
+
+def _add_derived(values: dict[str, list[Any]], *, names: Mapping[int, str]) -> None:
+    """Adds values that follow from others."""
     image = next(iter(values.get(IMAGE, ())), b"")
-    names = legend.class_names
     for key in _CLASSES:
         labels = values.get(f"{key}/label", [])
         if labels and not values.get(f"{key}/text"):
@@ -268,7 +273,6 @@ def read_values(example: Example, *, legend: Legend) -> Mapping[str, list[Any]]:
             ]
     maps = values.get(_CATEGORY_MAP) or values.get(_CLASS_MAP, [])
     values[PIXELS] = _count_pixels(maps[0], size=size) if maps else []
-    return values
 
 
 def _side(values: Mapping[str, Sequence[int]], key: str) -> int:

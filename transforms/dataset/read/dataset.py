@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
@@ -61,7 +62,7 @@ class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
         return sum(shard.size_bytes for shard in self.shards)
 
 
-class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
+class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A dataset's folder, a folder of TFRecord files, or a single file.
 
     Attributes:
@@ -81,11 +82,15 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
     citation: str = ""
 
     def read_manifest(self) -> Manifest | None:
-        """Reads the manifest; None if there is none, or if this is not a dataset's folder.
+        """Reads the manifest, once; None if there is none, or if this is not a dataset's folder.
 
         Raises:
             InputError: The manifest is damaged.
         """
+        return self._manifest
+
+    @functools.cached_property
+    def _manifest(self) -> Manifest | None:
         return None if self.features is None else read_manifest(self.path)
 
     def find_split(self, name: str | None, *, hint: str = "name one") -> StoredSplit:

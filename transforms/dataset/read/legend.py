@@ -41,15 +41,15 @@ def _root(dataset: StoredDataset) -> str:
 
 
 def _read_manifest(dataset: StoredDataset, *, root: str) -> Manifest | None:
+    if dataset.features is not None:
+        return dataset.read_manifest()
     try:
         manifest = read_manifest(root)
     except InputError:
-        if dataset.features is not None:
-            raise
         # This may be another program's `manifest.json`.
         return None
-    if manifest is None or dataset.features is not None:
-        return manifest
+    if manifest is None:
+        return None
     ours = {join_uri(root, shard.path) for shard in manifest.shards()}
     shards = (shard.uri for split in dataset.splits for shard in split.shards)
     return manifest if ours.issuperset(shards) else None
