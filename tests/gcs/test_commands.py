@@ -79,6 +79,7 @@ def test_a_report_reads_only_the_examples_that_it_shows(
     rest = [name for name in read if name not in shards]
     assert len({name for name in rest if "/index/" in name}) >= 1
     assert all(rest.count(name) == 1 for name in rest if "/index/" in name or "statistics" in name)
+    assert sum(name.endswith("manifest.json") for name in rest) == 1
 
 
 def test_a_committed_output_is_refused_and_replaced(
