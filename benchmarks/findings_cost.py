@@ -1,56 +1,85 @@
 """Measures the CPU time that findings add to a build: pairs of builds with and without them.
 
 Run `python -m benchmarks.findings_cost` on a machine that does nothing else. It takes about ten
-minutes on two CPUs.
+minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shutil
 import statistics
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
+import numpy.typing as npt
+
 from benchmarks.datasets import Dataset, make_coco_like, make_shapes
-from benchmarks.measure import measure
 from benchmarks.report import describe_machine, markdown_table, median_and_range, target_row
 
+if TYPE_CHECKING:
+    from shardbeam.transforms.examples.findings import Finding
+
+_BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _FOLDER = Path(__file__).parent
 # The most that findings may add to the CPU time of a build, in percent.
 _MOST_PERCENT = 2.0
-# A build in this process; the first argument says whether it looks for findings.
-_CHILD = "import sys; from benchmarks.findings_cost import build; build(sys.argv[1], sys.argv[2:])"
 _WITH, _WITHOUT = "with", "without"
 
 
-def build(findings: str, words: Sequence[str]) -> None:
-    """Runs `shardbeam build`, and exits with its exit code.
-
-    Without findings, the functions that find them are replaced in this process, so the build must
-    not start others.
+def build(words: Sequence[str], *, findings: bool) -> None:
+    """Runs `shardbeam build` in this process.
 
     Args:
-        findings: `with` or `without`.
-        words: The words after `build`.
+        words: The words after `build`. With more processes than one, `findings` has no effect.
+        findings: Whether to look for findings; if not, the functions that do are replaced.
+
+    Raises:
+        RuntimeError: The build failed.
     """
     from shardbeam.pipelines.cli import main as run
-    from shardbeam.transforms.dataset import commit
-    from shardbeam.transforms.examples import encode
+    from shardbeam.transforms.dataset import commit, shard
+    from shardbeam.transforms.dataset import statistics as counting
+    from shardbeam.transforms.examples.findings import ObjectColumns
     from shardbeam.transforms.images import difference_hash
 
-    command = ["build", *words, "--processes", "1"]
-    if findings == _WITH:
-        sys.exit(run(command))
-    # Plain functions, because a mock would take longer than what it replaces.
-    with (
-        mock.patch.object(encode, "find_in_example", _find_nothing),
-        mock.patch.object(difference_hash, "gray_levels", _full_contrast),
-        mock.patch.object(commit, "find_kinds", _find_nothing),
-    ):
-        sys.exit(run(command))
+    class OnlyBoxes(ObjectColumns):
+        """Keeps only what the statistics need."""
+
+        def add(self, number: int, values: Mapping[str, Sequence[Any]]) -> bool:
+            """Adds the boxes of an Example, all of which have boxes here."""
+            del number
+            for column, key in zip(self._boxes, _BOX_KEYS, strict=True):
+                column.extend(values[key])
+            return True
+
+        def find(self) -> Iterator[tuple[int, Finding]]:
+            """Finds nothing."""
+            return iter(())
+
+        def shares(self) -> npt.NDArray[np.float64]:
+            """Returns the area of each box as a fraction of its image's."""
+            xmin, ymin, xmax, ymax = (np.frombuffer(each, np.float32) for each in self._boxes)
+            return (xmax - xmin).astype(np.float64) * (ymax - ymin)
+
+    with contextlib.ExitStack() as replaced:
+        # Plain functions, because a mock would take longer than what it replaces.
+        for module, name, other in (
+            (counting, "ObjectColumns", OnlyBoxes),
+            (shard, "find_in_picture", _find_nothing),
+            (difference_hash, "gray_levels", _full_contrast),
+            (commit, "find_kinds", _find_nothing),
+        ):
+            if not findings:
+                replaced.enter_context(mock.patch.object(module, name, other))
+        if exit_code := run(["build", *words]):
+            raise RuntimeError(f"shardbeam build {' '.join(words)}: exit code {exit_code}")
 
 
 def _find_nothing(*_: object, **__: object) -> list[object]:
@@ -62,7 +91,7 @@ def _full_contrast(_: object) -> tuple[int, int]:
 
 
 def run_findings(*, data: Path, images: int, records: int, rounds: int) -> str:
-    """Measures pairs of builds, one after another.
+    """Measures pairs of builds, one after another, in this process.
 
     Args:
         data: Folder of all the benchmarks' data.
@@ -82,9 +111,17 @@ def run_findings(*, data: Path, images: int, records: int, rounds: int) -> str:
             ("--set", "image.verify=header"),
         ),
     ):
-        pairs = _measure_pairs(dataset, flags, data=data, rounds=rounds)
+        pairs = _measure_pairs(dataset, flags, output=data / "findings-output", rounds=rounds)
         added = [100 * (with_s / without_s - 1) for with_s, without_s in pairs]
-        rows.append((what, *map(median_and_range, (*zip(*pairs, strict=True), added))))
+        # Single pairs differ by 10 % either way; the middle half shows how sure the median is.
+        least, _, most = statistics.quantiles(added, n=4)
+        rows.append(
+            (
+                what,
+                *map(median_and_range, zip(*pairs, strict=True)),
+                f"{statistics.median(added):.1f} ({least:.1f} to {most:.1f})",
+            )
+        )
         targets.append(
             target_row(
                 f"{what}: CPU time that findings add, median of the pairs",
@@ -95,7 +132,8 @@ def run_findings(*, data: Path, images: int, records: int, rounds: int) -> str:
         )
     return "\n".join(
         [
-            f"## Findings\n\nPairs of builds: {rounds}; which one of a pair is first changes.\n",
+            f"## Findings\n\nPairs of builds in one process: {rounds}. Which one is first "
+            "changes. The last column gives the middle half of the pairs.\n",
             markdown_table(["build", "CPU time, s", "without findings, s", "added, %"], rows),
             markdown_table(["target", "measured", "wanted", "reached"], targets),
         ]
@@ -103,22 +141,31 @@ def run_findings(*, data: Path, images: int, records: int, rounds: int) -> str:
 
 
 def _measure_pairs(
-    dataset: Dataset, flags: Sequence[str], *, data: Path, rounds: int
+    dataset: Dataset, flags: Sequence[str], *, output: Path, rounds: int
 ) -> list[tuple[float, float]]:
-    output = data / "findings-output"
     words = [
         *("coco", "--images", str(dataset.images), "--annotations", str(dataset.annotations)),
-        *("--output", str(output), *flags),
+        *("--output", str(output), "--processes", "1", *flags),
     ]
+
+    def measure(findings: str) -> float:
+        shutil.rmtree(output, ignore_errors=True)
+        begun_s = time.process_time()
+        with (
+            open(os.devnull, "w") as nothing,
+            contextlib.redirect_stdout(nothing),
+            contextlib.redirect_stderr(nothing),
+        ):
+            build(words, findings=findings == _WITH)
+        return time.process_time() - begun_s
+
+    # The first builds also import what they need.
+    for findings in (_WITH, _WITHOUT):
+        measure(findings)
     pairs = []
     for number in range(rounds):
-        times = {}
         order = (_WITH, _WITHOUT) if number % 2 else (_WITHOUT, _WITH)
-        for findings in order:
-            shutil.rmtree(output, ignore_errors=True)
-            dataset.read_all()
-            found = measure([sys.executable, "-c", _CHILD, findings, *words])
-            times[findings] = found.cpu_time_s
+        times = {findings: measure(findings) for findings in order}
         pairs.append((times[_WITH], times[_WITHOUT]))
     shutil.rmtree(output, ignore_errors=True)
     return pairs
@@ -127,9 +174,9 @@ def _measure_pairs(
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures, and prints the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.findings_cost", description=__doc__)
-    parser.add_argument("--images", type=int, default=2_000, help="(default: 2,000)")
-    parser.add_argument("--records", type=int, default=20_000, help="(default: 20,000)")
-    parser.add_argument("--rounds", type=int, default=10, help="(default: 10)")
+    parser.add_argument("--images", type=int, default=500, help="(default: 500)")
+    parser.add_argument("--records", type=int, default=5_000, help="(default: 5,000)")
+    parser.add_argument("--rounds", type=int, default=40, help="(default: 40)")
     parser.add_argument("--data", type=Path, default=_FOLDER / "data", help="folder for the data")
     arguments = parser.parse_args(argv)
     arguments.data.mkdir(parents=True, exist_ok=True)

@@ -277,7 +277,6 @@ def encoded(specs: Sequence[FeatureSpec], values: dict[str, list[Any]]) -> Encod
         labels="",
         classes_digest="",
         classes=None,
-        findings=(),
         objects=0,
         values={},
         image=b"",

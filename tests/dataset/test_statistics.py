@@ -28,6 +28,7 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.dataset.statistics_file import encode_statistics, read_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
+from shardbeam.transforms.examples.findings import Finding
 from tests.support.structs import fields
 
 Values = dict[str, list[Any]]
@@ -133,6 +134,8 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "object_areas": {"small": 1, "medium": 1, "large": 1},
                 # 25 %, 100 %, 1 %
                 "relative_areas": {"250000": 1, "900000": 1, "10000": 1},
+                "images_by_finding": {"large_box": 1},
+                "objects_by_finding": {"large_box": {"cat": 1}},
                 "pairs": 1,
                 "count_of_pairs": {"cat": {"dog": 1}},
             },
@@ -195,6 +198,8 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "images_by_objects": {"2": 1},
                 "object_areas": {"small": 2},
                 "relative_areas": {"10000": 2},
+                "images_by_finding": {"duplicate_box": 1},
+                "objects_by_finding": {"duplicate_box": {"a": 1}},
                 "keypoints": {"nose": {"1": 1, "2": 1}, "tail": {"0": 2}},
                 "masks": 2,
                 "empty_masks": 1,
@@ -337,6 +342,7 @@ def test_parts_add_up_in_any_order_and_grouping(
     with (
         mock.patch.object(statistics, "MAX_PAIRS", max_pairs),
         mock.patch.object(statistics, "_FOLDED_EXAMPLES", folded),
+        mock.patch.object(statistics, "_FOLDED_OBJECTS", 3 * folded),
     ):
         whole = count(*itertools.chain.from_iterable(parts))
         counted_parts = [count(*part) for part in shuffled]
@@ -509,6 +515,39 @@ def test_extra_keys_of_other_types_are_not_counted() -> None:
 
     assert counter.total().captions == 0
     assert counter.total().images_by_class == {"cat": 1}
+
+
+@pytest.mark.parametrize("folded", [1, 2, 3, 99])
+def test_findings_of_an_image_with_several_examples(folded: int) -> None:
+    """An image counts once, also if its Examples are not added up together."""
+    whole = objects((b"cat", 0.0, 0.0, 1.0, 1.0))
+    twice = objects((b"cat", 0.0, 0.0, 0.5, 0.5), (b"dog", 0.0, 0.0, 0.5, 0.5))
+    nearly_whole = objects((b"dog", 0.0, 0.0, 0.95, 1.0))
+    dark = Finding("dark_picture", 200)
+    counter = StatisticsCounter(class_names={})
+    with mock.patch.object(statistics, "_FOLDED_EXAMPLES", folded):
+        for values, is_first in (
+            (whole, True),
+            (nearly_whole, False),
+            ({}, True),
+            (twice, True),
+            (nearly_whole, True),
+        ):
+            of_picture = [dark] if values is twice else []
+            counter.add(
+                values, num_bytes=9, image_bytes=9, of_picture=of_picture, is_first=is_first
+            )
+        assert counter.strongest_findings() == {
+            0: {"large_box": 1_000_000},
+            1: {"large_box": 949_999},
+            3: {"dark_picture": 200, "same_box": 1_000_000},
+            4: {"large_box": 949_999},
+        }
+        found = counter.total()
+
+    assert found.images_by_finding == {"large_box": 2, "dark_picture": 1, "same_box": 1}
+    assert found.objects_by_finding == {"large_box": {"cat": 1, "dog": 2}}
+    assert found.same_boxes == {"cat": {"dog": 1}}
 
 
 def test_counted_statistics_keep_the_counts_of_their_edges() -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.examples.findings import (
     Finding,
+    ObjectColumns,
     ObjectLimits,
     find_in_example,
+    find_in_picture,
     limit_objects,
-    strongest,
 )
 
 Box = tuple[float, float, float, float]
@@ -79,7 +80,7 @@ def test_the_ratio_of_sides_is_in_pixels() -> None:
 
 def test_strengths() -> None:
     def strengths(box: Box, masks: Sequence[int] = ()) -> dict[str, int]:
-        return strongest(find_in_example(example([box], masks=masks)))
+        return {each.kind: each.strength for each in find_in_example(example([box], masks=masks))}
 
     assert strengths((0, 0, 1000, 1000)) == {"large_box": 1_000_000}
     assert strengths((0, 0, 500, 10)) == pytest.approx({"thin_box": 50_000}, abs=2)
@@ -128,6 +129,53 @@ def test_pairs_against_brute_force(parts: list[tuple[float, float, float, float,
     assert kinds(values).count("duplicate_box") == brute_force(values)
 
 
+# Boxes of some sizes and at some places: large, tiny and thin ones, and nearly equal ones.
+sides = st.sampled_from([0.0, 3.0, 20.0, 21.0, 500.0, 980.0, 1000.0])
+any_box = st.tuples(sides, sides, sides, sides).map(
+    lambda box: (box[0], box[1], box[0] + box[2], box[1] + box[3])
+)
+any_example = st.one_of(
+    st.just({}),
+    st.lists(any_box, max_size=6).flatmap(
+        lambda boxes: st.builds(
+            example,
+            st.just(boxes),
+            names=st.just([b"cat", b"dog"] * 3).map(lambda names: names[: len(boxes)]),
+            crowds=st.lists(st.integers(0, 1), min_size=len(boxes), max_size=len(boxes)),
+            masks=st.lists(st.integers(0, 90), min_size=len(boxes), max_size=len(boxes)),
+            size=st.sampled_from([(1000, 1000), (2000, 100)]),
+        )
+    ),
+    st.builds(
+        lambda box, size: {
+            "image/width": [size],
+            "image/height": [size],
+            "annotation/bbox": list(box),
+            "annotation/class/text": [b"cat"],
+        },
+        any_box,
+        st.sampled_from([0, 1000]),
+    ),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(any_example, max_size=12))
+def test_many_examples_at_once_have_the_findings_of_each(
+    examples: list[dict[str, Sequence[Any]]],
+) -> None:
+    columns = ObjectColumns()
+    for number, values in enumerate(examples):
+        columns.add(10 * number, values)
+    found = sorted(columns.find())
+    alone = [
+        (10 * number, finding)
+        for number, values in enumerate(examples)
+        for finding in find_in_example(values)
+    ]
+    assert found == sorted(alone)
+
+
 def test_of_many_boxes_only_equal_ones_are_compared() -> None:
     boxes = [(float(number), 0.0, number + 30.0, 30.0) for number in range(501)]
     assert kinds(example(boxes)) == []
@@ -156,11 +204,10 @@ def test_an_example_of_one_object() -> None:
         ((100, 131), ["low_contrast"]),
         ((100, 132), []),
         ((0, 0), ["dark_picture", "low_contrast"]),
-        (None, []),
     ],
 )
-def test_levels(levels: tuple[int, int] | None, found: list[str]) -> None:
-    assert [each.kind for each in find_in_example({}, levels=levels)] == found
+def test_levels(levels: tuple[int, int], found: list[str]) -> None:
+    assert [each.kind for each in find_in_picture(*levels)] == found
 
 
 def test_values_that_do_not_fit_together() -> None:

@@ -160,6 +160,17 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
     return buffer.getvalue()
 
 
+def fill_findings(rows: list[IndexRow], strengths: Mapping[int, Mapping[str, int]]) -> None:
+    """Fills in what is worth a look, which is known when a whole shard has been counted.
+
+    Args:
+        rows: The rows of the shard, made without findings.
+        strengths: `{number of the row: {kind: greatest strength}}` (`StatisticsCounter`).
+    """
+    for number, found in strengths.items():
+        rows[number] = msgspec.structs.replace(rows[number], findings=dict(sorted(found.items())))
+
+
 def make_row(values: Mapping[str, Any]) -> IndexRow:
     """Makes a row of the values of an index's columns, as pyarrow gives them."""
     found = values.get("findings")

@@ -22,6 +22,7 @@ from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describ
 from shardbeam.transforms.dataset.index import (
     INDEX_SCHEMA,
     IndexRow,
+    fill_findings,
     index_parquet,
     index_version,
     read_known_columns,
@@ -39,7 +40,7 @@ from shardbeam.transforms.dataset.statistics import (
     STATISTICS_VERSION,
     StatisticsCounter,
 )
-from shardbeam.transforms.examples.findings import Finding, find_in_picture, strongest
+from shardbeam.transforms.examples.findings import Finding, find_in_picture
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS
 from shardbeam.transforms.examples.legend import Legend
@@ -165,6 +166,7 @@ def recount(
     )
     if len(rows) != len(old_rows) or len(rows) != result.examples:
         raise NotCountableError("its index does not fit its Examples")
+    fill_findings(rows, counter.strongest_findings())
     if result.statistics_version != STATISTICS_VERSION:
         result = msgspec.structs.replace(
             result, statistics=counter.total(), statistics_version=STATISTICS_VERSION
@@ -232,7 +234,7 @@ class _Pictures(KnownPictures):
         except RejectedError as error:
             raise NotCountableError(f"a stored picture cannot be hashed: {error}") from error
         self.hashes = {"dhash": look.dhash}
-        return [] if look.levels is None else list(find_in_picture(*look.levels))
+        return () if look.levels is None else find_in_picture(*look.levels)
 
 
 def _rows(
@@ -265,9 +267,9 @@ def _rows(
             "offset": example.place,
             "length": len(example.record),
             "crc32c": google_crc32c.value(example.record),
+            "findings": {},
         }
         row.update(pictures.hashes)
-        row["findings"] = strongest(example.findings)
         if has_classes or not shard.label_map.ids:
             row["classes"] = example.classes if shard.label_map.ids else None
         missing = [name for name in INDEX_SCHEMA.names if name not in row]

@@ -40,7 +40,13 @@ from shardbeam.transforms.dataset.files import (
     ShardResult,
 )
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path, index_version
+from shardbeam.transforms.dataset.index import (
+    IndexRow,
+    fill_findings,
+    index_parquet,
+    index_path,
+    index_version,
+)
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, StatisticsCounter
@@ -52,7 +58,7 @@ from shardbeam.transforms.examples.encode import (
     encoding_digest,
     fetch,
 )
-from shardbeam.transforms.examples.findings import strongest
+from shardbeam.transforms.examples.findings import find_in_picture
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.storage.base import WriteFailedError
@@ -313,17 +319,21 @@ def write_shard(
             images += bool(encoded.examples)
             corrections.update(encoded.corrections)
             corrected.add(identity, encoded.corrections)
+            image = encoded.image
+            levels = None if image is None else image.look.levels
+            of_picture = () if levels is None else find_in_picture(*levels)
             for example in encoded.examples:
                 place = write(example)
                 rows.append(_index_row(encoded, example, shard=shard, place=place))
                 statistics.add(
                     example.values,
                     num_bytes=example.size_bytes,
-                    image_bytes=len(encoded.image.data) if encoded.image is not None else 0,
-                    findings=example.findings,
+                    image_bytes=0 if image is None else len(image.data),
+                    of_picture=of_picture,
                     is_first=example is encoded.examples[0],
                 )
             progress.advance()
+    fill_findings(rows, statistics.strongest_findings())
     with create_file(staging.uri(staged, shard.index_path)) as index:
         index.write(index_parquet(rows))
     result = ShardResult(
@@ -389,7 +399,7 @@ def _index_row(
         height=0 if image is None else image.height,
         format="" if image is None else image.format,
         objects=example.objects,
-        findings=strongest(example.findings),
+        findings={},
     )
 
 

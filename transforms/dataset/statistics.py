@@ -14,6 +14,7 @@ import bisect
 import functools
 import hashlib
 import itertools
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
-from shardbeam.transforms.examples.findings import Finding
+from shardbeam.transforms.examples.findings import Finding, ObjectColumns
 
 # Increase it when a change would count the same Examples differently.
 STATISTICS_VERSION = 2
@@ -68,8 +69,8 @@ _MILLION = 1_000_000
 _AREA_NAMES = ("small", "medium", "large")
 _AREA_BOUNDS = (0, 32**2, 96**2)
 
-# Examples whose values are collected before they are added up.
-_FOLDED_EXAMPLES = 10_000
+# Examples whose values are collected before they are added up, and objects.
+_FOLDED_EXAMPLES, _FOLDED_OBJECTS = 10_000, 100_000
 
 # `{default key: values}`, like `examples.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
@@ -284,7 +285,10 @@ class StatisticsCounter:
         }
         self._class_names = {number: name.encode() for number, name in class_names.items()}
         self._total = Statistics()
-        self._last_kinds: set[str] = set()
+        self._strengths: dict[int, dict[str, int]] = {}
+        # How many Examples and images were added, and the kinds found in each of the images.
+        self._examples = self._image = 0
+        self._kinds: set[tuple[int, str]] = set()
         self._start()
 
     def _start(self) -> None:
@@ -296,19 +300,21 @@ class StatisticsCounter:
         self._labels = 0
         self._crowds = 0
         self._class_sets: Counter[frozenset[bytes]] = Counter()
-        self._objects: Counter[bytes] = Counter()
+        self._names: list[bytes] = []
         self._objects_per_image: Counter[int] = Counter()
         # Examples hold 32-bit floats: use the same here, so that a recount gives the same.
         self._areas = array("f")
-        # xmin, ymin, xmax, ymax
-        self._boxes = (array("f"), array("f"), array("f"), array("f"))
+        self._objects = ObjectColumns()
+        # Each box in pixels as a fraction of its image; 0 for boxes that cannot be used.
+        self._shares: list[float] = []
         self._keypoints: Counter[tuple[bytes, int]] = Counter()
         self._masks: list[tuple[int, int]] = []
         self._pixels: Counter[int] = Counter()
         self._captions: list[bytes] = []
-        # The kinds of findings of the last image, each once for each image.
-        self._kinds: list[str] = []
-        self._findings: Counter[tuple[str, bytes]] = Counter()
+        # The image of each Example.
+        self._images_of_examples: list[int] = []
+        self._images_by_finding: Counter[str] = Counter()
+        self._objects_by_finding: Counter[tuple[str, bytes]] = Counter()
         self._same_boxes: Counter[tuple[bytes, bytes]] = Counter()
 
     def add(
@@ -317,10 +323,10 @@ class StatisticsCounter:
         *,
         num_bytes: int,
         image_bytes: int,
-        findings: Sequence[Finding] = (),
+        of_picture: Iterable[Finding] = (),
         is_first: bool = True,
     ) -> None:
-        """Counts an Example.
+        """Counts an Example, and later what is worth a look in its objects.
 
         Args:
             values: `{default key: values}`, with values of the keys' kinds. Missing keys are not
@@ -329,10 +335,10 @@ class StatisticsCounter:
                 `image/segmentation/class/pixels` is `(id, pixels)` for each class of a map.
             num_bytes: Length of the serialized Example.
             image_bytes: Length of its encoded image; 0 where there is none.
-            findings: What is worth a look in it.
+            of_picture: What is worth a look in its picture.
             is_first: Whether it is the first Example of its image.
         """
-        if len(self._example_bytes) == _FOLDED_EXAMPLES:
+        if len(self._example_bytes) == _FOLDED_EXAMPLES or len(self._objects) >= _FOLDED_OBJECTS:
             self._fold()
         if self._left_out:
             values = {key: each for key, each in values.items() if key not in self._left_out}
@@ -356,10 +362,11 @@ class StatisticsCounter:
                 mapped.append(self._class_names[number])
         if names or labels or mapped:
             self._class_sets[frozenset((*names, *labels, *mapped))] += 1
-        if is_first:
-            self._last_kinds = set()
-        if findings:
-            self._add_findings(findings)
+        self._image += is_first
+        for finding in of_picture:
+            self._add_finding(self._examples, finding, image=self._image)
+        self._images_of_examples.append(self._image)
+        self._examples += 1
         captions = get("image/caption", ())
         self._captions += captions
         if image_bytes and not (
@@ -375,18 +382,13 @@ class StatisticsCounter:
         if len(names) != boxes:
             # Another program wrote this Example.
             names = [*names[:boxes], *[b""] * (boxes - len(names))]
-        self._objects.update(names)
+        self._names += names
         self._objects_per_image[boxes] += 1
-        for corner, key in zip(self._boxes, _BOX_KEYS, strict=True):
-            sides = get(key, ())
-            corner.extend(sides if len(sides) == boxes else itertools.repeat(0.0, boxes))
+        if not self._objects.add(self._examples, values):
+            self._shares += [0.0] * boxes
         areas = get("image/object/area", ())
         if len(areas) != boxes:
-            corners = (corner[len(corner) - boxes :] for corner in self._boxes)
-            areas = [
-                (xmax - xmin) * (ymax - ymin) * width * height
-                for xmin, ymin, xmax, ymax in zip(*corners, strict=True)
-            ]
+            areas = _areas_of_boxes(values, width=width, height=height)
         self._areas.extend(areas)
         crowds = get("image/object/is_crowd", ())
         self._crowds += len(crowds) - crowds.count(0) if crowds else 0
@@ -399,26 +401,28 @@ class StatisticsCounter:
         self._masks += [(area, width * height) for area in get("image/object/mask/area", ())]
         return names
 
-    def _add_findings(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            if finding.kind not in self._last_kinds:
-                self._last_kinds.add(finding.kind)
-                self._kinds.append(finding.kind)
-            if finding.other:
-                self._same_boxes[finding.name, finding.other] += 1
-            elif finding.name:
-                self._findings[finding.kind, finding.name] += 1
+    def _add_finding(self, example: int, finding: Finding, *, image: int) -> None:
+        kind = finding.kind
+        strengths = self._strengths.setdefault(example, {})
+        strengths[kind] = max(finding.strength, strengths.get(kind, 0))
+        if (image, kind) not in self._kinds:
+            self._kinds.add((image, kind))
+            self._images_by_finding[kind] += 1
+        if finding.other:
+            self._same_boxes[finding.name, finding.other] += 1
+        elif finding.name:
+            self._objects_by_finding[kind, finding.name] += 1
 
     def _add_annotation(self, values: _Values, *, width: int, height: int) -> Sequence[bytes]:
         """Counts the only object of an Example; its box is x, y, width, height in pixels."""
         names: Sequence[bytes] = values.get("annotation/class/text") or (b"",)
-        self._objects.update(names)
+        self._names += names
         self._objects_per_image[1] += 1
+        self._objects.add(self._examples, values)
         box = array("f", values["annotation/bbox"])
         box_width, box_height = box[2:] if len(box) == 4 else (0.0, 0.0)
         sides = (box_width / width, box_height / height) if width and height else (0.0, 0.0)
-        for corner, side in zip(self._boxes, (0.0, 0.0, *sides), strict=True):
-            corner.append(side)
+        self._shares.append(math.prod(array("f", sides)))
         self._areas.extend(values.get("annotation/area") or (box_width * box_height,))
         self._crowds += bool(_first(values.get("annotation/is_crowd"), 0))
         self._masks += [(area, width * height) for area in values.get("annotation/mask/area", ())]
@@ -429,9 +433,21 @@ class StatisticsCounter:
         self._fold()
         return self._total
 
+    def strongest_findings(self) -> dict[int, dict[str, int]]:
+        """Returns `{number of the Example: {kind: greatest strength}}` of those with findings.
+
+        The first Example has the number 0.
+        """
+        self._fold()
+        return self._strengths
+
     def _fold(self) -> None:
         """Adds the collected values to the total, and forgets them."""
         if self._example_bytes:
+            before = self._examples - len(self._example_bytes)
+            for example, finding in self._objects.find():
+                image = self._images_of_examples[example - before]
+                self._add_finding(example, finding, image=image)
             self._total = merge_statistics([self._total, self._count()])
             self._start()
 
@@ -445,6 +461,7 @@ class StatisticsCounter:
             widths[width] += count
             heights[height] += count
             aspects[1000 * width // height if height > 0 else 0] += count
+        objects = Counter(self._names)
         classes = [(sorted(map(_text, names)), count) for names, count in self._class_sets.items()]
         images_by_class: Counter[str] = Counter()
         for names, count in classes:
@@ -472,13 +489,15 @@ class StatisticsCounter:
             aspects=_histogram("aspects", aspects),
             unannotated=self._unannotated,
             labels=self._labels,
-            objects=sum(self._objects.values()),
+            objects=len(self._names),
             crowds=self._crowds,
             images_by_class=dict(images_by_class),
-            objects_by_class=_by_name(self._objects),
+            objects_by_class=_by_name(objects),
             objects_per_image=_histogram("objects_per_image", self._objects_per_image),
             object_areas=_area_counts(self._areas),
-            relative_areas=self._relative_areas(),
+            relative_areas=_share_histogram(
+                "relative_areas", np.concatenate([self._objects.shares(), self._shares])
+            ),
             pairs=sum(count * (len(names) * (len(names) - 1) // 2) for names, count in classes),
             count_of_pairs=_cut_pairs(_count_pairs(classes)),
             keypoints=keypoints,
@@ -487,9 +506,10 @@ class StatisticsCounter:
             mask_areas=_share_histogram("mask_areas", np.array(shown, np.float64)),
             pixels_by_class=_by_name(pixels),
             images_by_objects=_round_objects(self._objects_per_image),
-            images_by_finding=dict(Counter(self._kinds)),
+            images_by_finding=dict(self._images_by_finding),
             objects_by_finding=_by_first(
-                ((kind, _text(name)), count) for (kind, name), count in self._findings.items()
+                ((kind, _text(name)), count)
+                for (kind, name), count in self._objects_by_finding.items()
             ),
             same_boxes=_cut_pairs(
                 _by_first(
@@ -502,19 +522,23 @@ class StatisticsCounter:
             caption_characters=_histogram("caption_characters", Counter(map(len, texts))),
         )
 
-    def _relative_areas(self) -> _Counts:
-        xmin, ymin, xmax, ymax = (
-            np.frombuffer(corner, np.float32).astype(np.float64) for corner in self._boxes
-        )
-        with np.errstate(all="ignore"):
-            return _share_histogram("relative_areas", (xmax - xmin) * (ymax - ymin))
-
 
 _BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 
 
 def _first(values: Sequence[_T] | None, default: _T) -> _T:
     return values[0] if values else default
+
+
+def _areas_of_boxes(values: _Values, *, width: int, height: int) -> list[float]:
+    """Returns the area of each box in pixels²; 0 if it cannot be used."""
+    corners = [array("f", values.get(key, ())) for key in _BOX_KEYS]
+    if any(len(corner) != len(corners[0]) for corner in corners):
+        return [0.0] * len(corners[0])
+    return [
+        (xmax - xmin) * (ymax - ymin) * width * height
+        for xmin, ymin, xmax, ymax in zip(*corners, strict=True)
+    ]
 
 
 def _text(name: bytes) -> str:

@@ -31,7 +31,6 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.boxes import Box, annotated_frame
-from shardbeam.transforms.examples.findings import Finding, find_in_example
 from shardbeam.transforms.examples.label_digest import (
     digest_classes,
     digest_labels,
@@ -143,7 +142,6 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         classes: Ids of the Example's classes (`list_class_ids`); None if the dataset has no label
             map.
         objects: The number of its objects.
-        findings: What is worth a look in it.
         values: `{default key: values}`, also of keys that the config drops, without the image.
         image: The stored image's bytes; empty if there is no image.
         layout: The keys as written.
@@ -157,7 +155,6 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     classes_digest: str
     classes: Sequence[int] | None
     objects: int
-    findings: Sequence[Finding]
     values: Values
     image: bytes
     layout: ExampleLayout
@@ -385,7 +382,6 @@ class RecordEncoder:
                 classes_digest=digest_classes(classes),
                 classes=list_class_ids(values) if self._label_map.ids else None,
                 objects=1 if per_annotation else len(objects),
-                findings=find_in_example(values, levels=subject.image.look.levels),
                 values=values,
                 image=subject.image.data,
                 layout=self._layout,

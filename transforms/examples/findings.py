@@ -6,10 +6,13 @@ to a kind or to its threshold increases `STATISTICS_VERSION`. docs/statistics.md
 
 from __future__ import annotations
 
-import math
+import itertools
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 LARGE_BOX = "large_box"
 TINY_BOX = "tiny_box"
@@ -46,10 +49,12 @@ _MANY_MEDIANS, _MANY_PERCENTILES = 6, 3
 _EMPTY_SHARE = 0.01
 
 _THOUSAND, _MILLION = 1_000, 1_000_000
-_BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 
-# `(xmin, ymin, xmax, ymax)` in fractions of the image.
-_Box = tuple[float, float, float, float]
+# `{default key: values}`, like `examples.annotated.Values`.
+_Values: TypeAlias = Mapping[str, Sequence[Any]]
+_Floats: TypeAlias = npt.NDArray[np.float64]
+_Integers: TypeAlias = npt.NDArray[np.int64]
+_Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Finding(NamedTuple):
@@ -71,166 +76,297 @@ class Finding(NamedTuple):
     objects: tuple[int, ...] = ()
 
 
-def find_in_example(
-    values: Mapping[str, Sequence[Any]], *, levels: tuple[int, int] | None = None
-) -> list[Finding]:
-    """Finds what is worth a look in one Example.
-
-    Numbers are rounded to the 32-bit floats that Examples hold, so that the Example and the values
-    that it was made of have the same findings.
+def find_in_example(values: _Values) -> list[Finding]:
+    """Finds what is worth a look in the objects of one Example.
 
     Args:
         values: `{default key: values}`, as `StatisticsCounter.add` takes them.
-        levels: The gray levels of its picture (`images.difference_hash.gray_levels`); None if they
-            are not known.
     """
-    found: list[Finding] = []
-    objects = _read_objects(values)
-    if objects is not None:
-        found += objects.findings()
-    if levels is not None:
-        found += find_in_picture(*levels)
-    return found
+    columns = ObjectColumns()
+    columns.add(0, values)
+    found = [finding for _, finding in columns.find()]
+    return sorted(found, key=lambda finding: (len(finding.objects), finding.objects))
 
 
-def strongest(findings: Iterable[Finding]) -> dict[str, int]:
-    """Returns the greatest strength of each kind, sorted by kind."""
-    strengths: dict[str, int] = {}
-    for finding in findings:
-        if finding.strength > strengths.get(finding.kind, -1):
-            strengths[finding.kind] = finding.strength
-    return dict(sorted(strengths.items()))
+class ObjectColumns:
+    """The objects of many Examples in columns, so that all of them are looked at together.
 
-
-class _Objects(NamedTuple):
-    """The objects of one Example.
-
-    Attributes:
-        boxes: Their boxes.
-        names: Their classes.
-        crowds: Whether each is a crowd.
-        masks: The pixels of each mask; empty if the objects have no masks.
-        width: Width of the image in pixels; 0 if it is not known.
-        height: Height of the image in pixels; 0 if it is not known.
+    Coordinates are rounded to the 32-bit floats that Examples hold, so that an Example and the
+    values that it was made of have the same findings.
     """
 
-    boxes: Sequence[_Box]
-    names: Sequence[bytes]
-    crowds: Sequence[int]
-    masks: Sequence[int]
-    width: int
-    height: int
+    def __init__(self) -> None:
+        # Of each object: corners in fractions of the image, or x, y, width and height in pixels.
+        self._boxes = (array("f"), array("f"), array("f"), array("f"))
+        self._names: list[bytes] = []
+        # The places of boxes in pixels, those of crowds, and those of masks with their pixels.
+        self._in_pixels: list[int] = []
+        self._crowds: list[int] = []
+        self._masks: list[tuple[int, int]] = []
+        # Of each Example.
+        self._numbers: list[int] = []
+        self._lengths: list[int] = []
+        self._sizes: list[tuple[int, int]] = []
 
-    def findings(self) -> Iterator[Finding]:
-        """Yields what is worth a look in the objects."""
-        # It runs for each object of a dataset, so it calls no function for what is usual.
-        boxes, crowds, masks = self.boxes, self.crowds, self.masks
-        width, height = self.width, self.height
-        pixels = width * height
-        # The boxes that are compared with others: where each begins, and its number.
-        compared: list[tuple[float, int]] = []
-        for index, (xmin, ymin, xmax, ymax) in enumerate(boxes):
-            across, down = xmax - xmin, ymax - ymin
-            # `not >` also leaves out NaN, and boxes that end before they begin.
-            if not (across > 0 and down > 0):
-                continue
-            share = across * down
-            if 0 < share < math.inf and not crowds[index]:
-                compared.append((xmin, index))
-            if share > _LARGE_SHARE:
-                yield self._found(LARGE_BOX, index, share * _MILLION)
-            if not pixels:
-                continue
-            area = share * pixels
-            if area <= _TINY_PX2:
-                # Thousandths of how often it fits into the largest tiny box.
-                yield self._found(TINY_BOX, index, _THOUSAND * _TINY_PX2 / area)
-            wide, high = across * width, down * height
-            if wide > _THIN_RATIO * high or high > _THIN_RATIO * wide:
-                yield self._found(THIN_BOX, index, _THOUSAND * max(wide, high) / min(wide, high))
-            if masks and 0 < masks[index] < _SPARSE_SHARE * area:
-                yield self._found(SPARSE_MASK, index, _THOUSAND * area / masks[index])
-        if len(compared) > 1:
-            yield from self._find_pairs(compared)
+    def __len__(self) -> int:
+        return len(self._names)
 
-    def _found(self, kind: str, index: int, strength: float) -> Finding:
-        return Finding(kind, _whole(strength), self.names[index], objects=(index,))
+    def add(self, number: int, values: _Values) -> bool:
+        """Adds the objects of an Example.
 
-    def _find_pairs(self, compared: list[tuple[float, int]]) -> Iterator[Finding]:
-        if len(self.boxes) > _MOST_COMPARED:
-            pairs = self._equal_pairs([index for _, index in compared])
-        else:
-            pairs = self._overlapping_pairs(sorted(compared))
-        for one, other, overlap in pairs:
-            name, second = sorted((self.names[one], self.names[other]))
-            if name == second:
-                yield Finding(DUPLICATE_BOX, overlap, name, objects=(one, other))
-            else:
-                yield Finding(SAME_BOX, overlap, name, second, objects=(one, other))
+        Args:
+            number: The Example's number, which `find` gives back.
+            values: `{default key: values}`, as `StatisticsCounter.add` takes them.
 
-    def _overlapping_pairs(
-        self, compared: Sequence[tuple[float, int]]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Yields pairs of boxes that are nearly the same, with their IoU in millionths.
-
-        Two such boxes begin at nearly the same x: of the boxes in the order of xmin, each is
-        compared only with those before it that begin at most a twentieth of their width earlier.
+        Returns:
+            Whether it has boxes that can be used; otherwise nothing is added.
         """
-        boxes = self.boxes
-        # The greatest xmin of a later box that can be nearly the same, and the box's number.
-        active: list[tuple[float, int]] = []
-        # The greatest of these xmin.
-        reach = -math.inf
-        for xmin, number in compared:
-            box = boxes[number]
-            active = [each for each in active if each[0] >= xmin] if xmin <= reach else []
-            for _, other in active:
-                overlap = _iou(boxes[other], box)
-                if overlap > _SAME_IOU:
-                    yield other, number, _whole(overlap * _MILLION)
-            last = xmin + (1 - _SAME_IOU) * (box[2] - xmin)
-            active.append((last, number))
-            if last > reach:
-                reach = last
+        # It runs for each Example, so it calls as few functions as possible.
+        get = values.get
+        if (lefts := get("image/object/bbox/xmin")) is None:
+            return self._add_in_pixels(number, values)
+        tops, rights = get("image/object/bbox/ymin", ()), get("image/object/bbox/xmax", ())
+        bottoms = get("image/object/bbox/ymax", ())
+        length = len(lefts)
+        if not length or not length == len(tops) == len(rights) == len(bottoms):
+            return False
+        xmin, ymin, xmax, ymax = self._boxes
+        xmin.extend(lefts)
+        ymin.extend(tops)
+        xmax.extend(rights)
+        ymax.extend(bottoms)
+        self._add_facts(
+            number,
+            length,
+            size=(_first(get("image/width")), _first(get("image/height"))),
+            names=get("image/object/class/text", ()),
+            crowds=get("image/object/is_crowd", ()),
+            masks=get("image/object/mask/area", ()),
+        )
+        return True
 
-    def _equal_pairs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        seen: dict[_Box, int] = {}
-        for number in numbers:
-            first = seen.setdefault(self.boxes[number], number)
-            if first != number:
-                yield first, number, _MILLION
+    def _add_in_pixels(self, number: int, values: _Values) -> bool:
+        get = values.get
+        box = get("annotation/bbox", ())
+        size = _first(get("image/width")), _first(get("image/height"))
+        if len(box) != len(self._boxes) or min(size) <= 0:
+            return False
+        for column, side in zip(self._boxes, box, strict=True):
+            column.append(side)
+        self._in_pixels.append(len(self._names))
+        self._add_facts(
+            number,
+            1,
+            size=size,
+            names=get("annotation/class/text", ()),
+            crowds=get("annotation/is_crowd", ()),
+            masks=get("annotation/mask/area", ()),
+        )
+        return True
+
+    def _add_facts(
+        self,
+        number: int,
+        length: int,
+        *,
+        size: tuple[int, int],
+        names: Sequence[bytes],
+        crowds: Sequence[int],
+        masks: Sequence[int],
+    ) -> None:
+        place = len(self._names)
+        if any(crowds) and len(crowds) == length:
+            self._crowds += (number for number, crowd in enumerate(crowds, place) if crowd)
+        if masks and len(masks) == length:
+            self._masks += enumerate(masks, place)
+        self._names += names if len(names) == length else [b""] * length
+        self._numbers.append(number)
+        self._lengths.append(length)
+        self._sizes.append(size)
+
+    def shares(self) -> _Floats:
+        """Returns the shares of their images that the boxes in fractions cover."""
+        boxes, _, _ = self._read()
+        return np.delete(boxes.shares(), self._in_pixels)
+
+    def find(self) -> Iterator[tuple[int, Finding]]:
+        """Yields what is worth a look, each with the number of its Example, in any order."""
+        if not self:
+            return
+        boxes, width, height = self._read()
+        owners = np.repeat(np.arange(len(self._lengths)), self._lengths)
+        first = np.cumsum(self._lengths) - self._lengths
+        masks = np.zeros(len(self))
+        for place, area in self._masks:
+            masks[place] = area
+        for kind, is_found, strengths in _judge(boxes, width=width, height=height, masks=masks):
+            for place in np.flatnonzero(is_found).tolist():
+                owner = owners[place]
+                yield (
+                    self._numbers[owner],
+                    Finding(
+                        kind,
+                        _whole(strengths[place]),
+                        self._names[place],
+                        objects=(int(place - first[owner]),),
+                    ),
+                )
+        is_compared = np.ones(len(self), bool)
+        is_compared[self._crowds] = False
+        for one, other, overlap in _find_pairs(boxes, owners=owners, is_compared=is_compared):
+            owner = owners[one]
+            name, second = sorted((self._names[one], self._names[other]))
+            is_one_class = name == second
+            yield (
+                self._numbers[owner],
+                Finding(
+                    DUPLICATE_BOX if is_one_class else SAME_BOX,
+                    overlap,
+                    name,
+                    b"" if is_one_class else second,
+                    objects=(int(one - first[owner]), int(other - first[owner])),
+                ),
+            )
+
+    @np.errstate(all="ignore")
+    def _read(self) -> tuple[_Boxes, _Floats, _Floats]:
+        """Returns the boxes, and the width and the height of each one's image in pixels."""
+        sizes = np.array(self._sizes, np.float64).reshape(-1, 2)
+        width, height = np.repeat(np.maximum(sizes, 0), self._lengths, axis=0).T
+        columns = [np.frombuffer(each, np.float32).astype(np.float64) for each in self._boxes]
+        boxes = _Boxes(*columns)
+        if places := self._in_pixels:
+            x, y, across, down = boxes.take(places)
+            wide, high = width[places], height[places]
+            boxes.xmin[places], boxes.xmax[places] = x / wide, (x + across) / wide
+            boxes.ymin[places], boxes.ymax[places] = y / high, (y + down) / high
+        return boxes, width, height
 
 
-def _read_objects(values: Mapping[str, Sequence[Any]]) -> _Objects | None:
-    """Reads the objects of an Example; None if it has none, or no usable boxes."""
-    get = values.get
-    width, height = _first(get("image/width")), _first(get("image/height"))
-    if sides := get(_BOX_KEYS[0]):
-        lefts, tops, rights, bottoms = sides, *(get(key, ()) for key in _BOX_KEYS[1:])
-        count = len(lefts)
-        if not count == len(tops) == len(rights) == len(bottoms):
-            return None
-        floats = array("f", [*lefts, *tops, *rights, *bottoms])
-        corners = (floats[start : start + count] for start in range(0, 4 * count, count))
-        boxes = list(zip(*corners, strict=True))
-        names, crowds = get("image/object/class/text", ()), get("image/object/is_crowd", ())
-        masks = get("image/object/mask/area", ())
-    elif len(box := array("f", get("annotation/bbox", ()))) == 4 and width > 0 and height > 0:
-        x, y, across, down = box
-        boxes = [(x / width, y / height, (x + across) / width, (y + down) / height)]
-        names, crowds = get("annotation/class/text", ()), get("annotation/is_crowd", ())
-        masks = get("annotation/mask/area", ())
-    else:
-        return None
-    count = len(boxes)
-    return _Objects(
-        boxes=boxes,
-        names=names if len(names) == count else [b""] * count,
-        crowds=crowds if len(crowds) == count else [0] * count,
-        masks=masks if len(masks) == count else (),
-        width=max(0, width),
-        height=max(0, height),
+class _Boxes(NamedTuple):
+    """The corners of boxes in fractions of their images."""
+
+    xmin: _Floats
+    ymin: _Floats
+    xmax: _Floats
+    ymax: _Floats
+
+    def take(self, places: _Integers | list[int]) -> _Boxes:
+        return _Boxes(*(corner[places] for corner in self))
+
+    @np.errstate(all="ignore")
+    def shares(self) -> _Floats:
+        return (self.xmax - self.xmin) * (self.ymax - self.ymin)
+
+
+@np.errstate(all="ignore")
+def _judge(
+    boxes: _Boxes, *, width: _Floats, height: _Floats, masks: _Floats
+) -> list[tuple[str, _Bools, _Floats]]:
+    """Judges each box alone.
+
+    Args:
+        boxes: The boxes.
+        width: The width of each one's image in pixels; 0 if it is not known.
+        height: The height.
+        masks: The pixels of each one's mask; 0 without a mask.
+
+    Returns:
+        For each kind: its name, which boxes have it, and what its strength is for each box.
+    """
+    across, down = boxes.xmax - boxes.xmin, boxes.ymax - boxes.ymin
+    # False for NaN, and for boxes that end before they begin.
+    is_box = (across > 0) & (down > 0)
+    share, pixels = across * down, width * height
+    is_known = is_box & (pixels > 0)
+    wide, high, area = across * width, down * height, share * pixels
+    is_thin = (wide > _THIN_RATIO * high) | (high > _THIN_RATIO * wide)
+    ratio = _THOUSAND * np.maximum(wide, high) / np.minimum(wide, high)
+    is_sparse = (masks > 0) & (masks < _SPARSE_SHARE * area)
+    return [
+        (LARGE_BOX, is_box & (share > _LARGE_SHARE), share * _MILLION),
+        # Thousandths of how often it fits into the largest tiny box.
+        (TINY_BOX, is_known & (area <= _TINY_PX2), _THOUSAND * _TINY_PX2 / area),
+        (THIN_BOX, is_known & is_thin, ratio),
+        (SPARSE_MASK, is_known & is_sparse, _THOUSAND * area / masks),
+    ]
+
+
+def _find_pairs(
+    boxes: _Boxes, *, owners: _Integers, is_compared: _Bools
+) -> Iterator[tuple[int, int, int]]:
+    """Yields pairs of boxes that are nearly the same, with their IoU in millionths.
+
+    Args:
+        boxes: The boxes.
+        owners: The number of each one's Example, ascending.
+        is_compared: Which of them may be in a pair.
+    """
+    shares = boxes.shares()
+    is_compared &= (boxes.xmax > boxes.xmin) & (shares > 0) & (shares < np.inf)
+    are_many = np.bincount(owners)[owners] > _MOST_COMPARED
+    yield from _equal_pairs(
+        boxes, owners=owners, places=np.flatnonzero(is_compared & are_many).tolist()
     )
+    places = np.flatnonzero(is_compared & ~are_many)
+    places = places[np.lexsort((boxes.xmin[places], owners[places]))]
+    for one, other, overlaps in _overlapping_pairs(boxes.take(places), owners=owners[places]):
+        yield from zip(places[one].tolist(), places[other].tolist(), overlaps, strict=True)
+
+
+def _overlapping_pairs(
+    boxes: _Boxes, *, owners: _Integers
+) -> Iterator[tuple[_Integers, _Integers, list[int]]]:
+    """Yields pairs of boxes of an Example that are nearly the same.
+
+    Two such boxes begin at nearly the same x: each box is compared only with those that begin at
+    most a twentieth of its width later.
+
+    Args:
+        boxes: The boxes, by Example and xmin.
+        owners: The number of each one's Example.
+
+    Yields:
+        The places of the first boxes of some pairs, those of the second ones, and the IoUs in
+        millionths.
+    """
+    last = boxes.xmin + (1 - _SAME_IOU) * (boxes.xmax - boxes.xmin)
+    one = np.arange(len(owners))
+    for distance in itertools.count(1):
+        one = one[one < len(owners) - distance]
+        other = one + distance
+        # A box that does not reach the next one does not reach those behind that.
+        is_near = (owners[one] == owners[other]) & (boxes.xmin[other] <= last[one])
+        one, other = one[is_near], other[is_near]
+        if not one.size:
+            return
+        overlaps = _ious(boxes.take(one), boxes.take(other))
+        are_same = overlaps > _SAME_IOU
+        yield (
+            one[are_same],
+            other[are_same],
+            [_whole(overlap * _MILLION) for overlap in overlaps[are_same].tolist()],
+        )
+
+
+@np.errstate(all="ignore")
+def _ious(one: _Boxes, other: _Boxes) -> _Floats:
+    """Returns the IoUs of pairs of boxes that have an area."""
+    across = np.minimum(one.xmax, other.xmax) - np.maximum(one.xmin, other.xmin)
+    down = np.minimum(one.ymax, other.ymax) - np.maximum(one.ymin, other.ymin)
+    shared = np.maximum(across, 0) * np.maximum(down, 0)
+    return shared / (one.shares() + other.shares() - shared)
+
+
+def _equal_pairs(
+    boxes: _Boxes, *, owners: _Integers, places: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    seen: dict[tuple[float, ...], int] = {}
+    for place in places:
+        box = (owners[place], *(corner[place] for corner in boxes))
+        first = seen.setdefault(box, place)
+        if first != place:
+            yield first, place, _MILLION
 
 
 def _first(values: Sequence[int] | None) -> int:
@@ -242,29 +378,16 @@ def _whole(value: float) -> int:
     return int(min(value, 2.0**62)) if value == value else 0
 
 
-def _area(box: _Box) -> float:
-    xmin, ymin, xmax, ymax = box
-    return (xmax - xmin) * (ymax - ymin)
-
-
-def _iou(one: _Box, other: _Box) -> float:
-    """Returns the IoU of two boxes that have an area."""
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
-    if across <= 0 or down <= 0:
-        return 0.0
-    shared = across * down
-    return shared / (_area(one) + _area(other) - shared)
-
-
-def find_in_picture(low: int, high: int) -> Iterator[Finding]:
-    """Yields what is worth a look in a picture with these `gray_levels`."""
+def find_in_picture(low: int, high: int) -> list[Finding]:
+    """Finds what is worth a look in a picture with these `gray_levels`."""
+    found = []
     if high < _DARK_BELOW:
-        yield Finding(DARK_PICTURE, 255 - high)
+        found.append(Finding(DARK_PICTURE, 255 - high))
     if low > _BRIGHT_ABOVE:
-        yield Finding(BRIGHT_PICTURE, low)
+        found.append(Finding(BRIGHT_PICTURE, low))
     if high - low < _CONTRAST_BELOW:
-        yield Finding(LOW_CONTRAST, 255 - (high - low))
+        found.append(Finding(LOW_CONTRAST, 255 - (high - low)))
+    return found
 
 
 class ObjectLimits(NamedTuple):

@@ -112,10 +112,9 @@ def gray_levels(pixels: npt.NDArray[np.uint8]) -> tuple[int, int]:
             pixels only some in regular distances are used.
     """
     step = max(1, math.isqrt(pixels.size // _LEVEL_SAMPLES))
-    sampled = pixels[::step, ::step]
-    seen = np.bincount(sampled.ravel(), minlength=256).cumsum()
-    low, high = np.searchsorted(100 * seen, (sampled.size, 99 * sampled.size))
-    return int(low), int(high)
+    # The stable sort of 8-bit numbers is a radix sort, which takes the least time.
+    ordered = np.sort(pixels[::step, ::step], axis=None, kind="stable")
+    return int(ordered[(ordered.size - 1) // 100]), int(ordered[(99 * ordered.size - 1) // 100])
 
 
 def look_at(

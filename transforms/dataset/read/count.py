@@ -74,14 +74,12 @@ class CountedExample(NamedTuple):
         record: The serialized Example.
         image: Its image; empty if it has none.
         classes: Ids of its classes (`list_class_ids`).
-        findings: What is worth a look in it.
     """
 
     place: int
     record: bytes
     image: bytes
     classes: Sequence[int]
-    findings: Sequence[Finding]
 
 
 def plan_counts(dataset: StoredDataset) -> list[CountTask]:
@@ -196,15 +194,14 @@ def count_examples(
         values = read_values(example, legend=legend)
         image = next(iter(values.get(IMAGE, ())), b"")
         is_first, seen = look(image)
-        findings = [*find_in_example(values), *seen]
         counter.add(
             values,
             num_bytes=len(record),
             image_bytes=len(image),
-            findings=findings,
+            of_picture=seen,
             is_first=is_first,
         )
-        yield CountedExample(place, record, image, list_class_ids(values), findings)
+        yield CountedExample(place, record, image, list_class_ids(values))
 
 
 def count_example(
@@ -219,10 +216,9 @@ def count_example(
     """
     values = read_values(example, legend=legend)
     image = next(iter(values.get(IMAGE, ())), b"")
-    findings = find_in_example(values)
     counter = StatisticsCounter(class_names=legend.map_names())
-    counter.add(values, num_bytes=num_bytes, image_bytes=len(image), findings=findings)
-    return counter.total(), findings
+    counter.add(values, num_bytes=num_bytes, image_bytes=len(image))
+    return counter.total(), find_in_example(values)
 
 
 def read_values(example: Example, *, legend: Legend) -> Mapping[str, list[Any]]:

@@ -13,16 +13,16 @@ import google_crc32c
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.index import IndexRow
+from shardbeam.transforms.dataset.index import IndexRow, fill_findings
 from shardbeam.transforms.dataset.read.count import read_values
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.dataset.statistics import StatisticsCounter
 from shardbeam.transforms.examples.decode import (
     feature_values,
     parse_example,
     recognize_image,
 )
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.findings import find_in_example, strongest
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS, list_class_ids
 from shardbeam.transforms.examples.legend import Legend
@@ -77,6 +77,7 @@ def index_shard(
         InputError: It cannot be read or is damaged, or a record is not an Example.
     """
     container = find_container("tfrecord")
+    counter = StatisticsCounter(class_names=legend.map_names())
     rows = []
     for place, record in container.read(shard):
         words = container.describe_place(place)
@@ -85,6 +86,9 @@ def index_shard(
         image = next((each for each in values.of(IMAGE) if isinstance(each, bytes)), b"")
         file_format, header = recognize_image(image) or (None, None)
         labels = {key: _integers(values.of(key)) for key in CLASS_IDS if values.has(key)}
+        counter.add(
+            read_values(example, legend=legend), num_bytes=len(record), image_bytes=len(image)
+        )
         rows.append(
             IndexRow(
                 key=values.text("image/filename") or values.text("image/source_id"),
@@ -100,9 +104,10 @@ def index_shard(
                 objects=next((len(values.of(key)) for key in _OBJECTS if values.has(key)), 0),
                 crc32c=google_crc32c.value(record),
                 classes=list_class_ids(labels) if labels else None,
-                findings=strongest(find_in_example(read_values(example, legend=legend))),
+                findings={},
             )
         )
+    fill_findings(rows, counter.strongest_findings())
     return rows
 
 
