@@ -560,6 +560,19 @@ def test_elements_that_scroll_can_be_focused(folders: Made, open_page: OpenPage)
     assert all(right - left > 200 for left, _, right, _ in map(box_of, bars))
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_numbers_are_below_their_headings(objects: Made, open_page: OpenPage, width: int) -> None:
+    page = open_page(objects.page, width=width)
+    ends = page.locator(".chart:visible").evaluate_all(
+        "(charts) => charts.map((chart) => [...chart.querySelectorAll('tr')].map((row) =>"
+        " [...row.querySelectorAll('.number')].map((each) => each.getBoundingClientRect().right)))"
+    )
+    # Keypoints are visible, hidden or not labelled; others are counted in two splits.
+    assert {len(heading) for heading, *_ in ends} >= {3, 4}
+    for heading, *rows in ends:
+        assert all(close(row, heading, px=0.5) for row in rows)
+
+
 def test_maps_of_segments(panoptic: Made, open_page: OpenPage) -> None:
     page = open_page(panoptic.page)
     areas = page.locator(".card .layer-segments:visible")
