@@ -50,6 +50,10 @@ _EMPTY_SHARE = 0.01
 
 _THOUSAND, _MILLION = 1_000, 1_000_000
 
+# Keys of the class, of whether it is a crowd, and of the mask's pixels.
+_OBJECT_KEYS = ("image/object/class/text", "image/object/is_crowd", "image/object/mask/area")
+_ANNOTATION_KEYS = ("annotation/class/text", "annotation/is_crowd", "annotation/mask/area")
+
 # `{default key: values}`, like `examples.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
 _Floats: TypeAlias = npt.NDArray[np.float64]
@@ -135,45 +139,25 @@ class ObjectColumns:
         ymin.extend(tops)
         xmax.extend(rights)
         ymax.extend(bottoms)
-        self._add_facts(
-            number,
-            length,
-            size=(_first(get("image/width")), _first(get("image/height"))),
-            names=get("image/object/class/text", ()),
-            crowds=get("image/object/is_crowd", ()),
-            masks=get("image/object/mask/area", ()),
-        )
+        self._add_facts(number, values, length=length, keys=_OBJECT_KEYS)
         return True
 
     def _add_in_pixels(self, number: int, values: _Values) -> bool:
-        get = values.get
-        box = get("annotation/bbox", ())
-        size = _first(get("image/width")), _first(get("image/height"))
-        if len(box) != len(self._boxes) or min(size) <= 0:
+        box = values.get("annotation/bbox", ())
+        if len(box) != len(self._boxes) or min(_image_size(values)) <= 0:
             return False
         for column, side in zip(self._boxes, box, strict=True):
             column.append(side)
         self._in_pixels.append(len(self._names))
-        self._add_facts(
-            number,
-            1,
-            size=size,
-            names=get("annotation/class/text", ()),
-            crowds=get("annotation/is_crowd", ()),
-            masks=get("annotation/mask/area", ()),
-        )
+        self._add_facts(number, values, length=1, keys=_ANNOTATION_KEYS)
         return True
 
     def _add_facts(
-        self,
-        number: int,
-        length: int,
-        *,
-        size: tuple[int, int],
-        names: Sequence[bytes],
-        crowds: Sequence[int],
-        masks: Sequence[int],
+        self, number: int, values: _Values, *, length: int, keys: tuple[str, str, str]
     ) -> None:
+        class_key, crowd_key, mask_key = keys
+        names, crowds = values.get(class_key, ()), values.get(crowd_key, ())
+        masks = values.get(mask_key, ())
         place = len(self._names)
         if any(crowds) and len(crowds) == length:
             self._crowds += (number for number, crowd in enumerate(crowds, place) if crowd)
@@ -182,7 +166,7 @@ class ObjectColumns:
         self._names += names if len(names) == length else [b""] * length
         self._numbers.append(number)
         self._lengths.append(length)
-        self._sizes.append(size)
+        self._sizes.append(_image_size(values))
 
     def shares(self) -> _Floats:
         """Returns the shares of their images that the boxes in fractions cover."""
@@ -369,8 +353,10 @@ def _equal_pairs(
             yield first, place, _MILLION
 
 
-def _first(values: Sequence[int] | None) -> int:
-    return values[0] if values else 0
+def _image_size(values: _Values) -> tuple[int, int]:
+    """Returns width and height; 0 for what is not known."""
+    width, height = values.get("image/width"), values.get("image/height")
+    return width[0] if width else 0, height[0] if height else 0
 
 
 def _whole(value: float) -> int:
