@@ -490,7 +490,8 @@ Reads TFRecord files, and writes an index of each, with which shardbeam.open rea
 show --findings says which are worth a look.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
-Shardbeam has its index already; one of an older version may lack the classes of each Example.
+Shardbeam has its index already; one of an older version may lack the classes of each Example,
+or those that its map shows.
 """
 
     path: str

@@ -180,7 +180,6 @@ def _choose_pictures(
     """
     found = None
     if statistics is not None:
-        has_maps = any(split.pixels_by_class for split in statistics.values())
         sample = sample_by_index(
             dataset,
             splits,
@@ -190,7 +189,7 @@ def _choose_pictures(
             limit=limit,
             keys=keys,
         )
-        if sample is not None and not has_maps:
+        if sample is not None and not sample.lacks_maps:
             return sample
         found = sample.found if sample is not None else None
     counters.shard_bytes.expect(sum(split.num_bytes for split in splits))

@@ -1,7 +1,7 @@
 """Chooses the pictures of the gallery: what is worth a look, then every class, then others.
 
 Pictures are chosen by a hash of their names, so the same dataset always has the same gallery. If
-the dataset has an index, no Example is read to choose them.
+the dataset has an index that knows their classes, no Example is read to choose them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ ReadMap = Callable[[Picture], Collection[str]]
 
 # At most this many pictures are chosen for each kind of finding, and for each class.
 _OF_KIND, _OF_CLASS = 12, 3
-# Decoding class maps would take most of the time, so only the first ones are decoded.
+# Without an index, decoding class maps would take most of the time, so only the first ones are
+# decoded.
 _DECODED_MAPS = 2000
 
 _T = TypeVar("_T")
@@ -78,10 +79,11 @@ class Sample(NamedTuple):
     Attributes:
         chosen: The pictures, the most telling first.
         examples: `{split: how many Examples it has}`.
-        classes: `{class: how many pictures of the dataset show it}`; only the first 2,000 maps are
-            searched for classes.
+        classes: `{class: how many pictures of the dataset show it}`; without an index that knows
+            them, only the first 2,000 maps are searched for classes.
         found: The strongest findings of each kind.
         is_indexed: Whether the findings were read from the indexes.
+        lacks_maps: Whether the indexes do not know the classes of the dataset's maps.
     """
 
     chosen: tuple[Candidate, ...]
@@ -89,6 +91,7 @@ class Sample(NamedTuple):
     classes: Mapping[str, int]
     found: tuple[FoundPicture, ...] = ()
     is_indexed: bool = False
+    lacks_maps: bool = False
 
 
 def sample_pictures(
@@ -135,8 +138,6 @@ def sample_by_index(
 ) -> Sample | None:
     """Chooses pictures by the indexes of a dataset's shards, like `sample_pictures`.
 
-    The indexes do not know the classes of maps.
-
     Args:
         dataset: The dataset.
         splits: Its splits.
@@ -147,7 +148,8 @@ def sample_by_index(
         keys: If given, the pictures with these keys are chosen, and no others.
 
     Returns:
-        The sample; None if the indexes are missing or old, or do not know the classes.
+        The sample; None if the indexes are missing or old, or do not know the classes of objects
+        and images.
     """
     counters.indexes.expect(sum(len(split.shards) for split in splits))
     collector = _Collector(limit=limit, keys=keys)
@@ -174,15 +176,15 @@ def sample_by_index(
     return collector.sample(sorted(strongest, key=lambda each: order.index(each.kind)))
 
 
-class _Names(dict[tuple[int, ...] | None, frozenset[str]]):
+class _Names(dict[tuple[int, ...], frozenset[str]]):
     """`{ids of classes: their names}`; many pictures share one set of names."""
 
     def __init__(self, class_names: Mapping[int, str]) -> None:
         super().__init__()
         self._class_names = class_names
 
-    def __missing__(self, ids: tuple[int, ...] | None) -> frozenset[str]:
-        names = frozenset(self._class_names.get(number, f"class {number}") for number in ids or ())
+    def __missing__(self, ids: tuple[int, ...]) -> frozenset[str]:
+        names = frozenset(self._class_names.get(number, f"class {number}") for number in ids)
         self[ids] = names
         return names
 
@@ -208,10 +210,18 @@ def _read_indexes(
     for index, shard in enumerate(split.shards):
         uri = join_uri(dataset.path, index_path(shard.path))
         table = load_index(
-            uri, columns=[*COLUMNS, "offset", "classes"], max_rows=max(split.shard_examples)
+            uri,
+            columns=[*COLUMNS, "offset", "classes", "map_classes"],
+            max_rows=max(split.shard_examples),
         )
         if counted.images_by_class and table["classes"].null_count:
             raise KeyError("classes")
+        keys, offsets, classes = (table[name].to_pylist() for name in ("key", "offset", "classes"))
+        map_classes = [None] * table.num_rows
+        if "map_classes" in table.column_names:
+            map_classes = table["map_classes"].to_pylist()
+        if counted.pixels_by_class and None in map_classes:
+            collector.lacks_maps = True
         found: dict[int, list[FoundImage]] = {}
         in_index = find_in_index(
             table,
@@ -223,13 +233,14 @@ def _read_indexes(
         )
         for each in in_index:
             found.setdefault(each.number, []).append(each)
-        columns = (table[name].to_pylist() for name in ("key", "offset", "classes"))
-        for number, (key, offset, ids) in enumerate(zip(*columns, strict=True), first):
+        rows = zip(keys, offsets, classes, map_classes, strict=True)
+        for number, (key, offset, ids, map_ids) in enumerate(rows, first):
             of_row = found.get(number, ())
+            class_ids = (*(ids or ()), *(map_ids or ()))
             candidate = _candidate(
                 Place(split.name, number, index, offset),
                 key,
-                names[ids if ids is None else tuple(ids)],
+                names[class_ids],
                 kinds=tuple((each.kind, each.strength) for each in of_row),
             )
             collector.add(candidate)
@@ -289,11 +300,15 @@ class _Collector:
     Args:
         limit: At most this many pictures are chosen.
         keys: If given, only the pictures with these keys are chosen.
+
+    Attributes:
+        lacks_maps: Whether classes of maps are missing from the candidates.
     """
 
     def __init__(self, *, limit: int, keys: Collection[str] | None) -> None:
         self._limit = limit
         self._keys = keys
+        self.lacks_maps = False
         self._examples: Counter[str] = Counter()
         self._classes: Counter[str] = Counter()
         self._named: list[Candidate] = []
@@ -329,6 +344,7 @@ class _Collector:
             classes=dict(self._classes),
             found=tuple(found or ()),
             is_indexed=found is not None,
+            lacks_maps=self.lacks_maps,
         )
 
     def _choose(self, found: Sequence[FoundPicture]) -> Iterator[Candidate]:

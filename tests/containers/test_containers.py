@@ -276,6 +276,7 @@ def encoded(specs: Sequence[FeatureSpec], values: dict[str, list[Any]]) -> Encod
         sha256="",
         labels="",
         classes_digest="",
+        map_classes=None,
         classes=None,
         objects=0,
         values={},

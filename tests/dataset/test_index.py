@@ -39,6 +39,7 @@ def make_row(number: int) -> IndexRow:
         classes_digest=f"{number:016x}" if number else "",
         classes=(None, [], [-1], [7], [1, 90, 2**31 - 1])[number],
         findings=(None, {}, {"thin_box": 0}, {"a": 2**63 - 1, "b": 1}, {})[number],
+        map_classes=([0], None, [], [7, 2**31 - 1], [1, 90])[number],
     )
 
 
@@ -49,8 +50,9 @@ def old_index(columns: int) -> bytes:
     """An index of when there were fewer columns."""
     names = INDEX_SCHEMA.names[:columns]
     table = parquet.read_table(io.BytesIO(index_parquet(ROWS))).select(names)
-    # There was no list of classes, and the digest had this name.
-    table = table.rename_columns(["classes" if n == "classes_digest" else n for n in names])
+    if columns <= 15:
+        # There was no list of classes, and the digest had this name.
+        table = table.rename_columns(["classes" if n == "classes_digest" else n for n in names])
     buffer = io.BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()
@@ -70,7 +72,7 @@ def test_rows_come_back() -> None:
     assert list(decode_index(data, uri="index")) == ROWS
 
 
-@pytest.mark.parametrize("columns", [11, 14, 15])
+@pytest.mark.parametrize("columns", [11, 14, 15, 17])
 def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
     rows = list(decode_index(old_index(columns), uri="index"))
     missing = dict.fromkeys(INDEX_SCHEMA.names[columns:])
@@ -81,6 +83,7 @@ def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
     ("data", "names"),
     [
         (index_parquet(ROWS), ["key", "dhash", "classes_digest", "classes"]),
+        (old_index(17), ["key", "dhash", "classes_digest", "classes"]),
         (old_index(15), ["key", "dhash", "classes_digest"]),
         (old_index(14), ["key", "dhash"]),
         (old_index(11), ["key"]),
@@ -96,7 +99,7 @@ def test_single_columns(data: bytes, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("data", "columns"),
-    [(index_parquet(ROWS), 17), *((old_index(columns), columns) for columns in (11, 14, 15))],
+    [(index_parquet(ROWS), 18), *((old_index(columns), columns) for columns in (11, 14, 15, 17))],
 )
 def test_known_columns_have_their_present_names(data: bytes, columns: int) -> None:
     rows = read_known_columns(data, uri="index", max_rows=len(ROWS))

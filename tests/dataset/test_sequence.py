@@ -32,7 +32,15 @@ from shardbeam.transforms.dataset.read.selection import Where
 from shardbeam.transforms.dataset.read.sequence import ExampleSequence
 from tests.support.builds import Build, build, build_config, build_shapes
 from tests.support.dataset import run
-from tests.support.image_makers import plain_jpeg
+from tests.support.image_makers import pixels as decode_pixels
+from tests.support.image_makers import plain_jpeg, save
+from tests.support.map_files import (
+    CLASSES,
+    MAPPED,
+    panoptic_words,
+    write_maps,
+    write_numbered_maps,
+)
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
 SHARDS = 7
@@ -573,7 +581,7 @@ def test_conditions_that_cannot_be_met(where: Where, problem: str, coco: Build) 
 def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
     expected = [item["image/filename"] for item in shardbeam.open(copied, where={"classes": [3]})]
     for path in (copied / "index").iterdir():
-        table = parquet.read_table(path).drop_columns(["classes", "findings"])
+        table = parquet.read_table(path).drop_columns(["classes", "findings", "map_classes"])
         names = ["classes" if name == "classes_digest" else name for name in table.column_names]
         parquet.write_table(table.rename_columns(names), path)
     assert len(shardbeam.open(copied, where={"min_objects": 0})) == 40
@@ -582,6 +590,89 @@ def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
     assert run("index", str(copied), "--output", str(tmp_path / "new")).exit_code == 0
     found = shardbeam.open(copied, index=tmp_path / "new", where={"classes": ["square"]})
     assert [item["image/filename"] for item in found] == expected
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("maps")
+    built = build(*write_maps(folder), output=folder / "out")
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
+def keys_with(path: Path, *classes: int | str, index: Path | None = None) -> set[str]:
+    found: Any = shardbeam.open(path, index=index, where={"classes": classes})
+    return {item["image/filename"].decode() for item in found}
+
+
+@pytest.mark.parametrize("classes", [["sky"], ["cat"], ["dog"], ["sky", "cat"], [92], []])
+def test_classes_of_maps(classes: list[int | str], mapped: Build) -> None:
+    numbers = {CLASSES.get(str(each), each) for each in classes}
+    expected = {
+        key
+        for key, (objects, shown) in MAPPED.items()
+        if numbers & {CLASSES[name] for name in (*objects, *shown)}
+    }
+    assert keys_with(mapped.output, *classes) == expected
+
+
+def test_classes_of_segments(shapes: Path, tmp_path: Path) -> None:
+    built = build(*panoptic_words(shapes), output=tmp_path / "out")
+    for number in shardbeam.class_names(built.output):
+        expected = {
+            example.key
+            for example in built.examples()
+            if number in decode_pixels(example.features["image/panoptic/category_mask"][0])
+        }
+        assert expected
+        assert keys_with(built.output, number) == expected
+
+
+def drop_map_classes(output: Path) -> None:
+    """Makes the indexes those of an older version."""
+    for path in (output / "index").iterdir():
+        parquet.write_table(parquet.read_table(path).drop_columns("map_classes"), path)
+
+
+def test_an_older_index_has_no_classes_of_maps(mapped: Build, tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(mapped.output, older)
+    drop_map_classes(older)
+    assert len(shardbeam.open(older, where={"min_objects": 1})) == 3
+    with pytest.raises(InputError, match=r"no 'map_classes'.*`shardbeam index .*index=DIR"):
+        shardbeam.open(older, where={"classes": ["dog"]})
+    assert run("index", str(older), "--output", str(tmp_path / "new")).exit_code == 0
+    assert keys_with(older, "sky", index=tmp_path / "new") == {"a.jpg", "d.jpg"}
+
+
+def test_maps_under_another_name_and_without_maps(tmp_path: Path) -> None:
+    words = (*write_maps(tmp_path / "in"), "--set")
+    renamed = "features.rename={image/segmentation/class/encoded: map}"
+    dropped = "features.drop=[image/segmentation/class/encoded]"
+    for name, setting in (("renamed", renamed), ("dropped", dropped)):
+        output = tmp_path / name
+        assert build(*words, setting, output=output).exit_code == 0
+        assert keys_with(output, "sky") == {"a.jpg", "d.jpg"}
+        drop_map_classes(output)
+    with pytest.raises(InputError, match="no 'map_classes'"):
+        keys_with(tmp_path / "renamed", "dog")
+    # Examples without maps need no such column.
+    assert keys_with(tmp_path / "dropped", "dog") == {"c.jpg", "d.jpg"}
+
+
+def test_numbers_of_maps_are_no_classes(tmp_path: Path) -> None:
+    built = build(*write_numbered_maps(tmp_path / "voc"), output=tmp_path / "out")
+    assert built.manifest["numbered_maps"]
+    assert shardbeam.class_names(built.output) == {1: "dog"}
+
+    def count(split: str) -> int:
+        return len(shardbeam.open(built.output, split=split, where={"classes": [1]}))
+
+    # The map of the other image has the same number as the class.
+    assert (count("train"), count("val")) == (1, 0)
+    # An older index knows as much.
+    drop_map_classes(built.output)
+    assert (count("train"), count("val")) == (1, 0)
 
 
 def test_classes_of_images(shapes: Path, tmp_path: Path) -> None:
@@ -891,6 +982,45 @@ def test_an_index_of_anyone_s_files(foreign: Path, tmp_path: Path) -> None:
             assert (row["objects"], row["labels"], row["dhash"]) == (3, None, None)
     found = shardbeam.open(foreign, index=tmp_path / "i", where={"classes": [9]})
     assert [item["image/filename"] for item in found] == [b"1/1.jpg", b"2/1.jpg", b"2/2.jpg"]
+
+
+def test_an_index_of_anyone_s_maps(tmp_path: Path) -> None:
+    """The values of maps are ids of classes, also where nothing names these."""
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    values = np.zeros((24, 32), np.uint8)
+    values[:4], values[8:], values[20:] = 255, 7, 3
+    shown = save(Image.fromarray(values), "PNG")
+    # It does not fit its image.
+    other = save(Image.fromarray(values[:5]), "PNG")
+    key = "image/segmentation/class/encoded"
+    records = [
+        make_example({"image/encoded": plain_jpeg(), **more})
+        for more in ({key: shown}, {key: other}, {})
+    ]
+    write_tfrecord(folder / "train.tfrecord", *records)
+    for name, expected in (("", [3, 7]), ("zero", [0, 3, 7])):
+        if name:
+            (folder / "labels.txt").write_text(name)
+        index = tmp_path / f"index {name}"
+        assert run("index", str(folder), "--output", str(index)).exit_code == 0
+        table = parquet.read_table(index / "train.tfrecord.parquet")
+        assert table["map_classes"].to_pylist() == [expected, None, None]
+    (folder / "labels.txt").unlink()
+    index = tmp_path / "index "
+    assert len(shardbeam.open(folder, index=index, where={"classes": [7]})) == 1
+    assert len(shardbeam.open(folder, index=index, where={"classes": [255]})) == 0
+
+
+@pytest.mark.parametrize("maps", ["numbered", "without ids"])
+def test_an_index_of_maps_without_ids(maps: str, shapes: Path, tmp_path: Path) -> None:
+    words = (*panoptic_words(shapes), "--set", "features.drop=[image/panoptic/category_mask]")
+    if maps == "numbered":
+        words = write_numbered_maps(tmp_path / "in")
+    built = build(*words, output=tmp_path / "out")
+    assert run("index", str(built.output), "--output", str(tmp_path / "index")).exit_code == 0
+    for path in (tmp_path / "index").iterdir():
+        assert set(parquet.read_table(path)["map_classes"].to_pylist()) == {None}
 
 
 def test_an_index_replaces_nothing_by_itself(foreign: Path, tmp_path: Path) -> None:

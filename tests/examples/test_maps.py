@@ -13,6 +13,8 @@ from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, ObjectAnnotation
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
+from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map
@@ -108,6 +110,47 @@ def test_ids_are_those_that_are_written(
         pixels, counted = map_of(data, role=role, labels=labels)
         np.testing.assert_array_equal(pixels, np.vectorize(written.__getitem__)(VALUES))
         assert counted == corrections
+
+
+@pytest.mark.parametrize(
+    ("masks", "labels", "expected"),
+    [
+        ({MaskRole.SEMANTIC: PNG}, label_map(*CATEGORIES), (1, 3, 7)),
+        ({MaskRole.SEMANTIC: PNG}, label_map(*CATEGORIES, exclude=["grass"]), (1, 3)),
+        # 0 is a class, and not the background.
+        (
+            {MaskRole.SEMANTIC: PNG},
+            label_map(*CATEGORIES, ids="contiguous", first_id=0),
+            (0, 1, 2),
+        ),
+        ({}, label_map(*CATEGORIES), ()),
+        # No ids in the source.
+        ({MaskRole.SEMANTIC: PNG}, label_map(Category("cat"), Category("dog")), None),
+    ],
+)
+def test_classes_of_a_map(
+    masks: dict[MaskRole, bytes], labels: LabelMap, expected: tuple[int, ...] | None
+) -> None:
+    rendered = render(
+        ImageAnnotations("1", *SIZE),
+        label_map=labels,
+        kinds=(Kind.SEMANTIC,),
+        image=make_image(size=SIZE),
+        masks=masks,
+    )
+    assert [example.map_classes for example in rendered.encoded] == [expected]
+
+
+def test_a_feature_of_the_source_does_not_count_as_a_map() -> None:
+    feature = ExtraFeature(value_list(PIXELS, FeatureKind.INT64))
+    rendered = render(
+        ImageAnnotations("1", *SIZE, values={PIXELS: (5, 6)}),
+        label_map=label_map(*CATEGORIES),
+        image=make_image(size=SIZE),
+        extras=(feature,),
+    )
+    assert rendered.values[PIXELS] == [5, 6]
+    assert [example.map_classes for example in rendered.encoded] == [None]
 
 
 def test_values_beyond_8_bits_are_of_no_class() -> None:

@@ -34,6 +34,7 @@ from tests.support.dataset import (
     run_records,
     write_mixed,
 )
+from tests.support.map_files import panoptic_words, write_maps, write_numbered_maps
 from tests.support.old_versions import age_records, replace_hashes, rewrite_index
 
 SETTINGS = (
@@ -395,6 +396,41 @@ def test_what_cannot_be_counted_again_is_written_again(
     (message,) = caplog.messages
     assert message.startswith("another version of Shardbeam counted coco-")
     assert message.endswith(f", and {problem}; the shard is written again from its images")
+    assert read_dataset(tmp_path / "out") == written
+
+
+@pytest.mark.parametrize(
+    ("maps", "setting", "copied"),
+    [
+        ("semantic", "rename={image/segmentation/class/encoded: map}", True),
+        # Their size is that of the image.
+        ("semantic", "drop=[image/width, image/height]", True),
+        ("semantic", "drop=[image/encoded, image/width, image/height]", False),
+        ("semantic", "drop=[image/segmentation/class/encoded]", False),
+        ("panoptic", "drop=[image/segmentation/class/encoded]", True),
+        # The map that is left holds no ids.
+        ("panoptic", "drop=[image/panoptic/category_mask]", False),
+        ("numbered", "drop=[image/segmentation/class/encoded]", True),
+    ],
+)
+def test_classes_of_maps_are_read_again_from_the_maps(
+    maps: str,
+    setting: str,
+    copied: bool,
+    shapes: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write = {"semantic": write_maps, "numbered": write_numbered_maps}
+    source = write[maps](tmp_path / "in") if maps in write else panoptic_words(shapes)
+    words = ("build", *source, "--set", f"features.{setting}", "--output")
+    assert run(*words, str(tmp_path / "first")).exit_code == 0
+    written = read_dataset(tmp_path / "first")
+    age_records(tmp_path / "first", lost_columns=["map_classes"], same_statistics=True)
+    caplog.clear()
+    result = run(*words, str(tmp_path / "out"), "--reuse", str(tmp_path / "first"), "--json")
+    assert bool(reuse_of(result)["copied_shards"]) == copied
+    assert any("its index lacks map_classes" in each for each in caplog.messages) != copied
     assert read_dataset(tmp_path / "out") == written
 
 

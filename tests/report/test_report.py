@@ -22,7 +22,13 @@ from pyarrow import parquet
 from shardbeam.pipelines.report import command, gallery, thumbnails
 from shardbeam.pipelines.report.thumbnails import Thumbnail
 from shardbeam.transforms.containers.base import Container, find_container
-from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples, StoredExample
+from shardbeam.transforms.dataset.read.dataset import StoredSplit
+from shardbeam.transforms.dataset.read.pictures import (
+    Place,
+    PlacedExamples,
+    StoredExample,
+    read_with_places,
+)
 from shardbeam.transforms.dataset.worth_a_look import KINDS as KINDS_IN_ORDER
 from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.storage.base import StoredFile
@@ -30,6 +36,7 @@ from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
 from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
 from tests.support.image_makers import photograph
+from tests.support.map_files import panoptic_words, write_maps, write_numbered_maps
 from tests.support.planted import KINDS
 from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
@@ -211,6 +218,36 @@ def test_only_the_pictures_that_are_shown_are_read(
     monkeypatch.setattr(command, "read_with_places", fail)
     page = report(mixed.output, tmp_path / "page.html", "--examples", "5")
     assert len(places) == len(set(places)) == 5 == len(keys(section(page, "gallery")))
+
+
+@pytest.mark.parametrize("maps", ["semantic", "panoptic", "numbered"])
+def test_classes_of_maps_come_from_the_index(
+    maps: str, shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = {"semantic": write_maps, "numbered": write_numbered_maps}
+    words = write[maps](tmp_path / "in") if maps in write else panoptic_words(shapes)
+    built = build(*words, output=tmp_path / "out")
+    assert built.exit_code == 0, built.stderr
+    splits: list[str] = []
+
+    def note(split: StoredSplit) -> Iterator[StoredExample]:
+        splits.append(split.name)
+        return read_with_places(split)
+
+    monkeypatch.setattr(command, "read_with_places", note)
+    page = report(built.output, tmp_path / "page.html", "--examples", "3")
+    names = {"semantic": "cat", "panoptic": "grass", "numbered": "class 2"}
+    assert f">{names[maps]}<" in section(page, "gallery")
+    # Numbers are not in the index.
+    assert (splits == []) == (maps != "numbered")
+
+    # The maps of an older dataset are decoded, and give the same page.
+    for path in (built.output / "index").iterdir():
+        parquet.write_table(parquet.read_table(path).drop_columns("map_classes"), path)
+    splits.clear()
+    older = report(built.output, tmp_path / "page.html", "--examples", "3", "--overwrite")
+    assert sorted(splits) == sorted(built.summary["splits"])
+    assert older == page
 
 
 @pytest.mark.parametrize("container", ["webdataset", "hf_parquet"])

@@ -50,6 +50,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             None if the dataset has no label map.
         findings: `{kind: greatest strength}` of what is worth a look in the Example
             (`examples.findings`), by kind; None in older datasets.
+        map_classes: Ids of the classes that the Example's map shows, each once, in order; None if
+            it has no map, if the values of maps are no ids of classes, and in older datasets.
     """
 
     key: str
@@ -69,6 +71,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     classes_digest: str | None = None
     classes: Sequence[int] | None = None
     findings: Mapping[str, int] | None = None
+    map_classes: Sequence[int] | None = None
 
 
 # To add a column, add it here and to `IndexRow` at the end, add the number of columns before it to
@@ -92,14 +95,15 @@ INDEX_SCHEMA = pa.schema(
         ("classes_digest", pa.string()),
         ("classes", pa.list_(pa.int32())),
         ("findings", pa.list_(pa.struct([("kind", pa.string()), ("strength", pa.int64())]))),
+        ("map_classes", pa.list_(pa.int32())),
     ]
 )
 # The numbers of columns that older datasets have: the first of these columns.
-_OLDER = (15, 14, 11)
-# In older datasets `classes_digest` has this name, which is that of another column now.
+_OLDER = (17, 15, 14, 11)
+# In datasets without the column `classes`, `classes_digest` had that name.
 _OLD_DIGEST = "classes"
 # The columns that hold lists.
-_LISTS = ("classes", "findings")
+_LISTS = ("classes", "findings", "map_classes")
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
@@ -109,7 +113,9 @@ _SCHEMAS = (
     *(
         pa.schema(
             [
-                field.with_name(_OLD_DIGEST) if field.name == "classes_digest" else field
+                field.with_name(_OLD_DIGEST)
+                if field.name == "classes_digest" and number <= INDEX_SCHEMA.names.index("classes")
+                else field
                 for field in list(INDEX_SCHEMA)[:number]
             ]
         )
@@ -120,7 +126,7 @@ _SCHEMAS = (
 # These columns have few distinct values; for others, a dictionary would be as long as the column.
 _DICTIONARY_COLUMNS = [
     *("source", "split", "shard", "width", "height", "format", "objects", "classes_digest"),
-    *("classes.list.element", "findings.list.element.kind"),
+    *("classes.list.element", "findings.list.element.kind", "map_classes.list.element"),
 ]
 
 

@@ -16,6 +16,7 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
@@ -44,6 +45,7 @@ from shardbeam.transforms.examples.findings import Finding, find_in_picture
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS
 from shardbeam.transforms.examples.legend import Legend
+from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.images.check import look_at_stored
 from shardbeam.transforms.images.difference_hash import HASH_VERSION, Look
@@ -59,6 +61,7 @@ _CONVERSIONS = frozenset(
         Correction.ORIENTATION_APPLIED.value,
     }
 )
+_MAPS = frozenset({Kind.SEMANTIC, Kind.PANOPTIC})
 
 
 class NotCountableError(Exception):
@@ -162,6 +165,7 @@ def recount(
             shard=shard,
             pictures=pictures,
             has_classes=not _dropped(settings.encoder, keys=CLASS_IDS),
+            has_maps=bool(legend.class_names) and not _MAPS.isdisjoint(settings.encoder.kinds),
         )
     )
     if len(rows) != len(old_rows) or len(rows) != result.examples:
@@ -194,11 +198,12 @@ def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
 
 def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
     written = plan_features(settings).defaults
-    return Legend(
-        # A default key may hold something else: a constant, or a renamed feature.
-        keys={key: written[key].key if key in written else "" for key in COUNTED_KINDS},
-        class_names=shard.label_map.map_names(),
-    )
+    # A default key may hold something else: a constant, or a renamed feature.
+    keys = {key: written[key].key if key in written else "" for key in COUNTED_KINDS}
+    if _dropped(settings, keys=(CATEGORY_MAP,)):
+        # The pixels of the map that is left are no ids of classes.
+        keys[CLASS_MAP] = ""
+    return Legend(keys=keys, class_names=shard.label_map.map_names())
 
 
 class _Pictures(KnownPictures):
@@ -244,6 +249,7 @@ def _rows(
     shard: Shard,
     pictures: _Pictures,
     has_classes: bool,
+    has_maps: bool,
 ) -> Iterator[IndexRow]:
     """Yields the rows of the new index, made of the old index and the Examples.
 
@@ -253,6 +259,7 @@ def _rows(
         shard: Their shard.
         pictures: What is seen of the Examples' pictures.
         has_classes: Whether the Examples hold the ids of all classes.
+        has_maps: Whether they were made with maps whose values are ids of classes.
 
     Raises:
         NotCountableError: A column is in neither of them, as the digests of labels cannot be
@@ -272,6 +279,9 @@ def _rows(
         row.update(pictures.hashes)
         if has_classes or not shard.label_map.ids:
             row["classes"] = example.classes if shard.label_map.ids else None
+        # The config may have left the maps out.
+        if example.map_classes is not None or not has_maps:
+            row["map_classes"] = example.map_classes if has_maps else None
         missing = [name for name in INDEX_SCHEMA.names if name not in row]
         if missing:
             raise NotCountableError(f"its index lacks {', '.join(missing)}")

@@ -395,6 +395,7 @@ def _index_row(
         dhash=None if image is None else image.look.dhash,
         classes_digest=example.classes_digest,
         classes=example.classes,
+        map_classes=example.map_classes,
         width=0 if image is None else image.width,
         height=0 if image is None else image.height,
         format="" if image is None else image.format,

@@ -36,6 +36,7 @@ from shardbeam.transforms.examples.label_digest import (
     digest_labels,
     list_class_ids,
 )
+from shardbeam.transforms.examples.maps import PIXELS, list_map_classes
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
@@ -141,6 +142,8 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         classes_digest: Digest of the image's classes (`digest_classes`).
         classes: Ids of the Example's classes (`list_class_ids`); None if the dataset has no label
             map.
+        map_classes: Ids of the classes of its map (`list_map_classes`); None if it has no map, or
+            if the values of maps are no ids of classes.
         objects: The number of its objects.
         values: `{default key: values}`, also of keys that the config drops, without the image.
         image: The stored image's bytes; empty if there is no image.
@@ -154,6 +157,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     labels: str
     classes_digest: str
     classes: Sequence[int] | None
+    map_classes: Sequence[int] | None
     objects: int
     values: Values
     image: bytes
@@ -221,6 +225,10 @@ class RecordEncoder:
         self._groups = plan.groups
         self._layout = ExampleLayout(plan)
         self._label_map = label_map
+        self._map_names = label_map.map_names()
+        if any(extra.spec.key == PIXELS for extra in settings.extras):
+            # The source's own feature replaces the counts of a map.
+            self._map_names = {}
         self._split = split
         self._memory = memory or MemoryBudget()
 
@@ -381,6 +389,9 @@ class RecordEncoder:
                 labels=labels,
                 classes_digest=digest_classes(classes),
                 classes=list_class_ids(values) if self._label_map.ids else None,
+                map_classes=list_map_classes(values, names=self._map_names)
+                if self._map_names
+                else None,
                 objects=1 if per_annotation else len(objects),
                 values=values,
                 image=subject.image.data,

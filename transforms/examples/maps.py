@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 CLASS_MAP = "image/segmentation/class/encoded"
-# A key that is never written: `(id, number of pixels)` of each class, for the statistics.
+# The map with the ids if a dataset has panoptic maps.
+CATEGORY_MAP = "image/panoptic/category_mask"
+# A key that is never written: `(id, number of pixels)` of each class, for statistics and the index.
 PIXELS = "image/segmentation/class/pixels"
 _IGNORE = 255
 _BACKGROUND = 0
@@ -65,6 +68,26 @@ def _count_pixels(pixels: npt.NDArray[np.uint8]) -> list[tuple[int, int]]:
     # Pillow's histogram takes two fifths of the time of NumPy's.
     counts = Image.fromarray(pixels).histogram()
     return [(value, count) for value, count in enumerate(counts) if count]
+
+
+def list_map_classes(
+    values: Mapping[str, Sequence[Any]], *, names: Collection[int]
+) -> tuple[int, ...] | None:
+    """Lists the ids of the classes that an Example's map shows, each once, in order.
+
+    The values 0 and 255 are no classes, unless a class has that id.
+
+    Args:
+        values: `{default key: values}`, with `PIXELS` if there is a map.
+        names: The ids of the dataset's classes, as far as they are known.
+
+    Returns:
+        The ids; None if the Example has no map, or none that can be read.
+    """
+    found = {number for number, _ in values.get(PIXELS, ())}
+    if not found:
+        return None
+    return tuple(sorted(found - ({_BACKGROUND, _IGNORE} - {*names})))
 
 
 SEMANTIC = FeatureGroup(

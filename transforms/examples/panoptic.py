@@ -20,7 +20,7 @@ from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
-from shardbeam.transforms.examples.maps import PIXELS
+from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP, PIXELS
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
@@ -50,8 +50,8 @@ def panoptic_group(*, bits: int) -> FeatureGroup:
     role = FeatureRole.MASK if bits == 8 else FeatureRole.MASK_16
     return FeatureGroup(
         (
-            one_value("image/segmentation/class/encoded", FeatureKind.BYTES, FeatureRole.MASK),
-            one_value("image/panoptic/category_mask", FeatureKind.BYTES, role),
+            one_value(CLASS_MAP, FeatureKind.BYTES, FeatureRole.MASK),
+            one_value(CATEGORY_MAP, FeatureKind.BYTES, role),
             one_value("image/panoptic/instance_mask", FeatureKind.BYTES, role),
             value_list("image/panoptic/segment_id", FeatureKind.INT64),
         ),
@@ -102,10 +102,10 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
     for category, count in zip((0, *categories), found, strict=True):
         pixels[category] += count
     return {
-        # Only for the statistics.
+        # Only for the statistics and the index.
         PIXELS: [(category, count) for category, count in pixels.items() if count],
-        "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],
-        "image/panoptic/category_mask": [_look_up(categories, indices, dtype=dtype)],
+        CLASS_MAP: [_look_up(classes, indices, dtype=np.uint8)],
+        CATEGORY_MAP: [_look_up(categories, indices, dtype=dtype)],
         "image/panoptic/instance_mask": [_look_up(numbers, indices, dtype=dtype)],
         "image/panoptic/segment_id": [segment.segment_id for segment in segments],
     }

@@ -24,13 +24,15 @@ from shardbeam.transforms.examples.findings import PICTURE_KINDS, Finding, find_
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import list_class_ids
 from shardbeam.transforms.examples.legend import Legend
-from shardbeam.transforms.examples.maps import PIXELS
+from shardbeam.transforms.examples.maps import (
+    CATEGORY_MAP,
+    CLASS_MAP,
+    PIXELS,
+    list_map_classes,
+)
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 
-_CLASS_MAP = "image/segmentation/class/encoded"
-# If an Example has this map, it holds the ids, and the pixels of `_CLASS_MAP` are something else.
-_CATEGORY_MAP = "image/panoptic/category_mask"
 # Prefixes of the keys with names and ids of classes.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
 _MASKS = ("image/object/mask", "annotation/mask")
@@ -74,12 +76,14 @@ class CountedExample(NamedTuple):
         record: The serialized Example.
         image: Its image; empty if it has none.
         classes: Ids of its classes (`list_class_ids`).
+        map_classes: Ids of the classes of its map (`list_map_classes`).
     """
 
     place: int
     record: bytes
     image: bytes
     classes: Sequence[int]
+    map_classes: Sequence[int] | None
 
 
 def plan_counts(dataset: StoredDataset) -> list[CountTask]:
@@ -201,7 +205,13 @@ def count_examples(
             of_picture=seen,
             is_first=is_first,
         )
-        yield CountedExample(place, record, image, list_class_ids(values))
+        yield CountedExample(
+            place,
+            record,
+            image,
+            list_class_ids(values),
+            list_map_classes(values, names=legend.map_names()),
+        )
 
 
 def count_example(
@@ -267,7 +277,8 @@ def _add_derived(values: dict[str, list[Any]], *, names: Mapping[int, str]) -> N
                 sum(count for value, count in _count_pixels(mask, size=size) if value)
                 for mask in values[key]
             ]
-    maps = values.get(_CATEGORY_MAP) or values.get(_CLASS_MAP, [])
+    # If an Example has both maps, the pixels of `CLASS_MAP` are no ids.
+    maps = values.get(CATEGORY_MAP) or values.get(CLASS_MAP, [])
     values[PIXELS] = _count_pixels(maps[0], size=size) if maps else []
 
 

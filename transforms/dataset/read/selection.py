@@ -21,7 +21,8 @@ class Where(TypedDict, total=False):
     """Conditions on Examples; an Example that meets all of them keeps all its objects.
 
     Attributes:
-        classes: Classes, by id or by name: an object or the image has at least one of them.
+        classes: Classes, by id or by name: an object, the image or its map has at least one of
+            them.
         min_objects: The least number of objects.
         keys: Keys of images (`image/filename`), each of which must be there.
     """
@@ -31,8 +32,13 @@ class Where(TypedDict, total=False):
     keys: Collection[str]
 
 
-# {condition: the column of the index that it needs}
-_COLUMNS = {"classes": "classes", "min_objects": "objects", "keys": "key"}
+_MAP_CLASSES = "map_classes"
+# {condition: the columns of the index that it needs}
+_COLUMNS = {
+    "classes": ("classes", _MAP_CLASSES),
+    "min_objects": ("objects",),
+    "keys": ("key",),
+}
 
 
 def check_where(where: Where) -> None:
@@ -53,11 +59,17 @@ def check_where(where: Where) -> None:
 
 def where_columns(where: Where) -> list[str]:
     """Returns the columns of the index that conditions need."""
-    return [_COLUMNS[name] for name in where]
+    return [column for name in where for column in _COLUMNS[name]]
 
 
 def select(
-    where: Where, *, tables: Sequence[pa.Table], class_names: Mapping[int, str], path: str, fix: str
+    where: Where,
+    *,
+    tables: Sequence[pa.Table],
+    class_names: Mapping[int, str],
+    has_maps: bool,
+    path: str,
+    fix: str,
 ) -> npt.NDArray[np.int64]:
     """Returns the numbers of the Examples that meet all conditions, in order.
 
@@ -65,16 +77,19 @@ def select(
         where: The conditions.
         tables: For each shard the columns that they need; older indexes lack some.
         class_names: `{id: name}`, where it is known.
+        has_maps: Whether the dataset has maps whose values are ids of classes.
         path: The dataset, for errors.
         fix: What to do if the index lacks a column.
 
     Raises:
         InputError: The index lacks a column, or there is no such class or key.
     """
-    for name, column in _COLUMNS.items():
-        if name in where and any(column not in table.column_names for table in tables):
-            problem = f"its index has no {column!r}, which where: {name} needs; {fix}"
-            raise InputError(uri=path, problem=problem)
+    for name, columns in _COLUMNS.items():
+        for column in columns if name in where else ():
+            is_needed = has_maps or column != _MAP_CLASSES
+            if is_needed and any(column not in table.column_names for table in tables):
+                problem = f"its index has no {column!r}, which where: {name} needs; {fix}"
+                raise InputError(uri=path, problem=problem)
     chosen = np.ones(sum(table.num_rows for table in tables), bool)
     if "min_objects" in where:
         objects = _column(tables, "objects")
@@ -87,10 +102,14 @@ def select(
         _check_keys(where["keys"], found=keys.filter(found), keys=keys, path=path)
     if "classes" in where:
         ids = _class_ids(where["classes"], class_names=class_names, path=path)
-        classes = _column(tables, "classes")
-        if len(classes) and classes.null_count == len(classes):
+        lists = [
+            _column(tables, name)
+            for name in _COLUMNS["classes"]
+            if all(name in table.column_names for table in tables)
+        ]
+        if len(chosen) and all(each.null_count == len(each) for each in lists):
             raise InputError(uri=path, problem="its index knows no classes of its Examples")
-        chosen &= _has_any(classes, ids)
+        chosen &= np.any([_has_any(each, ids) for each in lists], axis=0)
     return np.flatnonzero(chosen)
 
 

@@ -30,7 +30,11 @@ from shardbeam.transforms.dataset.read.dataset import (
     open_dataset,
     with_checksums,
 )
-from shardbeam.transforms.dataset.read.features import infer_features, read_features
+from shardbeam.transforms.dataset.read.features import (
+    StoredFeature,
+    infer_features,
+    read_features,
+)
 from shardbeam.transforms.dataset.read.items import (
     BOX_FORMATS,
     BoxFormat,
@@ -49,6 +53,8 @@ from shardbeam.transforms.dataset.read.selection import Where, check_where, sele
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
 from shardbeam.transforms.examples.decode import parse_example
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.legend import Legend
+from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -303,7 +309,8 @@ def open(  # As in gzip and tarfile.
         decode: Whether to decode images.
         checksums: Whether to compare the checksum of each record's data as well.
         where: Conditions on the Examples to select (`Where`), which the index alone decides:
-            `{"classes": ["cat", 7]}`, `{"min_objects": 1}`, `{"keys": ["a/1.jpg"]}`.
+            `{"classes": ["cat", 7]}` (of objects, images and maps), `{"min_objects": 1}`,
+            `{"keys": ["a/1.jpg"]}`.
 
     Raises:
         InputError: There is no such dataset, split, feature, class or key; the shards have no
@@ -325,10 +332,12 @@ def open(  # As in gzip and tarfile.
     opened = _open_split(place, dataset=dataset, columns=where_columns(where or {}))
     selection: range | npt.NDArray[np.int64] = range(opened.records.size)
     if where:
+        legend = opened.contents.legend()
         selection = select(
             where,
             tables=opened.tables,
-            class_names=opened.contents.legend().class_names,
+            class_names=legend.class_names,
+            has_maps=_has_maps(opened.contents.features, legend=legend),
             path=dataset.path,
             fix=_how_to_index(dataset.path),
         )
@@ -352,6 +361,12 @@ def class_names(path: str | os.PathLike[str]) -> dict[int, str]:
         InputError: There is no such dataset, or it cannot be read.
     """
     return dict(sorted(read_legend(open_dataset(os.fspath(path))).class_names.items()))
+
+
+def _has_maps(features: Sequence[StoredFeature], *, legend: Legend) -> bool:
+    """Whether Examples have maps whose values are ids of classes."""
+    keys = {legend.keys.get(key, key) for key in (CLASS_MAP, CATEGORY_MAP)}
+    return not legend.numbered_maps and any(feature.key in keys for feature in features)
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
