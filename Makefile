@@ -160,6 +160,19 @@ $(TOOLS)/consumers/.ready:
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(CONSUMERS)
 	@touch $@
 
+# axe-core finds what keeps people with disabilities from using a page. The digest is that of npm's file.
+AXE_VERSION = 4.14.1
+AXE_SHA256 = e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
+
+.PHONY: axe
+axe: $(TOOLS)/axe/axe.min.js  ## Get axe-core, to test that the page of `shardbeam report` is accessible (npm).
+
+$(TOOLS)/axe/axe.min.js:
+	mkdir -p $(@D)
+	npm pack --silent --pack-destination $(@D) axe-core@$(AXE_VERSION)
+	echo "$(AXE_SHA256)  $(@D)/axe-core-$(AXE_VERSION).tgz" | sha256sum --check --quiet
+	tar -xzf $(@D)/axe-core-$(AXE_VERSION).tgz -C $(@D) --strip-components=1 package/$(@F)
+
 # Each recipe of examples/ names its packages in its head; uv installs them into an environment of its
 # own below .tools/recipes. PyTorch's has 6 GB, all together 13 GB.
 UV = uv==0.13.9

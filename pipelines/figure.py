@@ -255,10 +255,11 @@ def shorten(text: str, characters: int) -> str:
 
 
 def ink_on(colour: Colour) -> Colour:
-    """Returns the colour of text on a colour: black or white."""
-    red, green, blue = colour
-    # Luma of ITU-R BT.601.
-    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 120 else (255, 255, 255)
+    """Returns the colour of text on a colour: black or white, whichever has more contrast."""
+    red, green, blue = ((value / 255) ** 2.2 for value in colour)
+    # Both have the same contrast with a relative luminance of 0.179 (WCAG 2.2).
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)
 
 
 def choose_looks(names: Iterable[str], *, classes: Classes) -> dict[str, Look]:

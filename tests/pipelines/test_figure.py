@@ -14,10 +14,12 @@ from shardbeam.pipelines.figure import (
     PALETTE,
     BoxShape,
     Classes,
+    Colour,
     Tag,
     TagPlaces,
     are_close,
     choose_looks,
+    ink_on,
     make_figure,
     tag_name,
 )
@@ -53,6 +55,21 @@ def test_a_class_has_the_colour_of_its_id_or_of_its_name() -> None:
 )
 def test_close_colours(one: int, other: int, expected: bool) -> None:
     assert are_close(one, other) == are_close(other, one) == expected
+
+
+def luminance(colour: Colour) -> float:
+    """The relative luminance of a colour (WCAG 2.2)."""
+    linear = [
+        value / 255 / 12.92 if value / 255 <= 0.04045 else ((value / 255 + 0.055) / 1.055) ** 2.4
+        for value in colour
+    ]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+@pytest.mark.parametrize("colour", PALETTE)
+def test_labels_can_be_read(colour: Colour) -> None:
+    dark, light = sorted((luminance(colour), luminance(ink_on(colour))))
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 @given(st.lists(st.integers(0, 200), max_size=len(LINES), unique=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import re
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from shardbeam.transforms.formats.key_file import excluded_images, find_key_file
+from tests.report.axe import check_accessibility
 from tests.report.conftest import OpenPage
 from tests.report.hostile import HOSTILE_TEXTS, write_hostile
 from tests.support.builds import Build, WrittenExample, build, build_config
@@ -101,6 +103,26 @@ def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         output=folder / "out",
     )
     return make_report(built, "--images", str(folder / "images"))
+
+
+@pytest.fixture(scope="module")
+def changed(shapes: Path, objects: Made, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Objects of other sizes and classes than before."""
+    folder = tmp_path_factory.mktemp("changed")
+    document = json.loads((shapes / "annotations" / "person_keypoints.json").read_text())
+    classes = [category["id"] for category in document["categories"]]
+    for number, item in enumerate(document["annotations"][:12]):
+        item["bbox"][2] *= 0.9
+        item["category_id"] = classes[number % len(classes)]
+    (folder / "boxes.json").write_text(json.dumps(document))
+    built = build(
+        *("coco", "--images", shapes / "images", "--name", "shapes", "--masks", "png"),
+        *("--annotations", folder / "boxes.json"),
+        *("--annotations", shapes / "annotations" / "captions.json"),
+        *("--fractions", "train=0.7,validation=0.3"),
+        output=folder / "out",
+    )
+    return make_report(built, "--previous", str(objects.built.output), "--examples", "4")
 
 
 def box_of(locator: Locator) -> tuple[float, float, float, float]:
@@ -690,6 +712,41 @@ def test_controls_and_pictures_have_names(objects: Made, open_page: OpenPage) ->
     levels = page.locator("h1, h2, h3").evaluate_all("(all) => all.map((each) => +each.tagName[1])")
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["objects", "found", "panoptic", "folders", "changed", "many"])
+def test_pages_are_accessible(
+    *, name: str, width: int, request: pytest.FixtureRequest, open_page: OpenPage
+) -> None:
+    made = request.getfixturevalue(name)
+    page = open_page(made if isinstance(made, Path) else made.page, width=width)
+    # What is hidden is not checked: show all that can be shown.
+    page.locator("details").evaluate_all("(all) => all.forEach((each) => (each.open = true))")
+    page.locator("[data-layer]:visible").last.uncheck()
+    if name == "many":
+        page.locator("#class-search").fill("class 8")
+    else:
+        page.locator("[data-show-bar]:visible").first.click()
+        page.locator(".mark input:visible").first.check()
+        page.locator("#mark-lines").evaluate("(lines) => (lines.hidden = false)")
+    check_accessibility(page)
+    page.locator("#gallery .open:visible").first.click()
+    page.locator("#zoom-in").click()
+    if page.locator("#enlarged .objects").count():
+        page.locator("#enlarged .objects button").first.click()
+    check_accessibility(page)
+
+
+def test_marks_do_not_cover_what_has_the_focus(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page, width=390)
+    page.locator(".card .mark input").first.check()
+    marks = page.locator(".marks")
+    for _ in range(50):
+        page.keyboard.press("Tab")
+        assert box_of(page.locator(":focus"))[3] <= box_of(marks)[1]
+    page.locator("footer").scroll_into_view_if_needed()
+    assert box_of(page.locator("footer"))[1] >= box_of(marks)[3]
 
 
 def test_hostile_texts_are_texts(tmp_path: Path, open_page: OpenPage) -> None:
