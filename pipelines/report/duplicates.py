@@ -141,24 +141,27 @@ def _most_different(rows: Sequence[Row]) -> Iterator[Row]:
     yield from others
 
 
-def _find_place(row: Row, *, dataset: StoredDataset, indexes: dict[str, Sequence[int]]) -> Place:
+def _find_place(
+    row: Row, *, dataset: StoredDataset, indexes: dict[str, Sequence[tuple[int, int]]]
+) -> Place:
     """Finds an Example by its shard's index.
 
     Args:
         row: The Example's row of `duplicates.parquet`.
         dataset: The dataset.
-        indexes: `{URI of an index: places of its Examples}` for the indexes read so far.
+        indexes: `{URI of an index: (place, length) of its Examples}` for the indexes read so far.
     """
     split = dataset.find_split(row["split"])
     try:
         shard = split.shards[row["shard"]]
         uri = join_uri(dataset.path, index_path(shard.path))
         if uri not in indexes:
-            table = load_index(uri, columns=["offset"], max_rows=split.shard_examples[row["shard"]])
-            indexes[uri] = table.column("offset").to_pylist()
-        offset = indexes[uri][row["row"]]
+            columns = ["offset", "length"]
+            table = load_index(uri, columns=columns, max_rows=split.shard_examples[row["shard"]])
+            indexes[uri] = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+        offset, length = indexes[uri][row["row"]]
     except IndexError as error:
         uri = join_uri(dataset.path, DUPLICATES)
         raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error
     number = sum(split.shard_examples[: row["shard"]]) + row["row"] + 1
-    return Place(split.name, number, row["shard"], offset)
+    return Place(split.name, number, row["shard"], offset, length)

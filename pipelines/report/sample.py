@@ -211,12 +211,14 @@ def _read_indexes(
         uri = join_uri(dataset.path, index_path(shard.path))
         table = load_index(
             uri,
-            columns=[*COLUMNS, "offset", "classes", "map_classes"],
+            columns=[*COLUMNS, "offset", "length", "classes", "map_classes"],
             max_rows=max(split.shard_examples),
         )
         if counted.images_by_class and table["classes"].null_count:
             raise KeyError("classes")
-        keys, offsets, classes = (table[name].to_pylist() for name in ("key", "offset", "classes"))
+        keys, offsets, lengths, classes = (
+            table[name].to_pylist() for name in ("key", "offset", "length", "classes")
+        )
         map_classes = [None] * table.num_rows
         if "map_classes" in table.column_names:
             map_classes = table["map_classes"].to_pylist()
@@ -233,12 +235,12 @@ def _read_indexes(
         )
         for each in in_index:
             found.setdefault(each.number, []).append(each)
-        rows = zip(keys, offsets, classes, map_classes, strict=True)
-        for number, (key, offset, ids, map_ids) in enumerate(rows, first):
+        rows = zip(keys, offsets, lengths, classes, map_classes, strict=True)
+        for number, (key, offset, length, ids, map_ids) in enumerate(rows, first):
             of_row = found.get(number, ())
             class_ids = (*(ids or ()), *(map_ids or ()))
             candidate = _candidate(
-                Place(split.name, number, index, offset),
+                Place(split.name, number, index, offset, length),
                 key,
                 names[class_ids],
                 kinds=tuple((each.kind, each.strength) for each in of_row),

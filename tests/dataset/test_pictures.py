@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from shardbeam.transforms.containers.tfrecord import TFRecord
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.core.records import Category
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
-from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.dataset.read.pictures import (
+    PlacedExamples,
+    read_pictures,
+    read_with_places,
+)
 from shardbeam.transforms.examples.decode import Picture, make_picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.legend import Legend
+from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build_config, write_coco
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
@@ -343,6 +350,39 @@ def test_maps() -> None:
         }
     )
     assert (panoptic.class_map, panoptic.instance_map) == (b"categories", b"segments")
+
+
+def test_a_place_with_a_length_fetches_no_more(people: Build) -> None:
+    split = open_dataset(str(people.output)).splits[0]
+    stored = list(read_with_places(split))
+    examples = PlacedExamples({split.name: split}, [each.place for each in stored])
+    ends = []
+
+    def read(container: TFRecord, file: StoredFile, *, start: int) -> Iterator[tuple[int, bytes]]:
+        ends.append(file.size_bytes)
+        return original(container, file, start=start)
+
+    original = TFRecord.read
+    with mock.patch.object(TFRecord, "read", read):
+        for each in stored:
+            assert examples.read(each.place) == each
+    # A record has a head of 12 bytes and a tail of 4.
+    assert ends == [each.place.offset + each.num_bytes + 16 for each in stored]
+    with pytest.raises(InputError, match=r"the record has [\d,]+ bytes, and [\d,]+ in the index"):
+        examples.read(stored[0].place._replace(length=stored[0].num_bytes + 1))
+    with pytest.raises(InputError):
+        examples.read(stored[0].place._replace(length=stored[0].num_bytes - 1))
+
+
+def test_without_the_map_of_classes_a_panoptic_map_has_numbers() -> None:
+    def names(config: Mapping[str, object]) -> Mapping[int, str]:
+        legend = Legend.of_manifest(
+            config=config, labels={"dog": 1}, skeletons={}, numbered_maps=False
+        )
+        return legend.map_names()
+
+    assert names({"features": {"drop": ["image/panoptic/instance_mask"]}}) == {1: "dog"}
+    assert names({"features": {"drop": ["image/panoptic/category_mask"]}}) == {}
 
 
 def test_skeletons_join_keypoints_where_they_are_written() -> None:

@@ -12,6 +12,7 @@ from google.protobuf.text_encoding import CUnescape
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.examples.maps import CATEGORY_MAP
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -58,12 +59,14 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
         numbered_maps: bool,
     ) -> Legend:
         """Makes the legend of a dataset from the fields of its manifest with these names."""
+        keys = _written_keys(config)
         return cls(
-            keys=_written_keys(config),
+            keys=keys,
             class_names={label_id: name for name, label_id in labels.items()},
             skeletons=skeletons,
             is_ours=True,
-            numbered_maps=numbered_maps,
+            # Without its map of classes, a panoptic dataset has no values that are ids.
+            numbered_maps=numbered_maps or keys.get(CATEGORY_MAP) == "",
         )
 
     def map_names(self) -> Mapping[int, str]:

@@ -26,7 +26,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.label_digest import CLASS_IDS, list_class_ids
 from shardbeam.transforms.examples.legend import Legend
-from shardbeam.transforms.examples.maps import CATEGORY_MAP, list_map_classes
+from shardbeam.transforms.examples.maps import list_map_classes
 from shardbeam.transforms.storage.base import StoredFile
 
 # The objects of an Example are as many as the values of the first of these keys that it has.
@@ -79,8 +79,6 @@ def index_shard(
     """
     container = find_container("tfrecord")
     counter = StatisticsCounter(class_names=legend.map_names())
-    # Without this map, the pixels of a panoptic dataset's other map are no ids.
-    has_ids = not legend.numbered_maps and legend.keys.get(CATEGORY_MAP) != ""
     rows = []
     for place, record in container.read(shard):
         words = container.describe_place(place)
@@ -107,9 +105,9 @@ def index_shard(
                 crc32c=google_crc32c.value(record),
                 classes=list_class_ids(labels) if labels else None,
                 findings={},
-                map_classes=list_map_classes(counted, names=legend.class_names)
-                if has_ids
-                else None,
+                map_classes=None
+                if legend.numbered_maps
+                else list_map_classes(counted, names=legend.class_names),
             )
         )
     fill_findings(rows, counter.strongest_findings())

@@ -34,12 +34,14 @@ class Place(NamedTuple):
         number: Its number there, from 1.
         shard: Number of its shard in the split, from 0.
         offset: Where it begins in the shard, like `IndexRow.offset`.
+        length: Length of its record in bytes; None if it is not known.
     """
 
     split: str
     number: int
     shard: int
     offset: int
+    length: int | None = None
 
 
 class StoredExample(NamedTuple):
@@ -118,7 +120,8 @@ def read_with_places(split: StoredSplit) -> Iterator[StoredExample]:
     for index, shard in enumerate(split.shards):
         for offset, record in reader.read(shard):
             example = parse_example(record, uri=shard.uri, place=reader.describe_place(offset))
-            yield StoredExample(Place(split.name, number, index, offset), example, len(record))
+            place = Place(split.name, number, index, offset, len(record))
+            yield StoredExample(place, example, len(record))
             number += 1
 
 
@@ -145,22 +148,18 @@ class PlacedExamples:
         # {(split, shard): {offset: its record in the temporary file}}
         self._kept: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
 
-    def read(self, place: Place, *, num_bytes: int | None = None) -> StoredExample:
-        """Reads an Example.
-
-        Args:
-            place: Where it is.
-            num_bytes: Length of its record, if it is known; no more bytes than these are fetched.
+    def read(self, place: Place) -> StoredExample:
+        """Reads an Example; if its length is known, no more bytes than these are fetched.
 
         Raises:
-            InputError: It cannot be read, is damaged, or is not there.
+            InputError: It cannot be read, is damaged, is not there, or has another length.
         """
         split = self._splits[place.split]
         reader, shard = find_container(split.container), split.shards[place.shard]
         if reader.checks_records:
             end = shard.size_bytes
-            if num_bytes is not None:
-                end = min(end, place.offset + OVERHEAD_BYTES + num_bytes)
+            if place.length is not None:
+                end = min(end, place.offset + OVERHEAD_BYTES + place.length)
             file = msgspec.structs.replace(shard, size_bytes=end)
             _, record = next(reader.read(file, start=place.offset), (0, None))
         else:
@@ -168,6 +167,13 @@ class PlacedExamples:
         words = reader.describe_place(place.offset)
         if record is None:
             raise InputError(uri=shard.uri, place=words, problem=_ENDS)
+        if place.length not in (None, len(record)):
+            raise InputError(
+                uri=shard.uri,
+                place=words,
+                problem=f"the record has {len(record):,} bytes, and {place.length:,} in the index: "
+                "the dataset has changed, or is damaged; check it with `shardbeam verify`",
+            )
         return StoredExample(place, parse_example(record, uri=shard.uri, place=words), len(record))
 
     def _read_kept(self, place: Place, *, reader: Container, shard: StoredFile) -> bytes | None:
