@@ -56,6 +56,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
+@pytest.mark.slow
 def test_real_files(shared_data: Path) -> None:
     files = sorted(shared_data.rglob("*.json"))
     read = 0

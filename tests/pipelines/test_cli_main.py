@@ -265,7 +265,7 @@ def test_what_follows_from_a_damaged_file_is_no_lack_of_memory(
         ),
         # Too little for the image.
         pytest.param(1500, (), "MemoryError", marks=pytest.mark.slow),
-        (1500, ("--processes=2",), "MemoryError"),
+        pytest.param(1500, ("--processes=2",), "MemoryError", marks=pytest.mark.slow),
     ],
 )
 def test_a_limit_of_addresses(

@@ -103,6 +103,7 @@ def test_sighup_ends_a_command(shapes: Path, tmp_path: Path) -> None:
     check_gone(workers)
 
 
+@pytest.mark.slow
 def test_nohup_is_respected(shapes: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = ["nohup", str(COMMAND), *coco_words(shapes, output, *SHARDS, *WORKERS)]

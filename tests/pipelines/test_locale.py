@@ -86,6 +86,7 @@ def test_what_touches_no_file_works(word: str) -> None:
     assert run_in(ASCII, COMMAND, word).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_fix_helps(latin: dict[str, str], images: Path, tmp_path: Path) -> None:
     words = ["build", "image-folder", "--images", str(images), "--output", str(tmp_path / "out")]
     ended = run_in({**latin, "PYTHONUTF8": "1"}, COMMAND, *words)

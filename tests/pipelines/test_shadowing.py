@@ -90,6 +90,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_packages_of_the_same_names(folder: Path, shapes: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expected"
     assert run(*coco_words(shapes, expected, *SHARDS)).exit_code == 0

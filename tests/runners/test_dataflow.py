@@ -190,6 +190,7 @@ def test_a_template(cloud: Cloud) -> None:
     assert cloud.gcs.read(staged)
 
 
+@pytest.mark.slow
 def test_a_template_with_nothing_to_do(cloud: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
     """Dataflow counts a launcher that records no job as failed; so would the schedule."""
     cloud.service.run_jobs(gcs=cloud.gcs)
