@@ -195,9 +195,7 @@ class ObjectColumns:
                         objects=(int(place - first[owner]),),
                     ),
                 )
-        is_compared = np.ones(len(self), bool)
-        is_compared[self._crowds] = False
-        for one, other, overlap in _find_pairs(boxes, owners=owners, is_compared=is_compared):
+        for one, other, overlap in _find_pairs(boxes, owners=owners, crowds=self._crowds):
             owner = owners[one]
             name, second = sorted((self._names[one], self._names[other]))
             is_one_class = name == second
@@ -277,17 +275,18 @@ def _judge(
 
 
 def _find_pairs(
-    boxes: _Boxes, *, owners: _Integers, is_compared: _Bools
+    boxes: _Boxes, *, owners: _Integers, crowds: list[int]
 ) -> Iterator[tuple[int, int, int]]:
     """Yields pairs of boxes that are nearly the same, with their IoU in millionths.
 
     Args:
         boxes: The boxes.
         owners: The number of each one's Example, ascending.
-        is_compared: Which of them may be in a pair.
+        crowds: The places of crowds, which are not compared.
     """
     shares = boxes.shares()
-    is_compared &= (boxes.xmax > boxes.xmin) & (shares > 0) & (shares < np.inf)
+    is_compared = (boxes.xmax > boxes.xmin) & (shares > 0) & (shares < np.inf)
+    is_compared[crowds] = False
     are_many = np.bincount(owners)[owners] > _MOST_COMPARED
     yield from _equal_pairs(
         boxes, owners=owners, places=np.flatnonzero(is_compared & are_many).tolist()

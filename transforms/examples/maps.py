@@ -87,7 +87,8 @@ def list_map_classes(
     found = {number for number, _ in values.get(PIXELS, ())}
     if not found:
         return None
-    return tuple(sorted(found - ({_BACKGROUND, _IGNORE} - {*names})))
+    no_classes = {each for each in (_BACKGROUND, _IGNORE) if each not in names}
+    return tuple(sorted(found - no_classes))
 
 
 SEMANTIC = FeatureGroup(

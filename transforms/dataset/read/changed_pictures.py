@@ -105,6 +105,7 @@ class _PictureReader:
         )
 
     def _read_one(self, place: ExamplePlace, *, with_objects: bool) -> Picture:
-        split = self._splits[place.split]
         stored = self._examples.read(self._places[place])
-        return stored.picture(split, legend=self.legend, with_objects=with_objects)
+        return stored.picture(
+            self._splits[place.split], legend=self.legend, with_objects=with_objects
+        )
