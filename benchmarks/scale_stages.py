@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
+from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.edges import ENTRIES, IMAGES
@@ -247,7 +248,7 @@ def _rows_source(folder: Path, *, resolve: bool) -> Source:
     )
     if resolve:
         data = (folder / "format.json").read_bytes()
-        table = msgspec.json.decode(data, type=JsonLinesFormat)
+        table = JsonDecoder(JsonLinesFormat).decode(data)
     return Source("train", table)
 
 
@@ -369,7 +370,7 @@ def commit_stage(number: int, folder: Path) -> None:
 
 def gather_stage(number: int, folder: Path) -> None:
     """What the gate and the finish do with all shards, without the runner's part in it."""
-    encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(ShardResult)
+    encoder, decoder = msgspec.msgpack.Encoder(), MsgpackDecoder(ShardResult)
     shards = [
         decoder.decode(encoder.encode(staged_shard(index, num_shards=number)))
         for index in range(number)

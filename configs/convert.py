@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union
 
 import msgspec
 
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import choices, key_paths, keys_of
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import Path, Problem, format_path
@@ -72,7 +73,7 @@ class _Converter:
                 # Only this converter can check structs.
                 return value
         try:
-            return msgspec.convert(value, expected)
+            return convert_value(value, expected)
         except msgspec.ValidationError as error:
             raise Problem(path, describe_mismatch(value, expected)) from error
 

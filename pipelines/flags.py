@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 
 from shardbeam.configs.convert import describe_mismatch
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of, named
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Config
@@ -293,7 +294,7 @@ def _read_value(kind: Any, text: str) -> object:  # noqa: ANN401  # Any type.
     if typing.get_origin(kind) is dict:
         return _parse_fractions(text)
     try:
-        value: object = msgspec.convert(text, kind, strict=False)
+        value: object = convert_value(text, kind, strict=False)
     except msgspec.ValidationError:
         raise argparse.ArgumentTypeError(describe_mismatch(text, kind)) from None
     return value

@@ -16,6 +16,7 @@ import apache_beam as beam
 import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Key, flag_name, keys_of, named
 from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.cli import main
@@ -156,7 +157,7 @@ def _spell(key: Key, value: str) -> list[str]:
     items = [value]
     if key.repeatable and value.startswith("["):
         try:
-            items = msgspec.json.decode(value, type=list[str])
+            items = JsonDecoder(list[str]).decode(value)
         except msgspec.DecodeError as error:
             raise UsageError(f"{flag}: expected a JSON list of strings: {error}") from error
     return [f"{flag}={item}" for item in items]

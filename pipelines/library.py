@@ -27,6 +27,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineRunner
 
+from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.configs.load import make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.schema import Config
@@ -476,7 +477,7 @@ def read_outcome(staging: Staging) -> Outcome | None:
         with contextlib.suppress(FileNotFoundError):
             path = join_uri(staging.output, run_path(staging.run_id))
             data = storage.read_small(path, max_bytes=limits.METADATA_BYTES)
-            return msgspec.json.decode(data, type=RunRecord).outcome
+            return JsonDecoder(RunRecord).decode(data).outcome
     return staging.read_state(OUTCOME, Outcome)
 
 
@@ -609,7 +610,7 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
             failed = error
         if failed is not None:
             raise explain_failure(failed)
-        return msgspec.msgpack.decode(path.read_bytes(), type=Census)
+        return MsgpackDecoder(Census).decode(path.read_bytes())
 
 
 def _write_census(census: Census, *, path: Path) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
@@ -64,7 +65,7 @@ def dataset_name(path: str) -> str:
             if storage_for(uri).stat(uri) is None:
                 continue
             data = storage_for(uri).read(uri, size_bytes=_INFO_BYTES)
-            said = msgspec.json.decode(data, type=_Named, strict=False)
+            said = JsonDecoder(_Named, strict=False).decode(data)
             if found := said.name or str(said.config.get("name", "")):
                 return found
     if not is_uri(path):

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 import shardbeam.configs.schema as schema
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.passwords import hide_in, hide_passwords
@@ -248,7 +249,7 @@ def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> Sp
             by_source = {source.name: _DEFAULT_SPLIT for source in sources}
     for split in predefined:
         try:
-            msgspec.convert(split, schema.Name)
+            convert_value(split, schema.Name)
         except msgspec.ValidationError as error:
             raise _wrong(
                 f"{split!r} cannot name a split: expected a letter, then letters, digits and _",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
@@ -97,7 +98,7 @@ def run_shard_job(
         except Exception as error:
             raise explain_failure(error) from error
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        return msgspec.json.decode(data, type=result_type)
+        return JsonDecoder(result_type).decode(data)
 
 
 def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.beam.stages import CENSUS, CensusFn, in_global_window, typed_outputs
 from shardbeam.transforms.core.edges import ENTRIES, GIVEN, IMAGES
 from shardbeam.transforms.core.errors import InputError
@@ -40,7 +41,7 @@ _FILES_PER_BATCH = 256
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_decoder = msgspec.msgpack.Decoder(Record)
+_decoder = MsgpackDecoder(Record)
 
 
 class TakeResult(NamedTuple):

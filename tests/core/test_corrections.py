@@ -7,6 +7,7 @@ import math
 import msgspec
 import pytest
 
+from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.transforms.core.corrections import MOST_NAMED, Corrections
 from shardbeam.transforms.core.reasons import Correction
 
@@ -62,5 +63,5 @@ def test_values_are_short_and_survive_json_and_messagepack(value: object, kept: 
     corrections.note(CLIPPED, value)
     ((before, after),) = corrections.changes["box_clipped"]
     assert (before, after) == (kept, None)
-    assert msgspec.json.decode(msgspec.json.encode(before)) == kept
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(before)) == kept
+    assert JsonDecoder().decode(msgspec.json.encode(before)) == kept
+    assert MsgpackDecoder().decode(msgspec.msgpack.encode(before)) == kept

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
@@ -39,7 +40,7 @@ def _map(
 def test_names_without_ids_are_numbered_in_sorted_order(
     objects: bool, first_id: int | None, expected: dict[str, int], ids: str
 ) -> None:
-    settings = msgspec.convert({"ids": ids, "first_id": first_id}, LabelSettings)
+    settings = convert_value({"ids": ids, "first_id": first_id}, LabelSettings)
 
     label_map = _map(*_categories({"bee": None, "ant": None}), settings=settings, objects=objects)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 
-import msgspec
 import pytest
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Corrected, Record
@@ -101,7 +101,7 @@ def test_the_first_of_each_kind_in_whatever_order_they_come(
 
 def test_the_file() -> None:
     content = encode_corrections(collect(image("ä\n", boxes=1, labels=1)))
-    first, second = map(msgspec.json.decode, content.splitlines())
+    first, second = map(JsonDecoder().decode, content.splitlines())
     assert first == {
         "split": "train",
         "source": "s",

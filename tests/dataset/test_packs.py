@@ -4,6 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash, shard_index
 from shardbeam.transforms.dataset.outcome import Totals
@@ -60,7 +61,7 @@ def test_a_pack_ends_at_four_megabytes_or_after_a_longer_record() -> None:
     sizes = [1_500_000] * 4 + [9_000_000, 10, 10]
     records = [make_record(number, num_bytes=size) for number, size in enumerate(sizes)]
     found = [
-        sum(len(values) for values in msgspec.msgpack.decode(each).values())
+        sum(len(values) for values in MsgpackDecoder().decode(each).values())
         for each in pack(records)
     ]
     assert found == [3, 2, 2]

@@ -19,6 +19,7 @@ import msgspec
 import psutil
 import pytest
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
@@ -378,7 +379,7 @@ def test_threads_encode_at_the_same_time_where_they_do_not_wait_for_each_other(
 
     monkeypatch.setattr(RecordEncoder, "encode", encode)
     monkeypatch.setattr(shard_module, "_WAITING_RATIO", ratio)
-    (first, *_) = (msgspec.msgpack.decode(each, type=Record) for each in shard.records)
+    (first, *_) = (MsgpackDecoder(Record).decode(each) for each in shard.records)
     assert first.image is not None
     image = msgspec.structs.replace(first.image, size_bytes=size_bytes)
     records = [msgspec.msgpack.encode(msgspec.structs.replace(first, image=image))] * 200

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset import rejects
@@ -33,7 +33,7 @@ def test_they_are_written_sorted_whatever_their_order(tmp_path: Path) -> None:
     one = write_rejects("train", path, several, staging=staging)
     content = Path(staging.uri(one.staged, path)).read_bytes()
     assert write_rejects("train", path, reversed(several), staging=staging) == one
-    lines = [msgspec.json.decode(line, type=Reject) for line in content.splitlines()]
+    lines = [JsonDecoder(Reject).decode(line) for line in content.splitlines()]
     assert [(line.key, line.detail) for line in lines] == [
         ("a", "c"),
         ("a", "d"),

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.dataset import index
 from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
@@ -87,7 +88,7 @@ def test_a_finished_shard_without_statistics_is_written_again(
     staging: Staging, shard: ShardResult
 ) -> None:
     done = Path(staging.uri("shards", SHA256, "done"))
-    fields = msgspec.msgpack.decode(done.read_bytes())
+    fields = MsgpackDecoder().decode(done.read_bytes())
     del fields["statistics"]
     done.write_bytes(msgspec.msgpack.encode(fields))
     assert staging.find_shard(shard_key=shard.key) is None

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.edges import SHARDS, STATISTICS, Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import statistics
@@ -392,7 +393,7 @@ def test_the_file_is_deterministic_and_read_as_it_was_written(tmp_path: Path) ->
     assert data == encode_statistics({"test": Statistics(), "train": other})
     (tmp_path / "statistics.json").write_bytes(data)
     assert read_statistics(str(tmp_path)) == {"train": one, "test": Statistics()}
-    document = msgspec.json.decode(data)
+    document = JsonDecoder().decode(data)
     assert set(document["bins"]) == set(BINS)
     assert set(document["splits"]["test"]) == set(Statistics.__struct_fields__)
 

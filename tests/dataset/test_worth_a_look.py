@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import typing
 
-import msgspec
 import pytest
 
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import FindingKind
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.worth_a_look import KINDS, KindFound, find_kinds, most_notable
 
 
 def find(**fields: object) -> list[KindFound]:
-    return find_kinds({"train": msgspec.convert(fields, Statistics)})
+    return find_kinds({"train": convert_value(fields, Statistics)})
 
 
 def test_the_config_knows_all_kinds() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.formats import json_array
 from shardbeam.transforms.formats.json_array import cut_array
 from tests.support.coco_reading import annotation, document, image, read_coco
@@ -107,7 +108,7 @@ def test_no_decoder_of_a_coco_file_gets_more_than_a_block(
     class Recording:
         def decode(self, data: bytes | memoryview) -> list[msgspec.Raw]:
             lengths.append(len(data))
-            return msgspec.json.decode(data, type=list[msgspec.Raw])
+            return JsonDecoder(list[msgspec.Raw]).decode(data)
 
     content = document(
         images=[image(id=k, file_name=f"{k}.jpg") for k in range(20)],

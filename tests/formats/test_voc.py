@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -50,7 +51,7 @@ def objects(data: bytes) -> list[tuple[object, ...]]:
 def resolve(folder: Path, files: Files, **settings: Any) -> VocFormat:  # noqa: ANN401  # Its keys.
     """Makes a format as a run does, and sends it to a worker."""
     resolved = VocFormat(root=str(write_files(folder, files)), **settings).resolve()
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(resolved), type=VocFormat)
+    return MsgpackDecoder(VocFormat).decode(msgspec.msgpack.encode(resolved))
 
 
 def listed(source: VocFormat) -> list[AnnotationEntry]:

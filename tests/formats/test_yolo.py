@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
@@ -49,7 +50,7 @@ def parse(text: str | bytes) -> list[ObjectAnnotation]:
 def resolve(folder: Path, files: Files, **settings: Any) -> YoloFormat:  # noqa: ANN401  # Its keys.
     """Makes a format as a run does, and sends it to a worker."""
     resolved = YoloFormat(root=str(write_files(folder, files)), **settings).resolve()
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(resolved), type=YoloFormat)
+    return MsgpackDecoder(YoloFormat).decode(msgspec.msgpack.encode(resolved))
 
 
 def splits_of_lists(source: YoloFormat) -> dict[str, str]:

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from benchmarks.decoders import KINDS, make_image, measure_check
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
@@ -128,7 +128,7 @@ def test_only_what_is_decoded_is_refused() -> None:
     data = make_image("JPEG progressive 4:4:4", megapixels=1)
     assert reject_of(data, max_decoded_mb=1).reason is Reason.DECODE_BOMB
     for verify in ("header", "none"):
-        settings = msgspec.convert({"verify": verify, "max_decoded_mb": 1}, ImageConfig)
+        settings = convert_value({"verify": verify, "max_decoded_mb": 1}, ImageConfig)
         assert check_image(data, name="", settings=settings).data is data
     assert check_image(data, name="", settings=ImageConfig(max_decoded_mb=8)).data is data
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import io
 import math
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.images.check import check_image, look_at_stored, store_cifar
 from shardbeam.transforms.images.difference_hash import (
@@ -190,7 +190,7 @@ def test_cifar_has_one(raw: bool) -> None:
 def test_a_stored_picture_has_the_hash_of_its_file(
     data: bytes, settings: dict[str, str | int]
 ) -> None:
-    config = msgspec.convert({"damaged": "keep", **settings}, ImageConfig)
+    config = convert_value({"damaged": "keep", **settings}, ImageConfig)
     stored = check_image(data, name="", settings=config)
     is_encoded = stored.data is not data
     if not is_encoded or stored.format == "png":

@@ -17,11 +17,11 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 from PIL import Image
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.pipelines.run import _end_early
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.lease import Lease
@@ -236,7 +236,7 @@ def test_what_was_finished_is_resumed(shapes: Path, expected: Tree, tmp_path: Pa
     state = read_tree(output)
     assert "dataset_info.json" not in state
     shards = [
-        msgspec.msgpack.decode(data, type=ShardResult)
+        MsgpackDecoder(ShardResult).decode(data)
         for path, data in state.items()
         if path.endswith("/done")
     ]

@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 import shardbeam.pipelines.output
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.dataset import reuse
 from shardbeam.transforms.examples import encode
 from shardbeam.transforms.examples.encode import library_versions
@@ -443,7 +444,7 @@ def test_a_resumed_shard_that_another_version_has_counted_is_counted_again(
     done = sorted(output.glob(".staging/*/shards/*/done"))
     assert len(done) == SHARDS
     for path in done:
-        fields = msgspec.msgpack.decode(path.read_bytes())
+        fields = MsgpackDecoder().decode(path.read_bytes())
         fields["statistics"] = {"images": "three"}
         fields["statistics_version"] = 1_000_000
         fields["hash_version"] = 1_000_000

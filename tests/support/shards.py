@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.core.records import (
     ImageAnnotations,
@@ -64,11 +65,8 @@ def pack_records(records: Iterable[Record], *, seed: int = 0) -> list[bytes]:
 
 def unpack_records(pack: bytes) -> list[Record]:
     """Reads the records of a pack."""
-    values = msgspec.msgpack.decode(pack, type=dict[str, list[bytes]]).values()
-    return [
-        msgspec.msgpack.decode(value[HASH_BYTES:], type=Record)
-        for value in itertools.chain(*values)
-    ]
+    values = MsgpackDecoder(dict[str, list[bytes]]).decode(pack).values()
+    return [MsgpackDecoder(Record).decode(value[HASH_BYTES:]) for value in itertools.chain(*values)]
 
 
 def make_record(path: Path, *, data: bytes) -> Record:
@@ -99,7 +97,7 @@ def make_shard(folder: Path, *, key: str = "0" * 64, images: int = 20) -> Shard:
 def finished_shards(staging: Staging) -> dict[str, ShardResult]:
     """Returns the done-files in staging, by the name that the shard will have."""
     done = Path(staging.root).glob("shards/*/done")
-    results = [msgspec.msgpack.decode(path.read_bytes(), type=ShardResult) for path in done]
+    results = [MsgpackDecoder(ShardResult).decode(path.read_bytes()) for path in done]
     return {result.data.path: result for result in results}
 
 

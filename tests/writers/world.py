@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, ClassVar, NamedTuple
 
 import google_crc32c
-import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST, Manifest
 from shardbeam.transforms.dataset.object_lease import LEASE_S
 from shardbeam.transforms.storage.base import ChangedError, StoredFile
@@ -202,7 +202,7 @@ _known: dict[bytes, list[tuple[str, int, str]]] = {}
 
 def _files(manifest: bytes) -> list[tuple[str, int, str]]:
     if manifest not in _known:
-        decoded = msgspec.json.decode(manifest, type=Manifest)
+        decoded = JsonDecoder(Manifest).decode(manifest)
         _known[manifest] = [
             (file.path, file.size_bytes, file.crc32c)
             for file in (*decoded.shards(), *decoded.files)

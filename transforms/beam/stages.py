@@ -14,6 +14,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.edges import IMAGES, LISTED_FILES, Tally
 from shardbeam.transforms.dataset.census import Census
@@ -35,8 +36,8 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 @functools.cache
-def _decoder(struct_type: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(struct_type)
+def _decoder(struct_type: type[msgspec.Struct]) -> MsgpackDecoder[Any]:
+    return MsgpackDecoder(struct_type)
 
 
 class StructCoder(coders.Coder):

@@ -32,6 +32,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.containers.base import (
     ChecksummedFile,
     Container,
@@ -107,7 +108,7 @@ class _Field(msgspec.Struct, frozen=True, omit_defaults=True):
         return end if self.file == _IMAGE else f"{self.file}.{end}"
 
 
-_fields_decoder = msgspec.json.Decoder(list[_Field])
+_fields_decoder = JsonDecoder(list[_Field])
 
 
 class WebDataset(Container):

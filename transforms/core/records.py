@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 
@@ -375,7 +376,7 @@ class Corrected(
 
 
 _encoder = msgspec.msgpack.Encoder()
-_annotations_decoder = msgspec.msgpack.Decoder(ImageAnnotations)
+_annotations_decoder = MsgpackDecoder(ImageAnnotations)
 
 
 def encode_annotations(annotations: ImageAnnotations) -> bytes:

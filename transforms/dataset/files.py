@@ -13,6 +13,7 @@ from typing import Annotated
 import google_crc32c
 import msgspec
 
+from shardbeam.configs.decoding import convert_value
 from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
@@ -153,7 +154,7 @@ def convert_result(fields: object) -> ShardResult:
     if isinstance(fields, dict) and fields.get("statistics_version") != STATISTICS_VERSION:
         # Another version may have other fields.
         fields = {**fields, "statistics": {}}
-    return msgspec.convert(fields, ShardResult)
+    return convert_value(fields, ShardResult)
 
 
 def check_paths(paths: Iterable[str], *, uri: str) -> None:

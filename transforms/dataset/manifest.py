@@ -9,6 +9,7 @@ from typing import Any
 import google_crc32c
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
@@ -107,7 +108,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield file.path
 
 
-_decoder = msgspec.json.Decoder(Manifest)
+_decoder = JsonDecoder(Manifest)
 
 
 def encode_manifest(document: Mapping[str, Any]) -> bytes:
@@ -119,7 +120,7 @@ def encode_manifest(document: Mapping[str, Any]) -> bytes:
 
 def was_changed(data: bytes) -> bool:
     """Returns whether a manifest with a checksum was changed after it was written."""
-    document = msgspec.json.decode(data)
+    document = JsonDecoder().decode(data)
     return document.pop("checksum", "") != "" and encode_manifest(document) != data
 
 

@@ -21,6 +21,7 @@ from typing import Annotated
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.lease import Lease, LeaseClaim, LeaseError, LeaseLostError
 from shardbeam.transforms.storage.base import ChangedError, join_uri
@@ -315,7 +316,7 @@ def read_lease(uri: str) -> tuple[LeaseRecord | None, str | None]:
             raise _not_a_lease(uri, problem=f"{stored.size_bytes:,} bytes long")
         try:
             data = storage.read(uri, version=stored.version)
-            return msgspec.json.decode(data, type=LeaseRecord), stored.version
+            return JsonDecoder(LeaseRecord).decode(data), stored.version
         except ChangedError:
             # Its holder has just renewed it.
             continue

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
@@ -15,8 +16,8 @@ from shardbeam.transforms.dataset.shard_plan import ShardPlan
 _PACK_BYTES = 4_000_000
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_by_split_decoder = msgspec.msgpack.Decoder(dict[str, list[bytes]])
-_decoder = msgspec.msgpack.Decoder(list[bytes])
+_by_split_decoder = MsgpackDecoder(dict[str, list[bytes]])
+_decoder = MsgpackDecoder(list[bytes])
 
 
 class RecordPacker:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import (
@@ -79,8 +80,8 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
             the dataset's folder.
     """
     try:
-        sealed = msgspec.json.decode(data, type=_SealedRecord)
-        record = convert_result(msgspec.json.decode(sealed.record))
+        sealed = JsonDecoder(_SealedRecord).decode(data)
+        record = convert_result(JsonDecoder().decode(sealed.record))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not a shard's record: {error}") from error
     if hashlib.sha256(bytes(sealed.record)).hexdigest() != sealed.sha256:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.census import ListingSummary
@@ -105,5 +106,5 @@ def read_runs(output: str) -> list[RunRecord]:
             # Another version may have written it in another form.
             with contextlib.suppress(msgspec.DecodeError):
                 data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
-                runs.append(msgspec.json.decode(data, type=RunRecord))
+                runs.append(JsonDecoder(RunRecord).decode(data))
     return runs

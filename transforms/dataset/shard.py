@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import (
@@ -85,7 +86,7 @@ _PROGRESS_INTERVAL_S = 1.0
 # In object storage each progress report is a request.
 _REMOTE_PROGRESS_INTERVAL_S = 10.0
 
-_record_decoder = msgspec.msgpack.Decoder(Record)
+_record_decoder = MsgpackDecoder(Record)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

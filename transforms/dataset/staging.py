@@ -25,6 +25,7 @@ from typing import TypeVar
 import google_crc32c
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.configs.passwords import hide_in, hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import (
@@ -174,7 +175,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             done = storage_for(self.root).read_small(
                 self._done_uri(shard_key), max_bytes=limits.METADATA_BYTES
             )
-            return convert_result(msgspec.msgpack.decode(done))
+            return convert_result(MsgpackDecoder().decode(done))
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
@@ -205,7 +206,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         uri = self.uri(self.run_folder, name)
         try:
             data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-            return msgspec.json.decode(data, type=state_type)
+            return JsonDecoder(state_type).decode(data)
         except FileNotFoundError:
             return None
 
@@ -372,7 +373,7 @@ def decode_commit(data: bytes, *, uri: str) -> list[str]:
         InputError: It is damaged, or names a path outside the output.
     """
     try:
-        paths = msgspec.json.decode(data, type=list[str])
+        paths = JsonDecoder(list[str]).decode(data)
     except msgspec.DecodeError as error:
         raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
     check_paths(paths, uri=uri)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.manifest import STATISTICS
 from shardbeam.transforms.dataset.statistics import (
@@ -58,9 +59,9 @@ def read_statistics(folder: str) -> dict[str, Statistics] | None:
     uri = join_uri(folder, STATISTICS)
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        if msgspec.json.decode(data, type=_Version).version != STATISTICS_VERSION:
+        if JsonDecoder(_Version).decode(data).version != STATISTICS_VERSION:
             return None
-        splits = msgspec.json.decode(data, type=_Splits).splits
+        splits = JsonDecoder(_Splits).decode(data).splits
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ObjectAnnotation
@@ -52,9 +53,9 @@ class _RunLengths(msgspec.Struct):
     size: tuple[float, float] | None = None
 
 
-_decoder = msgspec.json.Decoder(list[list[float]] | _RunLengths)
+_decoder = JsonDecoder(list[list[float]] | _RunLengths)
 # For a polygon without the list around it.
-_bare_decoder = msgspec.json.Decoder(list[float])
+_bare_decoder = JsonDecoder(list[float])
 
 _NOTHING = re.compile(rb"\s*(null|\[\s*\]|\{\s*\})?\s*")
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry
@@ -51,7 +52,7 @@ _ESCAPE = re.compile(
 _SHORT_BYTES = 1 << 16
 # U+FFFD in a spelling that no program writes, so that replaced surrogates can be counted.
 _REPLACED = rb"\uFffD"
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_object_decoder = JsonDecoder(dict[str, msgspec.Raw])
 
 
 def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
@@ -149,7 +150,7 @@ def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
 def decode_json(
     data: bytes | msgspec.Raw,
     *,
-    decoder: msgspec.json.Decoder[T],
+    decoder: JsonDecoder[T],
     uri: str,
     place: str = "",
     places: Places | None = None,
@@ -212,7 +213,7 @@ def count_replaced(text: bytes | msgspec.Raw) -> int:
     return bytes(text).count(_REPLACED)
 
 
-def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int]:
+def decode_row(line: bytes, *, decoder: JsonDecoder[T]) -> tuple[T, int]:
     """Decodes one line, or a small file; replaces and counts its lone surrogates.
 
     Raises:

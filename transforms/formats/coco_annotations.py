@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
@@ -38,12 +39,12 @@ _KEPT = struct.Struct("=?qq5d?")
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
 
 
-_annotation_decoder = msgspec.json.Decoder(CocoAnnotation)
-_names_decoder = msgspec.json.Decoder(list[str] | None)
-_pairs_decoder = msgspec.json.Decoder(list[tuple[int, int]] | None)
-_numbers_decoder = msgspec.json.Decoder(list[float] | None)
+_annotation_decoder = JsonDecoder(CocoAnnotation)
+_names_decoder = JsonDecoder(list[str] | None)
+_pairs_decoder = JsonDecoder(list[tuple[int, int]] | None)
+_numbers_decoder = JsonDecoder(list[float] | None)
 # A mapping is a run-length encoding.
-_polygons_decoder = msgspec.json.Decoder(list[list[float]] | dict[str, msgspec.Raw] | None)
+_polygons_decoder = JsonDecoder(list[list[float]] | dict[str, msgspec.Raw] | None)
 
 
 def panoptic_file_error(uri: str) -> InputError:
@@ -396,9 +397,7 @@ class AnnotationReader:
         shifted = {(first - start, second - start) for first, second in pairs}
         return tuple(sorted(pair for pair in shifted if min(pair) >= 0))
 
-    def _decode_part(
-        self, part: bytes | msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str
-    ) -> T:
+    def _decode_part(self, part: bytes | msgspec.Raw, *, decoder: JsonDecoder[T], place: str) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 import numpy as np
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counters import BLOCK, counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -113,10 +114,10 @@ class _Owner(msgspec.Struct, gc=False):
     image_id: ImageId
 
 
-_sections_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_entries_decoder = msgspec.json.Decoder(list[msgspec.Raw] | None)
-_owner_decoder = msgspec.json.Decoder(_Owner)
-_block_decoder = msgspec.json.Decoder(list[CocoAnnotation])
+_sections_decoder = JsonDecoder(dict[str, msgspec.Raw])
+_entries_decoder = JsonDecoder(list[msgspec.Raw] | None)
+_owner_decoder = JsonDecoder(_Owner)
+_block_decoder = JsonDecoder(list[CocoAnnotation])
 _block_encoder = msgspec.json.Encoder()
 
 
@@ -146,7 +147,7 @@ class CocoFile(Generic[ImageT]):
             content = open_json(uri, storage=storage)
             rest, annotations = _cut_annotations(content, uri=uri)
 
-        def decode(decoder: msgspec.json.Decoder[T]) -> T:
+        def decode(decoder: JsonDecoder[T]) -> T:
             return decode_json(rest.data, decoder=decoder, uri=uri, places=rest)
 
         sections = decode(_sections_decoder)
@@ -155,7 +156,7 @@ class CocoFile(Generic[ImageT]):
         images_bytes = len(memoryview(sections.get("images", ABSENT)))
         counters.annotation_bytes.add(len(rest.data) - images_bytes)
         document: _Document[ImageT] = decode(
-            msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
+            JsonDecoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
         )
         # A section that is `null` counts as missing.
         self._found = [
@@ -231,7 +232,7 @@ class CocoFile(Generic[ImageT]):
                 f"missing: {', '.join(missing)}; found: {', '.join(found)}",
             )
 
-    def decode(self, index: int, *, decoder: msgspec.json.Decoder[T]) -> T:
+    def decode(self, index: int, *, decoder: JsonDecoder[T]) -> T:
         """Decodes one annotation.
 
         Raises:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -122,9 +123,9 @@ class _Named(msgspec.Struct, gc=False):
     file_name: str = ""
 
 
-_annotation_decoder = msgspec.json.Decoder(_Annotation)
-_named_decoder = msgspec.json.Decoder(_Named)
-_names_decoder = msgspec.json.Decoder(list[_Named])
+_annotation_decoder = JsonDecoder(_Annotation)
+_named_decoder = JsonDecoder(_Named)
+_names_decoder = JsonDecoder(list[_Named])
 
 
 class PanopticReader:

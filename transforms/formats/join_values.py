@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.edges import ENTRIES, IMAGES, MASKS
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
 from shardbeam.transforms.formats.joining import join_text
@@ -18,8 +19,8 @@ _SIDES = {IMAGES: b"\x00", MASKS: b"\x01", ENTRIES: b"\x02"}
 _EDGES = {side[0]: edge for edge, side in _SIDES.items()}
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_image_decoder = msgspec.msgpack.Decoder(ListedImage)
-_entry_decoder = msgspec.msgpack.Decoder(AnnotationEntry)
+_image_decoder = MsgpackDecoder(ListedImage)
+_entry_decoder = MsgpackDecoder(AnnotationEntry)
 
 
 def encode_join_value(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.formats.json_text import Excerpt, TextInMemory
 
 # Decoded entries take several times as much.
@@ -25,8 +26,8 @@ _BETWEEN_OBJECTS = re.compile(rb"\}\s*(,)\s*(?=\{)")
 # msgspec's message when a value ends before the text does. It counts bytes from 1.
 _BEHIND = re.compile(r"trailing characters \(byte (\d+)\)$")
 
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_object_decoder = JsonDecoder(dict[str, msgspec.Raw])
+_array_decoder = JsonDecoder(list[msgspec.Raw])
 
 
 class JsonArray:
@@ -124,9 +125,7 @@ def cut_array(
         return None
     try:
         _object_decoder.decode(data[: found.end()] + b"]}")
-        entries, end = _decode_in_blocks(
-            data, start=found.end(), decoder=msgspec.json.Decoder(entry_type)
-        )
+        entries, end = _decode_in_blocks(data, start=found.end(), decoder=JsonDecoder(entry_type))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     text = TextInMemory(data)
@@ -134,7 +133,7 @@ def cut_array(
 
 
 def _decode_in_blocks(
-    data: bytes, *, start: int, decoder: msgspec.json.Decoder[msgspec.Struct]
+    data: bytes, *, start: int, decoder: JsonDecoder[msgspec.Struct]
 ) -> tuple[JsonArray, int]:
     """Decodes the array whose first entry begins at `start`; returns its entries and where it ends.
 
@@ -158,7 +157,7 @@ def _decode_in_blocks(
     raise msgspec.DecodeError("the array does not end")
 
 
-def _find_cut(data: bytes, start: int, *, decoder: msgspec.json.Decoder[msgspec.Struct]) -> int:
+def _find_cut(data: bytes, start: int, *, decoder: JsonDecoder[msgspec.Struct]) -> int:
     """Finds the first comma after `start` that an entry follows; the file's end if none does.
 
     The comma may be inside a text that looks like an entry.

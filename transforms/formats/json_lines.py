@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
@@ -42,7 +43,7 @@ _RESOURCE_LABELS = "dataItemResourceLabels"
 _ML_USE = "aiplatform.googleapis.com/ml_use"
 _SIDES = ("xMin", "yMin", "xMax", "yMax")
 
-_row_decoder = msgspec.json.Decoder(dict[str, Any])
+_row_decoder = JsonDecoder(dict[str, Any])
 
 
 class _RowWithSurrogates(dict[str, Any]):

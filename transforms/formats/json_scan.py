@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats import json_array
@@ -41,8 +42,8 @@ _DEPTH_CHANGES[np.frombuffer(b"]}", np.uint8)] = -1
 # The members of the root have depth 1, the entries of an array in the root depth 2.
 _ROOT, _ARRAY = 1, 2
 
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_object_decoder = JsonDecoder(dict[str, msgspec.Raw])
+_array_decoder = JsonDecoder(list[msgspec.Raw])
 
 
 class ArrayOnDisk:

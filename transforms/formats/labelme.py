@@ -15,6 +15,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
@@ -102,7 +103,7 @@ class _File(msgspec.Struct):
 # An object's identity: its label and its group, or its position in the file.
 _Identity: TypeAlias = tuple[object, ...]
 
-_decoder = msgspec.json.Decoder(_File)
+_decoder = JsonDecoder(_File)
 _encoder = msgspec.json.Encoder()
 
 

@@ -12,8 +12,7 @@ import sys
 import threading
 from types import ModuleType
 
-import msgspec
-
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.formats.base import Format
@@ -85,7 +84,7 @@ def restore_format(name: str, keys: bytes) -> Format:
     class is in a user's file that they have not imported. So workers must be able to read that
     file, and its code runs in each of their processes.
     """
-    return msgspec.msgpack.decode(keys, type=find_format(name))
+    return MsgpackDecoder(find_format(name)).decode(keys)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.features import (
@@ -39,7 +40,7 @@ _FLOAT = re.compile(
     r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z|(?i:nan|[+-]?inf(inity)?)\Z"
 )
 
-_list_decoder = msgspec.json.Decoder(list[str | int | float | bool | None])
+_list_decoder = JsonDecoder(list[str | int | float | bool | None])
 
 
 class CellError(ValueError):

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import LabelSettings, build_label_map
 from shardbeam.transforms.core.records import (
@@ -138,7 +139,7 @@ def _require(condition: object, problem: str) -> None:
 
 
 def _travelled(made: Format) -> Format:
-    travelled = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=type(made))
+    travelled = MsgpackDecoder(type(made)).decode(msgspec.msgpack.encode(made))
     _require(travelled == made, f"a field has another value in workers: {made!r}")
     return travelled
 

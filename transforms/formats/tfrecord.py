@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
 from shardbeam.transforms.core.errors import InputError
@@ -158,7 +159,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         reader = ExampleReader(
             keys=self._keys,
             masks=Kind.INSTANCE_MASKS in self.kinds,
-            legend=msgspec.msgpack.decode(self._legends[_folder(uri)], type=Legend),
+            legend=MsgpackDecoder(Legend).decode(self._legends[_folder(uri)]),
             source=self._source,
             split=self._splits.get(uri, ""),
         )

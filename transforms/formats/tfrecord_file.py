@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.containers.tfrecord import CONTAINER, HEADER_BYTES
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
@@ -124,7 +125,7 @@ def read_layout(folder: str) -> Layout:
     try:
         data = storage.read_small(uri, max_bytes=limits.METADATA_BYTES)
         committed = storage.stat(join_uri(folder, "dataset_info.json")) is not None
-        manifest = msgspec.json.decode(data, type=_Manifest)
+        manifest = JsonDecoder(_Manifest).decode(data)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Other programs write files with this name, too.
         return Layout(legend=Legend(class_names=read_class_names(folder)))

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -48,7 +49,7 @@ _LOOK_AT, _LOOK_INTO = 50, 5
 _CLASS = "cls"
 _CAPTION = "txt"
 _JSON = "json"
-_json_decoder = msgspec.json.Decoder()
+_json_decoder = JsonDecoder()
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INT64 = 2**63 - 1
 _LINK = "a link to another file; make the tar with --dereference --hard-dereference"

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, ClassVar
 import msgspec
 import numpy as np
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.dataset.export.base import Layout
@@ -154,7 +155,7 @@ class CocoLayout(Layout):
             "category_id": self.classes.ids[item.label],
             "bbox": [left, top, width, height],
         }
-        rle = msgspec.json.decode(item.segmentation) if item.segmentation else None
+        rle = JsonDecoder().decode(item.segmentation) if item.segmentation else None
         if 0 <= item.area < math.inf:
             # The shortest decimal number that is the same 32-bit float as the Example's.
             area = float(str(np.float32(item.area * image.width * image.height)))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.boxes import Size, orient_size
@@ -374,7 +375,7 @@ class _Runs(msgspec.Struct):
     size: tuple[int, int]
 
 
-_runs_decoder = msgspec.json.Decoder(_Runs)
+_runs_decoder = JsonDecoder(_Runs)
 
 
 def _frame_of(picture: Picture, *, annotations: ImageAnnotations, orientation: int) -> Size:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.containers.base import find_container, find_tfds_container
 from shardbeam.transforms.containers.tfrecord import (
@@ -215,7 +216,7 @@ class _DatasetInfo(msgspec.Struct, frozen=True, rename="camel"):
 def _read_info(uri: str) -> _DatasetInfo:
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        return msgspec.json.decode(data, type=_DatasetInfo, strict=False)
+        return JsonDecoder(_DatasetInfo, strict=False).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not the metadata of a dataset: {error}") from error
 

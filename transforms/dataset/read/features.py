@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.decode import feature_values, recognize_image
@@ -98,7 +99,7 @@ class _Root(msgspec.Struct, frozen=True, rename="camel"):
     features_dict: _FeaturesDict
 
 
-_decoder = msgspec.json.Decoder(_Root, strict=False)
+_decoder = JsonDecoder(_Root, strict=False)
 
 
 def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:

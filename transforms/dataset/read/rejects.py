@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, read_manifest
@@ -125,7 +126,7 @@ def count_corrections(folder: str) -> Mapping[str, SplitOutcome]:
     uri = join_uri(folder, OUTCOME)
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        return msgspec.json.decode(data, type=Outcome).splits
+        return JsonDecoder(Outcome).decode(data).splits
     except (OSError, msgspec.DecodeError):
         return {}
 
@@ -147,7 +148,7 @@ def read_lines(uri: str, kind: type[T]) -> Iterator[T]:
     Raises:
         InputError: The file cannot be read, or a line is not of this kind.
     """
-    decoder = msgspec.json.Decoder(kind)
+    decoder = JsonDecoder(kind)
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.REJECTS_BYTES)
     except FileNotFoundError as error:
