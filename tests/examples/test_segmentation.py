@@ -76,6 +76,23 @@ def runs(mask: npt.NDArray[np.uint8], *, compressed: bool) -> dict[str, Any]:
     return {"counts": [0, *counts] if pixels[0] else counts, "size": list(mask.shape)}
 
 
+def _as_points(polygon: list[float]) -> list[list[float]]:
+    return [[x, y] for x, y in zip(polygon[0::2], polygon[1::2], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("written", "polygons"),
+    [
+        (TRIANGLE, [TRIANGLE]),
+        (_as_points(TRIANGLE), [TRIANGLE]),
+        ([_as_points(TRIANGLE), _as_points(SQUARE)], [TRIANGLE, SQUARE]),
+    ],
+    ids=["flat", "points", "polygons of points"],
+)
+def test_polygons_in_other_lists(written: object, polygons: list[list[float]]) -> None:
+    np.testing.assert_array_equal(draw(written), drawn_by_pycocotools(polygons))
+
+
 @given(POLYGONS)
 def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: list[list[float]]) -> None:
     np.testing.assert_array_equal(draw(polygons), drawn_by_pycocotools(polygons))
@@ -222,7 +239,7 @@ def test_runs_beyond_the_image_are_cut() -> None:
         b'"text"',
         b"[[NaN, 1, 2, 3, 4, 5]]",
         b"[[1e999, 1, 2, 3, 4, 5]]",
-        b"[[[1, 2], [3, 4], [5, 6]]]",
+        b"[[[1, 2, 3], [3, 4, 5], [5, 6, 7]]]",
         b"[" * 5000,
         b'{"size": [10, 20]}',
         b'{"counts": null, "size": [10, 20]}',

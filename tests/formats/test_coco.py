@@ -135,6 +135,38 @@ _ANNOTATIONS: dict[str, tuple[list[Json], list[tuple[int, tuple[float, ...]]], d
 
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize(
+    ("more", "turned"),
+    [
+        ({"attributes": {"rotation": 90}}, True),
+        ({"attributes": {"occluded": False, "rotation": 450.0}}, True),
+        ({"attributes": {"rotation": 90}, "segmentation": []}, True),
+        # The outline shows the object as it is, and some tools have other attributes.
+        ({"attributes": {"rotation": 90}, "segmentation": _POLYGONS}, False),
+        ({"attributes": {"rotation": 0.0}}, False),
+        ({"attributes": {"rotation": True}}, False),
+        ({"attributes": {"rotation": "90"}}, False),
+        ({"attributes": {"rotation": 1e300}}, False),
+        ({"attributes": ["rotation"]}, False),
+        ({"attributes": {"other": {"rotation": 90}}}, False),
+    ],
+)
+def test_boxes_that_cvat_turned(more: Json, turned: bool, masks: bool) -> None:
+    # The box is 30 x 40 pixels around (25, 40.5).
+    content = document(annotations=[annotation(**{"segmentation": ..., **more})])
+
+    found = read_image(content, masks=masks)
+
+    (item,) = found.objects
+    assert item.bbox == pytest.approx((5, 25.5, 45, 55.5) if turned else (10, 20.5, 40, 60.5))
+    assert found.corrections == ({"box_turned": 1} if turned else {})
+    assert item.area == 600.25
+    if masks and turned:
+        corners = [45, 25.5, 45, 55.5, 5, 55.5, 5, 25.5]
+        assert json.loads(item.segmentation) == [pytest.approx(corners)]
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize(
     ("annotations", "objects", "corrections"), _ANNOTATIONS.values(), ids=_ANNOTATIONS
 )
 def test_what_becomes_of_annotations(

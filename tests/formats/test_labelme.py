@@ -53,6 +53,12 @@ _MOVED = _DOG | {"points": [[8, 8], [9, 8], [9, 9]]}
         # Objects are: label, box, outlines, keypoints.
         ([_shape("dog")], [("dog", (0, 0, 4, 4), 1, 0)], {}),
         ([_shape("dog", "rectangle")], [("dog", (0, 0, 4, 4), 0, 0)], {}),
+        # A turned rectangle of X-AnyLabeling.
+        (
+            [_shape("dog", "rotation", points=[[2, 0], [6, 3], [4, 6], [0, 3]], direction=0.6)],
+            [("dog", (0, 0, 6, 6), 1, 0)],
+            {"box_turned": 1},
+        ),
         # Outlines of one label and one group are one object.
         ([_DOG, _MOVED], [("dog", (0, 0, 9, 9), 2, 0)], {}),
         ([_DOG, _shape("cat", group_id=1)], [("dog", ..., 1, 0), ("cat", ..., 1, 0)], {}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +240,132 @@ def test_objects_without_box_are_counted() -> None:
     # Its number in the map of objects stays.
     assert [(item.label, item.annotation_id) for item in annotations.objects] == [("cat", 2)]
     assert annotations.corrections == {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 1}
+
+
+def _drawn(inside: str, *, size: str = "") -> bytes:
+    text = f"<annotation>{size}<object><name>dog</name>{inside}</object></annotation>"
+    return text.encode()
+
+
+def _robndbox(angle: float) -> str:
+    given = {"cx": 20, "cy": 10, "w": 8, "h": 4, "angle": angle}
+    sides = "".join(f"<{tag}>{value}</{tag}>" for tag, value in given.items())
+    return f"<type>robndbox</type><robndbox>{sides}</robndbox>"
+
+
+_PT = "<pt><x>{}</x><y>{}</y></pt>"
+_CORNERS = "".join(_PT.format(x, y) for x, y in ((1, 2), (9, 2), (9, 7)))
+_LABELME_OUTLINE = f"<polygon><username/>{_CORNERS}</polygon>"
+_NUMBERED = "<polygon><x1>1</x1><y1>2</y1><x2>9</x2><y2>2</y2><x3>9</x3><y3>7</y3></polygon>"
+_BOX_1_TO_5 = "<xmin>1</xmin><ymin>2</ymin><xmax>5</xmax><ymax>6</ymax>"
+_TRIANGLE = [[1.0, 2.0, 9.0, 2.0, 9.0, 7.0]]
+
+
+@pytest.mark.parametrize(
+    ("inside", "box", "outlines", "area", "corrections"),
+    [
+        # A quarter turn exchanges the sides.
+        (
+            _robndbox(math.pi / 2),
+            (18, 6, 22, 14),
+            [[22, 6, 22, 14, 18, 14, 18, 6]],
+            32,
+            {"box_turned": 1},
+        ),
+        # Clockwise: the right end of the rectangle goes down.
+        (
+            _robndbox(math.pi / 6),
+            (
+                20 - 2 * 3**0.5 - 1,
+                10 - 2 - 3**0.5,
+                20 + 2 * 3**0.5 + 1,
+                10 + 2 + 3**0.5,
+            ),
+            [
+                [
+                    *(20 - 2 * 3**0.5 + 1, 10 - 2 - 3**0.5, 20 + 2 * 3**0.5 + 1, 10 + 2 - 3**0.5),
+                    *(20 + 2 * 3**0.5 - 1, 10 + 2 + 3**0.5, 20 - 2 * 3**0.5 - 1, 10 - 2 + 3**0.5),
+                ]
+            ],
+            32,
+            {"box_turned": 1},
+        ),
+        (_LABELME_OUTLINE, (1, 2, 9, 7), _TRIANGLE, -1, {"box_from_polygons": 1}),
+        (_NUMBERED, (1, 2, 9, 7), _TRIANGLE, -1, {"box_from_polygons": 1}),
+        # A box that is given stays.
+        (f"<bndbox>{_BOX_1_TO_5}</bndbox>{_NUMBERED}", (1, 2, 5, 6), _TRIANGLE, -1, {}),
+        (f"<segm><box>{_BOX_1_TO_5}</box><mask>m.png</mask></segm>", (1, 2, 5, 6), [], -1, {}),
+        # Two points make no area.
+        (
+            f"<polygon>{_PT.format(1, 2)}{_PT.format(9, 7)}</polygon>",
+            None,
+            [],
+            -1,
+            {"object_without_box_dropped": 1},
+        ),
+        (f"<deleted>1</deleted>{_NUMBERED}", None, [], -1, {"deleted_object_dropped": 1}),
+        (
+            f"<deleted>0</deleted>{_NUMBERED}",
+            (1, 2, 9, 7),
+            _TRIANGLE,
+            -1,
+            {"box_from_polygons": 1},
+        ),
+    ],
+)
+def test_outlines_and_turned_boxes(
+    inside: str,
+    box: tuple[float, ...] | None,
+    outlines: list[list[float]],
+    area: float,
+    corrections: dict[str, int],
+) -> None:
+    for masks in (True, False):
+        source = VocFormat(root="data", coordinates="as_given", _masks=masks)
+
+        _, found = read(_drawn(inside), source)
+
+        assert found.corrections == corrections
+        assert len(found.objects) == (box is not None)
+        for item in found.objects:
+            assert item.bbox == pytest.approx(box)
+            assert item.area == area
+            drawn = json.loads(item.segmentation or b"[]")
+            assert [*map(pytest.approx, outlines if masks else [])] == drawn
+
+
+def test_outlines_do_not_count_pixels_from_1() -> None:
+    for inside in (_NUMBERED, _robndbox(0), f"<segm><box>{_BOX_1_TO_5}</box></segm>"):
+        ((item,), (same,)) = (
+            read(_drawn(inside), VocFormat(root="data", coordinates=coordinates))[1].objects
+            for coordinates in ("one_based", "as_given")
+        )
+        assert item.bbox == same.bbox
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        ("<robndbox><cx>1</cx></robndbox>", "<robndbox> has no <cy>"),
+        ("<polygon><pt><x>1</x></pt></polygon>", "<pt> has no <y>"),
+        ("<polygon><x1>1</x1></polygon>", "a <polygon> with <x1> has no <y1>"),
+        ("<polygon><x1>nan</x1><y1>2</y1></polygon>", "expected a number"),
+        ("<segm><box/></segm>", "<box> has no <xmin>"),
+    ],
+)
+def test_broken_outlines(inside: str, problem: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read(_drawn(inside))
+
+    assert problem in raised.value.problem
+
+
+def test_the_size_of_labelmes_web_tool() -> None:
+    size = "<imagesize><nrows>480</nrows><ncols>640</ncols></imagesize>"
+
+    _, found = read(_drawn(_NUMBERED, size=size))
+
+    assert (found.width, found.height) == (640, 480)
 
 
 def test_extra_features_have_defaults_for_what_is_not_said() -> None:

@@ -120,6 +120,34 @@ def box_around(coordinates: Sequence[float]) -> Box:
     return min(xs), min(ys), max(xs), max(ys)
 
 
+def turn_points(
+    points: Iterable[tuple[float, float]], *, center: tuple[float, float], angle: float
+) -> list[float]:
+    """Turns points around a centre, clockwise as one sees the image; returns `x, y, …`.
+
+    Args:
+        points: The points.
+        center: The centre.
+        angle: The angle in radians.
+    """
+    sine, cosine = math.sin(angle), math.cos(angle)
+    turned: list[float] = []
+    for x, y in points:
+        across, down = x - center[0], y - center[1]
+        turned += (
+            center[0] + across * cosine - down * sine,
+            center[1] + across * sine + down * cosine,
+        )
+    return turned
+
+
+def turn_box(box: Box, *, angle: float) -> list[float]:
+    """Turns a box around its centre like `turn_points`; returns its corners, `x, y, …`."""
+    xmin, ymin, xmax, ymax = box
+    corners = [(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)]
+    return turn_points(corners, center=((xmin + xmax) / 2, (ymin + ymax) / 2), angle=angle)
+
+
 def orient_size(size: Size, *, orientation: int) -> Size:
     """Returns the size that an image has after its EXIF orientation is applied."""
     width, height = size

@@ -54,8 +54,8 @@ class _RunLengths(msgspec.Struct):
 
 
 _decoder = JsonDecoder(list[list[float]] | _RunLengths)
-# For a polygon without the list around it.
-_bare_decoder = JsonDecoder(list[float])
+_flat_decoder = JsonDecoder(list[float])
+_points_decoder = JsonDecoder(list[list[tuple[float, float]]])
 
 _NOTHING = re.compile(rb"\s*(null|\[\s*\]|\{\s*\})?\s*")
 
@@ -102,14 +102,32 @@ def draw_segmentation(
 
 
 def _parse(text: bytes) -> list[list[float]] | _RunLengths:
-    try:
-        return _decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return [_bare_decoder.decode(text)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError("neither polygons nor run lengths") from error
+    for decode in (_decoder.decode, _decode_flat, _decode_points):
+        try:
+            segmentation = decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if (
+            isinstance(segmentation, list)
+            and segmentation
+            and all(len(each) == 2 for each in segmentation)
+        ):
+            # Some tools write one polygon as a list of points.
+            return [[value for point in segmentation for value in point]]
+        return segmentation
+    raise ValueError("neither polygons nor run lengths")
+
+
+def _decode_flat(text: bytes) -> list[list[float]]:
+    """Decodes a polygon without the list around it."""
+    return [_flat_decoder.decode(text)]
+
+
+def _decode_points(text: bytes) -> list[list[float]]:
+    """Decodes polygons that are lists of points."""
+    return [
+        [value for point in polygon for value in point] for polygon in _points_decoder.decode(text)
+    ]
 
 
 def _draw_polygons(

@@ -6,6 +6,7 @@ captioning, stuff segmentation).
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Collection, Iterator, Sequence
@@ -19,6 +20,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.examples.boxes import box_around, turn_box
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import count_replaced, decode_json
 from shardbeam.transforms.formats.coco_file import (
@@ -39,7 +41,12 @@ _KEPT = struct.Struct("=?qq5d?")
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
 
 
+class _Attributes(msgspec.Struct):
+    rotation: object = None
+
+
 _annotation_decoder = JsonDecoder(CocoAnnotation)
+_attributes_decoder = JsonDecoder(_Attributes)
 _names_decoder = JsonDecoder(list[str] | None)
 _pairs_decoder = JsonDecoder(list[tuple[int, int]] | None)
 _numbers_decoder = JsonDecoder(list[float] | None)
@@ -65,7 +72,7 @@ class _Row(NamedTuple):
         item: The entry itself.
         label: The name of its category; None where the file declares no such category.
         bbox: Its box as `(xmin, ymin, xmax, ymax)`; None where it has none.
-        is_from_polygons: Whether the box was computed from its polygons.
+        computed: How and from what the box was computed; None where it is as given.
         keypoints: Its keypoints, where they are wanted.
         segmentation: Its segmentation as JSON; empty where it has none.
     """
@@ -74,7 +81,7 @@ class _Row(NamedTuple):
     item: CocoAnnotation
     label: str | None
     bbox: _Box | None
-    is_from_polygons: bool
+    computed: tuple[Correction, object] | None
     keypoints: Sequence[float]
     segmentation: bytes
 
@@ -151,8 +158,8 @@ class AnnotationReader:
         """Keeps the ordinary objects of a block of annotations, so that they are decoded once.
 
         An ordinary object has an id, a category, a box of four numbers and an area; no caption,
-        and no keypoints if these are wanted. Where masks or stuff are wanted, none is ordinary.
-        `annotate` reads all other annotations from the file.
+        no rotation, and no keypoints if these are wanted. Where masks or stuff are wanted, none is
+        ordinary. `annotate` reads all other annotations from the file.
 
         Args:
             first: The position of the first annotation.
@@ -168,6 +175,7 @@ class AnnotationReader:
                 and len(item.bbox) == 4
                 and None not in (item.id, item.category_id, item.area)
                 and item.caption is None
+                and not (item.attributes and b'"rotation"' in bytes(item.attributes))
             ):
                 values = item.id, item.category_id, *item.bbox, item.area, item.iscrowd
                 _KEPT.pack_into(self._kept, index * _KEPT.size, True, *values)
@@ -220,12 +228,20 @@ class AnnotationReader:
             place = f"$.annotations[{index}]"
             item = self._decode_part(text, decoder=_annotation_decoder, place=place)
         bbox, is_from_polygons = self._bbox(item, index=index)
+        computed: tuple[Correction, object] | None = None
+        if is_from_polygons:
+            computed = Correction.BOX_FROM_POLYGONS, None
         keypoints = self._keypoints(item, index=index)
         segmentation = bytes(item.segmentation)
         if _NO_SEGMENTATION.fullmatch(segmentation):
             segmentation = b""
+        if bbox is not None and not segmentation and (rotation := _rotation(item)):
+            # CVAT gives the box before it is turned.
+            corners = turn_box(bbox, angle=math.radians(rotation))
+            computed = Correction.BOX_TURNED, (*bbox, rotation)
+            bbox, segmentation = box_around(corners), msgspec.json.encode([corners])
         label = self._file.names.get(item.category_id)
-        return _Row(text, item, label, bbox, is_from_polygons, keypoints, segmentation)
+        return _Row(text, item, label, bbox, computed, keypoints, segmentation)
 
     def _add(self, row: _Row, found: _Found) -> None:
         """Adds an annotation as a caption, a region, a class of the image, or an object."""
@@ -286,8 +302,9 @@ class AnnotationReader:
     def _usable_keypoints(self, row: _Row, found: _Found) -> Sequence[float]:
         """Returns the keypoints of an object that is kept; none where they are malformed."""
         keypoints = row.keypoints
-        if row.is_from_polygons:
-            found.corrections.note(Correction.BOX_FROM_POLYGONS, None, row.bbox)
+        if row.computed is not None:
+            correction, given = row.computed
+            found.corrections.note(correction, given, row.bbox)
         if not _are_keypoints(keypoints):
             found.corrections.note(Correction.KEYPOINTS_MALFORMED_DROPPED, keypoints)
             keypoints = ()
@@ -399,6 +416,19 @@ class AnnotationReader:
 
     def _decode_part(self, part: bytes | msgspec.Raw, *, decoder: JsonDecoder[T], place: str) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
+
+
+def _rotation(item: CocoAnnotation) -> float:
+    """Returns by how many degrees the box is turned clockwise around its centre, as CVAT has it."""
+    if not item.attributes:
+        return 0.0
+    try:
+        rotation = _attributes_decoder.decode(item.attributes).rotation
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0.0
+    if isinstance(rotation, bool) or not isinstance(rotation, (int, float)):
+        return 0.0
+    return rotation % 360 if abs(rotation) <= MAX_FLOAT32 else 0.0
 
 
 def _corners(x: float, y: float, width: float, height: float) -> _Box:

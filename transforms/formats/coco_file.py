@@ -98,6 +98,8 @@ class CocoAnnotation(msgspec.Struct, gc=False, omit_defaults=True):
     # Decoded only where a setting needs them.
     segmentation: msgspec.Raw = ABSENT
     keypoints: msgspec.Raw = ABSENT
+    # Where CVAT writes by how much a box is turned.
+    attributes: msgspec.Raw = ABSENT
     # In panoptic files only.
     segments_info: msgspec.Raw = ABSENT
     # Not read from here, only known to `_has_all_members`.

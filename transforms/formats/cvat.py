@@ -28,7 +28,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.examples.boxes import Size, box_around
+from shardbeam.transforms.examples.boxes import Box, Size, box_around, turn_box, turn_points
 from shardbeam.transforms.examples.features import (
     MAX_FLOAT32,
     ExtraFeature,
@@ -362,6 +362,8 @@ class _ImageReader:
             elif shape.tag in without_box or (item := shapes[shape.tag](shape)) is None:
                 corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{label} ({shape.tag})")
             else:
+                if shape.tag == "box" and item.segmentation:
+                    corrections.note(Correction.BOX_TURNED, _given_box(shape), item.bbox)
                 objects.append(
                     msgspec.structs.replace(
                         item,
@@ -426,28 +428,22 @@ def _coordinates(shape: XmlElement) -> list[float]:
     return [_limited(shape, value, what="points") for point in points for value in point]
 
 
-def _turned(
-    points: Sequence[tuple[float, float]], *, shape: XmlElement, center: tuple[float, float]
-) -> list[float]:
-    """Turns points around a centre, clockwise as CVAT does; returns `x, y, …`."""
-    angle = math.radians(_coordinate(shape, "rotation", default="0") % 360)
-    sine, cosine = math.sin(angle), math.cos(angle)
-    turned: list[float] = []
-    for x, y in points:
-        across, down = x - center[0], y - center[1]
-        turned += (
-            center[0] + across * cosine - down * sine,
-            center[1] + across * sine + down * cosine,
-        )
-    return turned
+def _angle(shape: XmlElement) -> float:
+    """Reads by how much a shape is turned clockwise, in radians."""
+    return math.radians(_coordinate(shape, "rotation", default="0") % 360)
+
+
+def _given_box(shape: XmlElement) -> Box:
+    xmin, ymin, xmax, ymax = (_coordinate(shape, name) for name in ("xtl", "ytl", "xbr", "ybr"))
+    return xmin, ymin, xmax, ymax
 
 
 def _read_box(shape: XmlElement) -> ObjectAnnotation:
-    xmin, ymin, xmax, ymax = (_coordinate(shape, name) for name in ("xtl", "ytl", "xbr", "ybr"))
-    if not _coordinate(shape, "rotation", default="0") % 360:
-        return ObjectAnnotation(label="", bbox=(xmin, ymin, xmax, ymax))
-    corners = [(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)]
-    polygon = _turned(corners, shape=shape, center=((xmin + xmax) / 2, (ymin + ymax) / 2))
+    box = _given_box(shape)
+    if not _angle(shape):
+        return ObjectAnnotation(label="", bbox=box)
+    xmin, ymin, xmax, ymax = box
+    polygon = turn_box(box, angle=_angle(shape))
     return ObjectAnnotation(
         label="",
         bbox=box_around(polygon),
@@ -466,7 +462,7 @@ def _read_polygon(shape: XmlElement) -> ObjectAnnotation:
 def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
     cx, cy, rx, ry = (_coordinate(shape, name) for name in ("cx", "cy", "rx", "ry"))
     outline = outline_ellipse((cx, cy), (rx, ry), corners=_ELLIPSE_POINTS)
-    polygon = _turned(outline, shape=shape, center=(cx, cy))
+    polygon = turn_points(outline, center=(cx, cy), angle=_angle(shape))
     return ObjectAnnotation(
         label="",
         bbox=box_around(polygon),

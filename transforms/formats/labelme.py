@@ -65,6 +65,8 @@ from shardbeam.transforms.storage.image_bytes import decode_base64, read_bytes
 _WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
 # LabelMe's own names that are not classes.
 _NO_CLASSES = frozenset({"__ignore__", "_background_"})
+# X-AnyLabeling's turned rectangles, given by their corners.
+_ROTATION = "rotation"
 _CIRCLE_POINTS = 64
 # A root with more names than this counts as one without splits.
 _LOOK_AT = 1000
@@ -380,6 +382,8 @@ class _Shapes:
                 item = msgspec.structs.replace(item, bbox=box, area=-1.0)
             if outline is not None:
                 self._outlines.setdefault(identity, []).append(outline)
+            if shape.shape_type == _ROTATION:
+                self.corrections.note(Correction.BOX_TURNED, outline, item.bbox)
             self._objects[identity] = item
             self._groups.setdefault(shape.group_id, {})[identity] = None
 
@@ -492,7 +496,7 @@ def _read_shape(
         raise ValueError("points: expected [x, y] of each point")
     if kind in _WITHOUT_BOX:
         return None, None
-    if kind == "polygon":
+    if kind in ("polygon", _ROTATION):
         outline = [value for point in points for value in point]
         return ObjectAnnotation(label=label, bbox=box_around(outline)), outline
     if kind not in ("rectangle", "circle", "mask"):

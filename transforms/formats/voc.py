@@ -11,7 +11,7 @@ import itertools
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,7 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
+from shardbeam.transforms.examples.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -65,8 +66,8 @@ _IMAGE_FOLDER = "JPEGImages"
 _IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})
 _ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "xmls", "xml"})
 _LIST_FOLDER = "imagesets"
-# The root of VOC's XML files, and elements that only XML files of the older LabelMe have.
-_ROOT, _POLYGON = re.compile(rb"<annotation[\s>]"), re.compile(rb"<(polygon|segm)[\s>]")
+# The root of VOC's XML files.
+_ROOT = re.compile(rb"<annotation[\s>]")
 _MASK_FOLDERS = {
     "segmentationclass": MaskRole.VOC_CLASS,
     "segmentationclasspng": MaskRole.VOC_CLASS,
@@ -83,8 +84,8 @@ _TRUNCATED = "image/object/truncated"
 _VIEW = "image/object/view"
 _UNSPECIFIED = "Unspecified"
 
-# The depth of `annotation/object/bndbox/xmin`; deeper elements are not read.
-_MAX_DEPTH = 4
+# The depth of `annotation/object/polygon/pt/x`; deeper elements are not read.
+_MAX_DEPTH = 5
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -145,9 +146,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         """
         folders = folder.alike(
             ".xml",
-            are_alike=lambda heads: all(
-                _ROOT.search(head) and not _POLYGON.search(head) for head in heads
-            ),
+            are_alike=lambda heads: all(_ROOT.search(head) for head in heads),
         )
         if not folders:
             return None
@@ -295,19 +294,33 @@ class VocFormat(Format, frozen=True, kw_only=True):
         annotation = read_xml(data, root="annotation", max_depth=_MAX_DEPTH, uri=path)
         sizes = annotation.all("size")
         width, height = _pixels(sizes, "width"), _pixels(sizes, "height")
+        # LabelMe's web tool writes the size like this.
+        sizes = annotation.all("imagesize")
+        width, height = width or _pixels(sizes, "ncols"), height or _pixels(sizes, "nrows")
         corrections = Corrections()
         objects = []
         for number, element in enumerate(annotation.all("object"), 1):
-            label, box, attributes = _label(element), self._box(element), _attributes(element)
+            if _flag(element.one("deleted")):
+                corrections.note(Correction.DELETED_OBJECT_DROPPED, _label(element))
+                continue
+            label, shape, attributes = _label(element), self._shape(element), _attributes(element)
             if self._class_ids and label not in self._class_ids:
                 corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, label)
-            elif box is None:
+            elif shape.box is None:
                 corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, label)
             else:
+                if shape.computed is not None:
+                    corrections.note(*shape.computed, shape.box)
+                outlines = shape.outlines if self._masks else []
                 # `SegmentationObject` numbers objects by their order in the file.
                 objects.append(
                     ObjectAnnotation(
-                        label=label, bbox=box, annotation_id=number, attributes=attributes
+                        label=label,
+                        bbox=shape.box,
+                        area=shape.area,
+                        annotation_id=number,
+                        segmentation=msgspec.json.encode(outlines) if outlines else b"",
+                        attributes=attributes,
                     )
                 )
         if self._class_ids and not self.annotation_files():
@@ -348,18 +361,31 @@ class VocFormat(Format, frozen=True, kw_only=True):
             # All files share one origin, so that equal categories are merged.
             yield Category(name=name, source_id=self._class_ids.get(name), origin=self.root)
 
-    def _box(self, element: XmlElement) -> tuple[float, float, float, float] | None:
-        """Reads an object's box; returns None where it has none."""
+    def _shape(self, element: XmlElement) -> _Shape:
+        """Reads an object's box and outlines; the numbers of outlines are taken as they are."""
+        turned = element.one("robndbox")
+        if turned is not None:
+            return _read_turned(turned)
+        outlines = [_read_outline(polygon) for polygon in element.all("polygon")]
+        box = self._box(element)
+        if box is not None:
+            return _Shape(box, outlines)
+        usable = [value for outline in outlines if len(outline) >= 6 for value in outline]
+        if usable:
+            return _Shape(box_around(usable), outlines, (Correction.BOX_FROM_POLYGONS, None))
+        segments = element.one("segm")
+        drawn = None if segments is None else segments.one("box")
+        if drawn is None:
+            return _Shape(None, [])
+        xmin, ymin, xmax, ymax = (_number(drawn, tag) for tag in _CORNERS)
+        return _Shape((xmin, ymin, xmax, ymax), [])
+
+    def _box(self, element: XmlElement) -> Box | None:
+        """Reads an object's `bndbox`; returns None where it has none."""
         box = element.one("bndbox")
         if box is None:
             return None
-        corners = []
-        for tag in _CORNERS:
-            corner = box.one(tag)
-            if corner is None:
-                raise element.error(f"an <object> whose <bndbox> has no <{tag}>")
-            corners.append(corner.number())
-        xmin, ymin, xmax, ymax = corners
+        xmin, ymin, xmax, ymax = (_number(box, tag) for tag in _CORNERS)
         first_pixel = 1.0 if self.coordinates == "one_based" else 0.0
         return (xmin - first_pixel, ymin - first_pixel, xmax, ymax)
 
@@ -482,6 +508,57 @@ def _label(element: XmlElement) -> str:
     if name is None or not name.text:
         raise element.error("an <object> without <name>")
     return name.text
+
+
+class _Shape(NamedTuple):
+    """What an object looks like.
+
+    Attributes:
+        box: Its box; None where it has none.
+        outlines: `x, y, …` of each of its outlines.
+        computed: How and from what the box was computed; None where it is as given.
+        area: Its area in pixels², if that is not the box's; otherwise negative.
+    """
+
+    box: Box | None
+    outlines: list[list[float]]
+    computed: tuple[Correction, object] | None = None
+    area: float = -1.0
+
+
+def _number(element: XmlElement, tag: str) -> float:
+    value = element.one(tag)
+    if value is None:
+        raise element.error(f"an <object> whose <{element.tag}> has no <{tag}>")
+    return value.number()
+
+
+def _read_turned(element: XmlElement) -> _Shape:
+    """Reads roLabelImg's turned rectangle: its centre, its sides and its angle in radians.
+
+    The angle is clockwise as one sees the image: https://github.com/cgvict/roLabelImg.
+    """
+    x, y, width, height, angle = (_number(element, tag) for tag in ("cx", "cy", "w", "h", "angle"))
+    box = x - width / 2, y - height / 2, x + width / 2, y + height / 2
+    corners = turn_box(box, angle=angle)
+    return _Shape(
+        box_around(corners), [corners], (Correction.BOX_TURNED, (*box, angle)), abs(width * height)
+    )
+
+
+def _read_outline(element: XmlElement) -> list[float]:
+    """Reads an outline: LabelMe's `<pt><x>…</x><y>…</y></pt>`, or `<x1>…</x1><y1>…</y1><x2>…`."""
+    points = element.all("pt")
+    if points:
+        return [_number(point, tag) for point in points for tag in ("x", "y")]
+    coordinates = {child.tag: child for child in element.children}
+    outline: list[float] = []
+    while (x := coordinates.get(f"x{len(outline) // 2 + 1}")) is not None:
+        y = coordinates.get(f"y{x.tag[1:]}")
+        if y is None:
+            raise element.error(f"a <polygon> with <{x.tag}> has no <y{x.tag[1:]}>")
+        outline += (x.number(), y.number())
+    return outline
 
 
 def _attributes(element: XmlElement) -> dict[str, Value]:
