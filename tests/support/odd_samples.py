@@ -1052,6 +1052,7 @@ CVAT = (
         },
         excluded={"unannotated": 1},
         corrections={
+            "box_turned": 1,
             "label_of_unknown_category_dropped": 1,
             "object_of_unknown_category_dropped": 1,
             "object_without_box_dropped": 5,
