@@ -44,6 +44,7 @@ from tests.support.map_files import (
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
 SHARDS = 7
+NAN = float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,86 @@ def test_it_is_the_examples_in_any_order(coco: Build) -> None:
             _ = dataset[number]
     with pytest.raises(TypeError):
         _ = dataset["image/encoded"]  # type: ignore[index]
+
+
+class Tensor:
+    """What matters of PyTorch's tensors: one with a single element is an index, also a boolean."""
+
+    def __init__(self, values: Any) -> None:  # noqa: ANN401
+        self.values = np.array(values)
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim
+
+    @property
+    def dtype(self) -> str:
+        return f"torch.{self.values.dtype}"
+
+    def __array__(self, *_: object, **__: object) -> Any:  # noqa: ANN401
+        return self.values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (Tensor(value) for value in self.values)
+
+    def __index__(self) -> int:
+        if self.values.size != 1 or self.values.dtype.kind not in "biu":
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.values.item())
+
+
+@pytest.fixture(params=["all", "chosen"])
+def both(request: pytest.FixtureRequest, coco: Build) -> ExampleSequence[Item]:
+    """A sequence whose selection is a range, or an array."""
+    where: Where = {} if request.param == "all" else {"min_objects": 2}
+    return shardbeam.open(coco.output, where=where)
+
+
+@pytest.mark.parametrize("kind", [np.array, Tensor])
+def test_masks_and_arrays_choose_items(
+    kind: Callable[[Any], Any], both: ExampleSequence[Item]
+) -> None:
+    keys = [item["image/filename"] for item in both]
+    chosen = [key for number, key in enumerate(keys) if number % 3 == 1]
+    mask = kind([number % 3 == 1 for number in range(len(keys))])
+    indexes: Any = kind([number for number in range(len(keys)) if number % 3 == 1])
+    for each in (mask, indexes, list(indexes)):
+        assert [item["image/filename"] for item in both[each]] == chosen
+        assert [item["image/filename"] for item in both.__getitems__(each)] == chosen
+    assert both[kind([False] * len(keys))] == both[kind([])] == []
+    assert [item["image/filename"] for item in both[kind([True] * len(keys))]] == keys
+    assert both[:1][kind([True])][0]["image/filename"] == keys[0]
+    assert both[kind(2)]["image/filename"] == keys[2]
+    with pytest.raises(IndexError, match=r"a mask of the shape \(1, 1\) for a sequence of"):
+        _ = both[kind([[True]])]
+    for length in (1, 2, len(keys) + 1):
+        with pytest.raises(
+            IndexError, match=rf"a mask of the shape \({length},\) for a sequence of"
+        ):
+            _ = both[kind([True] * length)]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        *(True, False, [True, False], (1, True), [0, 1.0], [None], ["a"], "image/encoded", None),
+        *(1.0, float("nan"), ..., {1, 2}, b"ab", [[1, 2]], np.bool_(True), [np.bool_(True)]),
+        *(np.array(True), np.array(1.0), np.array([1.0]), np.array([[1]]), np.array(["a"])),
+        *(Tensor(True), [Tensor(False)], Tensor([1.0]), Tensor([[1]])),
+    ],
+)
+def test_what_is_no_index(index: Any, both: ExampleSequence[Item]) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match="expected an integer, a slice, a list of integers, or"):
+        _ = both[index]
+
+
+@pytest.mark.parametrize("index", [2**70, -(2**70), [2**70], [0, -(2**70)]])
+def test_huge_indexes(index: Any, both: ExampleSequence[Item]) -> None:  # noqa: ANN401
+    with pytest.raises(IndexError):
+        _ = both[index]
 
 
 def test_slices_are_sequences(coco: Build) -> None:
@@ -525,6 +606,68 @@ def test_class_names(coco: Build, tmp_path: Path) -> None:
     assert shardbeam.class_names(tmp_path) == {}
 
 
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({"path": value}, TypeError, "path: expected a path") for value in (3, None, b"a", NAN, ())),
+    *(({"path": value}, ValueError, "path: expected a path") for value in ("", "a\0b", "\ud800")),
+    *(({"split": value}, TypeError, "split: expected a name") for value in (3, b"train", True)),
+    *(({"split": value}, InputError, "no split") for value in ("", "\ud800", "x" * 10_000)),
+    *(({"index": value}, TypeError, "index: expected a path") for value in (3, True, b"a")),
+    *(({"index": value}, ValueError, "index: expected a path") for value in ("", "a\0b")),
+    *(({"cache": value}, TypeError, "cache: expected a path") for value in (3, True, b"a")),
+    *(({"cache": value}, ValueError, "cache: expected a path") for value in ("", "a\0b")),
+    ({"cache": "gs://bucket/copies"}, ValueError, "cache: expected a folder on disk, got 'gs://"),
+    ({"features": "image/encoded"}, TypeError, "features: expected a list of keys, got 'image/enc"),
+    *(({"features": value}, TypeError, "features: expected a list") for value in (3, b"a", True)),
+    ({"features": ["image/encoded", 3]}, TypeError, "list of keys, got 3 in it"),
+    *(({"features": [value]}, InputError, "have no") for value in ("", "\ud800")),
+    *(
+        ({"decode": value}, TypeError, "decode: expected True or False")
+        for value in (1, "no", None)
+    ),
+    *(({"checksums": value}, TypeError, "checksums: expected True") for value in (1, "no", NAN)),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "problem"), WRONG, ids=lambda value: repr(value)[:60]
+)
+def test_wrong_arguments(
+    arguments: dict[str, Any],
+    kind: type[Exception],
+    problem: str,
+    coco: Build,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=problem) as raised:
+        shardbeam.open(**{"path": coco.output, **arguments})
+    assert type(raised.value) is kind
+    if "path" in arguments:
+        with pytest.raises(kind, match=problem):
+            shardbeam.class_names(**arguments)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "problem"),
+    [
+        *(
+            ({"boxes": each}, ValueError, "boxes: expected one of")
+            for each in (3, None, "", b"xywh")
+        ),
+        ({"boxes": np.array(["xyxy", "xywh"])}, ValueError, "boxes: expected one of"),
+        *(({"masks": each}, TypeError, "masks: expected True or") for each in (1, "no", None)),
+        *(({"keypoints": each}, TypeError, "keypoints: expected True or") for each in (0, "", NAN)),
+    ],
+)
+def test_wrong_arguments_of_detection(
+    arguments: dict[str, Any], kind: type[Exception], problem: str, coco: Build
+) -> None:
+    with pytest.raises(kind, match=problem):
+        shardbeam.open(coco.output).detection(**arguments)
+
+
 # Selecting
 
 
@@ -540,7 +683,10 @@ def ids_of(features: Mapping[str, list[Any]]) -> set[int]:
         ({"classes": [1, "star"]}, lambda each: ids_of(each) & {1, 7}),
         ({"classes": []}, lambda each: False),
         ({"min_objects": 4}, lambda each: len(each["image/object/area"]) >= 4),
+        ({"classes": np.array([1, 7])}, lambda each: ids_of(each) & {1, 7}),
         ({"min_objects": 0}, lambda each: True),
+        ({"min_objects": np.int64(4)}, lambda each: len(each["image/object/area"]) >= 4),
+        ({"min_objects": 2**31 - 1}, lambda each: False),
         (
             {"classes": [3], "min_objects": 4},
             lambda each: 3 in ids_of(each) and len(each["image/object/area"]) >= 4,
@@ -568,14 +714,29 @@ def test_where(where: Where, chosen: Callable[[Any], object], coco: Build) -> No
         ({"classes": [2]}, "no class with the id 2; the first ids are 1, 3, 4, 7"),
         ({"keys": ["000000000003.png"]}, r"no example with the key '.*'; did you mean"),
         ({"classs": [1]}, "no condition 'classs'; did you mean 'classes'"),
-        ({"classes": "square"}, "classes: expected a list, got 'square'"),
-        ({"keys": "a.jpg"}, "keys: expected a list, got 'a.jpg'"),
-        ({"min_objects": "3"}, "min_objects: expected a number, got '3'"),
+        ({"classes": "square"}, "classes: expected a list of ids and names, got 'square'"),
+        ({"keys": "a.jpg"}, "keys: expected a list of paths of images, got 'a.jpg'"),
+        ({"min_objects": "3"}, "min_objects: expected a number from 0 to 2,147,483,647, got '3'"),
+        ({"min_objects": 2**70}, f"expected a number from 0 to 2,147,483,647, got {2**70}"),
+        *(({"min_objects": value}, "min_objects: exp") for value in (-1, True, 1.0, NAN, None, ())),
+        ({"classes": [1.5]}, "classes: expected a list of ids and names, got 1.5 in it"),
+        *(({"classes": [value]}, "classes: exp") for value in (1.0, NAN, True, None, b"a", (1,))),
+        *(({"classes": value}, "classes: exp") for value in (3, None, b"a", np.array([1.5]))),
+        ({"classes": ["\ud800"]}, r"no class '\\ud800'"),
+        ({"classes": [2**70]}, "no class with the id 1180591620717411303424"),
+        ({"keys": ["\ud800"]}, r"no example with the key '\\ud800'"),
+        *(({"keys": [value]}, "keys: exp") for value in (3, None, b"a", True, Path("a"))),
+        *(({"keys": value}, "keys: expected a list of paths") for value in (3, None, b"a")),
+        ({3: 1}, "where: no condition 3"),
+        ({None: 1}, "where: no condition None"),
+        *((value, "where: expected a dictionary of con") for value in (3, 0, "", [], ["classes"])),
     ],
 )
-def test_conditions_that_cannot_be_met(where: Where, problem: str, coco: Build) -> None:
-    with pytest.raises((InputError, ValueError), match=problem):
+def test_conditions_that_cannot_be_met(where: Any, problem: str, coco: Build) -> None:  # noqa: ANN401
+    with pytest.raises((InputError, ValueError), match=problem) as raised:
         shardbeam.open(coco.output, where=where)
+    # Not one that a library raises by itself.
+    assert type(raised.value) in (InputError, ValueError)
 
 
 def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
@@ -771,6 +932,49 @@ def test_keypoints_of_other_programs(tmp_path: Path) -> None:
     assert target["area"].tolist() == [200, 200]
     with pytest.raises(InputError, match=r"no 'image/object/mask'; build it with masks: png"):
         dataset.detection(masks=True)
+
+
+def test_keypoints_of_images_without_objects(tmp_path: Path) -> None:
+    """They have the shape of others, so that a batch can be joined."""
+    counts = (0, 2, 0, 3)
+    view = open_records(tmp_path, *map(keypoint_example, counts)).detection(keypoints=True)
+    for count, (_, target) in zip(counts, view, strict=True):
+        assert target["keypoints"].shape == (count, 2, 3)
+        assert str(target["keypoints"].dtype) == "float32"
+    # Also if no image with objects was chosen.
+    assert view[:1][0][1]["keypoints"].shape == (0, 2, 3)
+    assert pickle.loads(pickle.dumps(view))[0][1]["keypoints"].shape == (0, 2, 3)
+    # No image of this split has objects.
+    write_tfrecord(tmp_path / "b.tfrecord", keypoint_example(0))
+    assert run("index", str(tmp_path), "--output", str(tmp_path / "both")).exit_code == 0
+    other = shardbeam.open(tmp_path, split="b", index=tmp_path / "both").detection(keypoints=True)
+    assert other[0][1]["keypoints"].shape == (0, 0, 3)
+
+
+def test_keypoints_of_a_later_shard(tmp_path: Path) -> None:
+    for shard, counts in enumerate([(0, 0), (), (0, 1)]):
+        records = map(keypoint_example, counts)
+        write_tfrecord(tmp_path / f"a-{shard:05}-of-00003.tfrecord", *records)
+    assert run("index", str(tmp_path), "--output", str(tmp_path / "index")).exit_code == 0
+    view = shardbeam.open(tmp_path, index=tmp_path / "index").detection(keypoints=True)
+    assert [target["keypoints"].shape for _, target in view] == [(0, 2, 3)] * 3 + [(1, 2, 3)]
+
+
+def test_masks_that_take_too_much_memory(tmp_path: Path) -> None:
+    mask = save(Image.new("L", (1_000, 1_000)), "PNG")
+    large = {"image/encoded": plain_jpeg((1_000, 1_000)), "image/object/mask": [mask] * 2_001}
+    small = {"image/object/mask": [save(Image.new("L", (40, 20)), "PNG")]}
+    records = [keypoint_example(2_001, **large), keypoint_example(1, **small), keypoint_example(1)]
+    view = open_records(tmp_path, *records).detection(masks=True)
+    problem = (
+        r"its 2,001 masks of 1,000x1,000 pixels take 2,001,000,000 bytes, more than 2,000,000,000; "
+        "read 'image/object/mask' of the items themselves"
+    )
+    with pytest.raises(InputError, match=rf"a\.tfrecord: byte 0: {problem}"):
+        _ = view[0]
+    assert view[1][1]["masks"].shape == (1, 20, 40)
+    with pytest.raises(InputError, match="the Example has no 'image/object/mask'"):
+        _ = view[2]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,8 @@ _IMAGE = "image/encoded"
 _OBJECT, _ANNOTATION = "image/object/", "annotation/"
 _SIDES = tuple(f"{_OBJECT}bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _KEYPOINTS = tuple(f"{_OBJECT}keypoint/{name}" for name in ("x", "y", "visibility"))
+# What the decoded masks of one image may take.
+_MAX_MASKS_BYTES = 2_000_000_000
 _DTYPES = {FeatureKind.INT64: np.int64, FeatureKind.FLOAT: np.float32}
 _FIELDS = {kind: f"{kind.value}_list" for kind in FeatureKind}
 
@@ -56,7 +59,7 @@ class DetectionTarget(_Target, total=False):
         image_id: The source's id of the image, or its path.
         masks: (n, height, width), the values 0 and 1; only if asked for.
         keypoints: (n, k, 3), x and y in pixels and visibility: 0 not labelled, 1 hidden, 2 visible;
-            only if asked for.
+            only if asked for. Without objects, k is that of the split's first image with some.
     """
 
     masks: Bytes
@@ -72,12 +75,14 @@ class SplitContents(msgspec.Struct, frozen=True, kw_only=True):
         is_inferred: Whether the features were inferred from some Examples, so that others may have
             more keys.
         legend: Reads how the Examples are to be read (`read_legend`).
+        with_objects: Reads the split's first Example with objects; None if it has none.
     """
 
     path: str
     features: Sequence[StoredFeature]
     is_inferred: bool
     legend: Callable[[], Legend]
+    with_objects: Callable[[], Example | None]
 
 
 class Form(Generic[T]):
@@ -196,6 +201,16 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
         if self.keypoints:
             values.require(*_KEYPOINTS)
 
+        @functools.cache
+        def keypoints_of_others() -> int:
+            """Returns how many keypoints an object has, for images without any."""
+            example = contents.with_objects()
+            if example is None:
+                return 0
+            read = values.of(example)
+            objects_of_it = max(1, len(read.integers(f"{objects}class/label")))
+            return len(read.floats(_KEYPOINTS[0])) // objects_of_it
+
         def make(example: Example) -> tuple[Bytes, DetectionTarget]:
             read = values.of(example)
             image = decode_rgb(read.single(_IMAGE))
@@ -222,13 +237,16 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
                 image_id=read.text("image/source_id") or read.text("image/filename"),
             )
             if self.masks:
+                _check_masks(
+                    count, height=height, width=width, key=values.written(f"{objects}mask")
+                )
                 masks = read.bytes_of(f"{objects}mask", count=count)
                 target["masks"] = np.empty((count, height, width), np.uint8)
                 for number, mask in enumerate(masks):
                     target["masks"][number] = decode_mask(mask, height=height, width=width)
             if self.keypoints:
                 xs, ys, visibilities = (read.floats(key) for key in _KEYPOINTS)
-                each = len(xs) // max(1, count)
+                each = len(xs) // count if count else keypoints_of_others()
                 if not len(xs) == len(ys) == len(visibilities) == each * count:
                     raise ValueError(f"{len(xs):,} keypoints do not fit {count:,} objects")
                 points = np.stack([xs * width, ys * height, visibilities], axis=1)
@@ -236,6 +254,21 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
             return image, target
 
         return make
+
+
+def _check_masks(count: int, *, height: int, width: int, key: str) -> None:
+    """Refuses masks that take too much memory: a file of some MB may decode to any size.
+
+    Raises:
+        ValueError: They take more than `_MAX_MASKS_BYTES`.
+    """
+    size_bytes = count * height * width
+    if size_bytes > _MAX_MASKS_BYTES:
+        raise ValueError(
+            f"its {count:,} masks of {width:,}x{height:,} pixels take {size_bytes:,} bytes, more "
+            f"than {_MAX_MASKS_BYTES:,}; read {key!r} of the items themselves, and decode the "
+            "masks one by one"
+        )
 
 
 def _in_form(fractions: Floats, form: BoxFormat, *, width: int, height: int) -> Floats:
@@ -327,7 +360,13 @@ class _ExampleValues:
         return np.array(self._read(key, None, count=count), np.float32)
 
     def bytes_of(self, key: str, *, count: int) -> list[bytes]:
-        """Returns texts or files."""
+        """Returns texts or files.
+
+        Raises:
+            ValueError: There is another number of them.
+        """
+        if self._names.written(key) not in self._stored and count:
+            raise ValueError(f"the Example has no {self._names.written(key)!r}")
         return self._read(key, FeatureKind.BYTES, count=count)
 
     def single(self, key: str) -> bytes:

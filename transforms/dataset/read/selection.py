@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,10 @@ import pyarrow.compute as pc
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.arguments import is_encodable
 
+# The most objects of an Example, in the type of the index's column.
+_MAX_OBJECTS = (1 << 31) - 1
 # Wrong keys are compared with at most this many others, to suggest one.
 _COMPARED = 10_000
 
@@ -39,22 +43,48 @@ _COLUMNS = {
     "min_objects": ("objects",),
     "keys": ("key",),
 }
+# {condition: what its list holds}
+_LISTS = {
+    "classes": ("ids and names", (int, np.integer, str)),
+    "keys": ("paths of images", (str,)),
+}
 
 
-def check_where(where: Where) -> None:
-    """Checks the types of conditions.
+def check_where(where: Where | None) -> Where:
+    """Checks the types of conditions, and returns them; none if `where` is None.
 
     Raises:
-        ValueError: A condition is unknown, or its value is of another type.
+        ValueError: A condition is unknown, or its value is of another type or out of range.
     """
+    if where is None:
+        return {}
+    if not isinstance(where, Mapping):
+        raise ValueError(f"where: expected a dictionary of conditions, got {reprlib.repr(where)}")
+    value: Any
     for name, value in where.items():
         if name not in _COLUMNS:
-            raise ValueError(f"where: no condition {name!r}{did_you_mean(name, _COLUMNS)}")
+            shown, hint = reprlib.repr(name), did_you_mean(str(name), _COLUMNS)
+            raise ValueError(f"where: no condition {shown}{hint}")
         if name == "min_objects":
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise ValueError(f"where: min_objects: expected a number, got {value!r}")
-        elif isinstance(value, (str, bytes)) or not isinstance(value, Collection):
-            raise ValueError(f"where: {name}: expected a list, got {value!r}")
+            if not _is_one_of(value, int, np.integer) or not 0 <= value <= _MAX_OBJECTS:
+                raise ValueError(
+                    f"where: min_objects: expected a number from 0 to {_MAX_OBJECTS:,}, got "
+                    f"{reprlib.repr(value)}"
+                )
+            continue
+        what, kinds = _LISTS[name]
+        if isinstance(value, (str, bytes)) or not isinstance(value, Collection):
+            raise ValueError(f"where: {name}: expected a list of {what}, got {reprlib.repr(value)}")
+        for each in value:
+            if not _is_one_of(each, *kinds):
+                raise ValueError(
+                    f"where: {name}: expected a list of {what}, got {reprlib.repr(each)} in it"
+                )
+    return where
+
+
+def _is_one_of(value: Any, *kinds: type) -> bool:  # noqa: ANN401
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def where_columns(where: Where) -> list[str]:
@@ -93,11 +123,13 @@ def select(
     chosen = np.ones(sum(table.num_rows for table in tables), bool)
     if "min_objects" in where:
         objects = _column(tables, "objects")
-        enough = pc.fill_null(pc.greater_equal(objects, where["min_objects"]), False)
+        enough = pc.fill_null(pc.greater_equal(objects, int(where["min_objects"])), False)
         chosen &= enough.to_numpy(zero_copy_only=False)
     if "keys" in where:
         keys = _column(tables, "key")
-        found = pc.is_in(keys, value_set=pa.array(list(where["keys"]), pa.string()))
+        # Half of a surrogate pair cannot be in a file, so no Example has a key with one.
+        wanted = [key for key in where["keys"] if is_encodable(key)]
+        found = pc.is_in(keys, value_set=pa.array(wanted, pa.string()))
         chosen &= found.to_numpy(zero_copy_only=False)
         _check_keys(where["keys"], found=keys.filter(found), keys=keys, path=path)
     if "classes" in where:

@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import functools
 import os
+import reprlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
 
 import google_crc32c
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_ahead
+from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.read.arguments import (
+    absolute_path,
+    as_number,
+    as_numbers,
+    check_flag,
+    check_texts,
+    is_list,
+)
 from shardbeam.transforms.dataset.read.dataset import (
     StoredDataset,
     StoredSplit,
@@ -134,8 +145,10 @@ class ExampleSequence(Generic[T]):
     """Examples of a split, in order, as items of one form.
 
     `len(sequence)`, `sequence[3]` and `sequence[-1]` are those of any sequence, `sequence[10:20]`
-    is a sequence again, and `sequence[[3, 1, 4]]` is a list of items. Iterating reads ahead in
-    object storage. Threads may share a sequence, processes may inherit or pickle it.
+    is a sequence again, and `sequence[[3, 1, 4]]` is a list of items. An array of integers is like
+    a list, and an array of booleans, of NumPy or PyTorch, is a mask: it gives the items where it is
+    True. Iterating reads ahead in object storage. Threads may share a sequence, processes may
+    inherit or pickle it.
 
     Reading an item raises `InputError` if the dataset has changed, if the record is damaged, or if
     it does not fit the form.
@@ -158,7 +171,7 @@ class ExampleSequence(Generic[T]):
     def __getitem__(self, index: slice, /) -> ExampleSequence[T]: ...
     @overload
     def __getitem__(
-        self, index: Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]], /
+        self, index: Sequence[SupportsIndex] | npt.NDArray[np.integer[Any] | np.bool_], /
     ) -> list[T]: ...
     def __getitem__(
         self, index: SupportsIndex | slice | Sequence[SupportsIndex] | npt.NDArray[Any], /
@@ -166,15 +179,16 @@ class ExampleSequence(Generic[T]):
         if isinstance(index, slice):
             return ExampleSequence(self._split, form=self._form, selection=self._selection[index])
         # Asked first, because it costs less than the other question.
-        if not isinstance(index, int) and isinstance(index, (Sequence, np.ndarray)):
-            return self.__getitems__(index)
-        return self._read(int(self._selection[index]))
+        if type(index) is not int and is_list(index):
+            return self.__getitems__(cast("Sequence[SupportsIndex]", index))
+        return self._read(self._selection[as_number(index)])
 
     def __getitems__(
-        self, indexes: Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]], /
+        self, indexes: Sequence[SupportsIndex] | npt.NDArray[np.integer[Any] | np.bool_], /
     ) -> list[T]:
         """Returns several items; in object storage they are read at the same time."""
-        return list(self._read_all([int(self._selection[index]) for index in indexes]))
+        numbers = as_numbers(indexes, size=len(self))
+        return list(self._read_all([self._selection[number] for number in numbers]))
 
     # Grain's name for it.
     _getitems = __getitems__
@@ -207,10 +221,15 @@ class ExampleSequence(Generic[T]):
 
         Raises:
             InputError: The dataset has no objects, masks or keypoints.
+            TypeError: `masks` or `keypoints` is neither True nor False.
             ValueError: `boxes` is none of these forms.
         """
-        if boxes not in BOX_FORMATS:
-            raise ValueError(f"boxes: expected one of {', '.join(BOX_FORMATS)}, got {boxes!r}")
+        if not isinstance(boxes, str) or boxes not in BOX_FORMATS:
+            raise ValueError(
+                f"boxes: expected one of {', '.join(BOX_FORMATS)}, got {reprlib.repr(boxes)}"
+            )
+        check_flag("masks", masks)
+        check_flag("keypoints", keypoints)
         return self._as(Detections(boxes=boxes, masks=masks, keypoints=keypoints))
 
     def classification(self) -> ExampleSequence[tuple[Bytes, int]]:
@@ -315,21 +334,32 @@ def open(  # As in gzip and tarfile.
     Raises:
         InputError: There is no such dataset, split, feature, class or key; the shards have no
             index, or are not TFRecord files; there is no room in `cache`.
-        ValueError: A condition in `where` is unknown.
+        TypeError: An argument is of another type.
+        ValueError: A path is empty; a condition in `where` is unknown, or is of another type.
     """
-    check_where(where or {})
-    path = os.fspath(path)
-    dataset = open_dataset(path if is_uri(path) else os.path.abspath(path))
-    chosen = dataset.find_split(split)
+    where = check_where(where)
+    check_flag("decode", decode)
+    check_flag("checksums", checksums)
+    if split is not None and not isinstance(split, str):
+        raise TypeError(f"split: expected a name, got {reprlib.repr(split)}")
+    form = Dictionaries(
+        decode=bool(decode),
+        features=None if features is None else check_texts("features", features, what="keys"),
+    )
+    cache = None if cache is None else absolute_path("cache", cache)
+    if cache is not None and is_uri(cache):
+        raise ValueError(f"cache: expected a folder on disk, got {cache!r}")
+    index = None if index is None else absolute_path("index", index)
+    dataset = open_dataset(absolute_path("path", path))
     place = _Place(
         # If `path` is a pointer, workers must read the same version.
         path=dataset.path,
-        split=chosen.name,
-        index=None if index is None else _absolute(index),
-        cache=None if cache is None else _absolute(cache),
-        checksums=checksums,
+        split=dataset.find_split(split).name,
+        index=index,
+        cache=cache,
+        checksums=bool(checksums),
     )
-    opened = _open_split(place, dataset=dataset, columns=where_columns(where or {}))
+    opened = _open_split(place, dataset=dataset, columns=where_columns(where))
     selection: range | npt.NDArray[np.int64] = range(opened.records.size)
     if where:
         legend = opened.contents.legend()
@@ -344,7 +374,6 @@ def open(  # As in gzip and tarfile.
     source = _Split(place)
     # The index is in memory, so a cached property need not read it again.
     source.opened = msgspec.structs.replace(opened, tables=())
-    form = Dictionaries(decode=decode, features=None if features is None else tuple(features))
     return ExampleSequence(source, form=form, selection=selection)._as(form)
 
 
@@ -359,19 +388,17 @@ def class_names(path: str | os.PathLike[str]) -> dict[int, str]:
 
     Raises:
         InputError: There is no such dataset, or it cannot be read.
+        TypeError: `path` is neither a text nor a path.
+        ValueError: `path` is empty.
     """
-    return dict(sorted(read_legend(open_dataset(os.fspath(path))).class_names.items()))
+    dataset = open_dataset(absolute_path("path", path))
+    return dict(sorted(read_legend(dataset).class_names.items()))
 
 
 def _has_maps(features: Sequence[StoredFeature], *, legend: Legend) -> bool:
     """Whether Examples have maps whose values are ids of classes."""
     keys = {legend.keys.get(key, key) for key in (CLASS_MAP, CATEGORY_MAP)}
     return not legend.numbered_maps and any(feature.key in keys for feature in features)
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    path = os.fspath(path)
-    return path if is_uri(path) else os.path.abspath(path)
 
 
 def _open_split(
@@ -428,9 +455,30 @@ def _open_split(
             features=features,
             is_inferred=dataset.features is None,
             legend=functools.cache(functools.partial(read_legend, dataset)),
+            with_objects=functools.partial(_read_one_with_objects, records, shards, place.index),
         ),
         tables=[table for _, table in indexes],
     )
+
+
+def _read_one_with_objects(
+    records: Records, shards: Sequence[StoredFile], index: str | None
+) -> Example | None:
+    """Reads the first Example with objects; None if there is none.
+
+    Raises:
+        InputError: An index or the record cannot be read.
+    """
+    first = 0
+    for shard in shards:
+        objects = load_index(find_index(shard, folder=index), columns=["objects"])["objects"]
+        found = np.flatnonzero(pc.fill_null(objects, 0).to_numpy())
+        if len(found):
+            number = first + int(found[0])
+            uri, place = records.place(number)
+            return parse_example(records.read(number), uri=uri, place=place)
+        first += len(objects)
+    return None
 
 
 def _compare_counts(
