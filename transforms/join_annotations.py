@@ -38,6 +38,7 @@ from shardbeam.transforms.formats.join_values import decode_join_key, decode_joi
 from shardbeam.transforms.formats.joining import (
     JoinedKey,
     JoinSettings,
+    find_similar,
     join_key,
     without_loose_masks,
 )
@@ -85,7 +86,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
 
     def expand(self, inputs: tuple[PCollection[_JoinValue], ...]) -> JoinResult:
         """Adds the step: `(listed.values, read.values) | JoinAnnotations(...)`, in any order."""
-        # (source and join text, [value, ...])
+        # (source and join text in lower case, [value, ...])
         grouped = flatten(*inputs) | beam.GroupByKey()
         settings, splits = self.settings, self.settings.splits
         census: tuple[PCollection[Census], ...] = ()
@@ -223,7 +224,7 @@ class _CutFn(CensusFn):
 
 
 class _Found(NamedTuple):
-    """The result for one key, with its images and annotation entries.
+    """The result for one text, with its images and annotation entries.
 
     Attributes:
         listed: The number of its inputs.
@@ -239,7 +240,7 @@ class _Found(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _KeyFn(GiveRecordsFn):
-    """Joins one key at a time; each pass over the keys counts its own input."""
+    """Joins one text at a time; each pass over the texts counts its own input."""
 
     sources: Sequence[Source]
 
@@ -264,25 +265,48 @@ class _KeyFn(GiveRecordsFn):
         *,
         settings: JoinSettings,
         to: str = "",
-    ) -> _Found:
-        """Joins the values of one key; a pass before the join counts edges with the suffix `to`."""
+    ) -> Iterator[_Found]:
+        """Joins the values of texts that differ in case alone, one text at a time.
+
+        A pass before the join counts edges with the suffix `to`.
+        """
         identity, values = element
-        source, key = decode_join_key(identity)
-        images: list[ListedImage] = []
-        found: list[AnnotationEntry] = []
+        source, folded = decode_join_key(identity)
+        # {text: its images and entries}
+        texts: dict[str, tuple[list[ListedImage], list[AnnotationEntry]]] = {}
         for value in values:
-            edge, item = decode_join_value(value)
+            edge, text, item = decode_join_value(value, folded=folded)
             self.edges.receive(edge + to, identity, value)
+            images, entries = texts.setdefault(text, ([], []))
             if isinstance(item, ListedImage):
                 images.append(item)
             else:
-                found.append(item)
-        entries = without_loose_masks(found)
+                entries.append(item)
+        for text, (images, found) in sorted(texts.items()):
+            yield self._join_text(
+                text,
+                source=source,
+                images=images,
+                entries=without_loose_masks(found),
+                similar=find_similar(text, texts) if len(texts) > 1 else (),
+                settings=settings,
+            )
+
+    def _join_text(
+        self,
+        text: str,
+        *,
+        source: str,
+        images: list[ListedImage],
+        entries: Sequence[AnnotationEntry],
+        similar: Sequence[str],
+        settings: JoinSettings,
+    ) -> _Found:
         # In a table without images, the rows are the inputs.
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
         self._seen.add(listed)
         # A missing image has the name that the annotations give it.
-        key = min((entry.key for entry in entries), default=key)
+        key = min((entry.key for entry in entries), default=text)
         joined = join_key(
             source=source,
             key=key,
@@ -290,6 +314,7 @@ class _KeyFn(GiveRecordsFn):
             entries=entries,
             source_format=self._formats[source],
             settings=settings,
+            similar=similar,
         )
         return _Found(joined, source, key, images, entries, listed)
 
@@ -308,16 +333,17 @@ class _PointFn(_KeyFn):
         about = msgspec.structs.replace(
             self.settings, splits=msgspec.structs.replace(splits, exact=False, stratify=False)
         )
-        record = self.join(element, settings=about, to=TO_CUT_SPLITS).joined.record
-        if record is None:
-            return
-        classes = self.settings.classes_of(record.annotations) if splits.stratify else ()
-        source, key = self.settings.group_of(source=record.source, key=record.key)
-        point = splits.point_of(source=source, key=key)
-        self.edges.send(POINTS, point)
-        for name in classes:
-            self.edges.send(CLASSES, name.encode())
-        yield classes, point
+        for found in self.join(element, settings=about, to=TO_CUT_SPLITS):
+            record = found.joined.record
+            if record is None:
+                continue
+            classes = self.settings.classes_of(record.annotations) if splits.stratify else ()
+            source, key = self.settings.group_of(source=record.source, key=record.key)
+            point = splits.point_of(source=source, key=key)
+            self.edges.send(POINTS, point)
+            for name in classes:
+                self.edges.send(CLASSES, name.encode())
+            yield classes, point
 
 
 @beam.typehints.with_output_types(tuple[str, tuple[bytes, tuple[str, ...]]])
@@ -331,15 +357,16 @@ class _PlaceFn(_KeyFn):
         self, element: tuple[bytes, Iterable[bytes]], cuts: SplitCuts | None = None
     ) -> Iterator[tuple[str, tuple[bytes, tuple[str, ...]]]]:
         settings = _with_cuts(self.settings, cuts)
-        joined = self.join(element, settings=settings, to=TO_SAMPLE).joined
-        if joined.record is not None:
-            place = self.hash_of(joined.record)
-            self.edges.send(PLACES, place)
-            yield joined.split, (place, settings.shown_classes(joined.record.annotations))
+        for found in self.join(element, settings=settings, to=TO_SAMPLE):
+            joined = found.joined
+            if joined.record is not None:
+                place = self.hash_of(joined.record)
+                self.edges.send(PLACES, place)
+                yield joined.split, (place, settings.shown_classes(joined.record.annotations))
 
 
 class _JoinFn(_KeyFn):
-    """Joins one key, and sends the record and the rejects on."""
+    """Joins images and entries, and sends the records and the rejects on."""
 
     def process(
         self,
@@ -347,8 +374,13 @@ class _JoinFn(_KeyFn):
         cuts: SplitCuts | None = None,
         samples: Mapping[str, frozenset[bytes]] | None = None,
     ) -> Iterator[RecordOutput]:
-        settings = _with_cuts(self.settings, cuts)
-        joined, source, key, images, entries, listed = self.join(element, settings=settings)
+        for found in self.join(element, settings=_with_cuts(self.settings, cuts)):
+            yield from self._give_found(found, samples=samples)
+
+    def _give_found(
+        self, found: _Found, *, samples: Mapping[str, frozenset[bytes]] | None
+    ) -> Iterator[RecordOutput]:
+        joined, source, key, images, entries, listed = found
         if samples is not None and joined.record is not None:
             if joined.split not in samples:
                 raise lost_error([PLACES])

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.core.records import (
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    decode_annotations,
+)
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Json
@@ -266,41 +271,48 @@ def test_the_dummy_that_roboflow_adds(
     }
 
 
-@pytest.mark.parametrize("file_name", ["a.jpg", "b.jpg"])
-def test_second_image_of_one_id_is_a_duplicate_by_id(file_name: str) -> None:
-    parsed = read_coco(document(images=[image(), image(file_name=file_name, width=1)]))
+@pytest.mark.parametrize(
+    "other",
+    [{"file_name": "b.jpg"}, {"file_name": "b.jpg", "width": 1}, {"width": 1, "height": 1}],
+)
+@pytest.mark.parametrize("ids", [(7, 7), (7, "7")])
+def test_images_that_share_an_id_cannot_be_used(
+    ids: tuple[int | str, int | str], other: dict[str, Any]
+) -> None:
+    images = [image(id=ids[0]), image(id=8, file_name="c.jpg"), image(id=ids[1], **other)]
+    parsed = read_coco(document(images=images, annotations=[annotation(), annotation(image_id=8)]))
 
-    (duplicate,) = parsed.defects()
-    assert duplicate.defect is Reason.DUPLICATE_IMAGE_ID
-    assert (duplicate.key, duplicate.position) == (file_name, 1)
-    assert duplicate.detail.startswith("instances.json: $.images[1]: ")
-    assert "$.images[0] has the same image id, 7, and gets the annotations" in duplicate.detail
-    assert parsed.images().keys() == {"a.jpg"}
-    assert parsed.images()["a.jpg"].width == 640
-    assert len(parsed.images()["a.jpg"].objects) == 1
+    first, second = parsed.defects()
+    assert {first.defect, second.defect} == {Reason.DUPLICATE_IMAGE_ID}
+    assert (first.key, first.position, second.position) == ("a.jpg", 0, 2)
+    name = other.get("file_name", "a.jpg")
+    assert second.key == name
+    assert first.detail == (
+        f"instances.json: $.images[0]: {name!r} ($.images[2]) has the image id 7, too, and nobody "
+        "knows whose its annotations are: give each image its own id"
+    )
+    assert "$.images[2]: 'a.jpg' ($.images[0]) has the image id 7, too" in second.detail
+    assert parsed.images().keys() == {"c.jpg"}
 
 
-def test_second_image_of_one_file_is_a_duplicate_by_key() -> None:
+@pytest.mark.parametrize("other", [{}, {"file_name": "./a.jpg"}, {"width": None}])
+def test_an_image_that_is_listed_twice_under_its_id_is_one(other: dict[str, Any]) -> None:
+    first, second = read_coco(document(images=[image(), image(**other)])).entries
+
+    assert (first.defect, second.defect) == (None, None)
+    found, repeated = (decode_annotations(each.annotations) for each in (first, second))
+    assert (len(found.objects), found.corrections) == (1, {})
+    assert (len(repeated.objects), repeated.corrections) == (0, {"entries_merged": 1})
+
+
+def test_images_with_one_name_and_several_ids_are_left_to_the_join() -> None:
     images = [image(), image(id=8, file_name="./a.jpg")]
-    annotations = [annotation(), annotation(image_id=8), annotation(image_id=8, id=2)]
-    parsed = read_coco(document(images=images, annotations=annotations))
+    parsed = read_coco(document(images=images, annotations=[annotation(image_id=8)]))
 
-    (duplicate,) = parsed.defects()
-    assert duplicate.defect is Reason.DUPLICATE_KEY
-    assert (duplicate.key, duplicate.image_id, duplicate.position) == ("a.jpg", "8", 1)
-    assert duplicate.detail.startswith("instances.json: $.images[1]: ")
-    for part in ("image id 8", "image id 7", "$.images[0]", "2 annotations"):
-        assert part in duplicate.detail
-    assert len(parsed.images()["a.jpg"].objects) == 1
-
-
-def test_a_duplicate_by_id_does_not_take_its_key_from_another_image() -> None:
-    images = [image(), image(file_name="b.jpg"), image(id=8, file_name="b.jpg")]
-
-    parsed = read_coco(document(images=images))
-
-    assert [entry.defect for entry in parsed.entries] == [None, Reason.DUPLICATE_IMAGE_ID, None]
-    assert parsed.images()["b.jpg"].image_id == "8"
+    assert [(each.key, each.image_id, each.defect) for each in parsed.entries] == [
+        ("a.jpg", "7", None),
+        ("a.jpg", "8", None),
+    ]
 
 
 def test_annotations_of_unknown_images_are_one_entry_an_id() -> None:

@@ -20,6 +20,7 @@ from shardbeam.transforms.core.records import (
     ListedImage,
     MaskRole,
     ObjectAnnotation,
+    Segment,
     decode_annotations,
     encode_annotations,
 )
@@ -234,11 +235,15 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
                 ),
                 Outcome(reasons=((reason, True), (Reason.DUPLICATE_KEY, False))),
             )
-            for reason in (Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING)
+            for reason in (
+                Reason.ANNOTATION_MALFORMED,
+                Reason.CHANGED_SINCE_LISTING,
+                Reason.DUPLICATE_IMAGE_ID,
+            )
         ),
         (
             join(entry(), entry(position=2, defect=Reason.ANNOTATION_MALFORMED), images=()),
-            Outcome(reasons=((Reason.MISSING_IMAGE, False), (Reason.ANNOTATION_MALFORMED, False))),
+            Outcome(reasons=((Reason.MISSING_IMAGE, False),)),
         ),
         # The name decides.
         (join(key="cat/1.jpg", source_format=FolderFormat()), Outcome(written=True)),
@@ -378,21 +383,138 @@ def test_rejects_tell_what_their_entries_say() -> None:
         assert [reject.detail for reject in joined.rejects] == [detail]
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        # Files about one image each are distinguished by their names.
-        [entry("labels/b.txt"), entry("labels/a.txt")],
-        # If two image ids have one key, the first file wins.
-        [entry("2", file_index=1), entry("1", position=9)],
-    ],
-)
-def test_of_two_that_claim_one_image_the_first_wins(entries: list[AnnotationEntry]) -> None:
+def whole(origin: str, *labels: str) -> AnnotationEntry:
+    """The entry of a file that says all about the image."""
+    objects = tuple(ObjectAnnotation(label, (0, 0, 1, 1)) for label in labels)
+    said = ImageAnnotations(image_id="", objects=objects)
+    return AnnotationEntry("a.jpg", annotations=encode_annotations(said), origin=origin)
+
+
+@pytest.mark.parametrize("labels", [("cat",), ()])
+def test_of_two_files_that_each_say_all_about_an_image_the_first_counts(
+    labels: tuple[str, ...],
+) -> None:
+    entries = [whole("labels/b.txt", *labels), whole("labels/a.txt", "dog")]
     for ordered in (entries, entries[::-1]):
         joined = join(*ordered)
         assert joined.record is not None
-        assert decode_annotations(joined.record.annotations).image_id == entries[1].image_id
+        found = decode_annotations(joined.record.annotations)
+        assert ([item.label for item in found.objects], found.corrections) == (["dog"], {})
         assert outcome(joined).reasons == ((Reason.DUPLICATE_KEY, False),)
+        assert joined.rejects[0].detail == (
+            "labels/b.txt annotates it, too, and differs from labels/a.txt, which counts"
+        )
+
+
+def test_files_that_say_the_same_about_an_image_are_one() -> None:
+    joined = join(*(whole(f"{name}/a.txt", "dog") for name in "cab"), whole("d/a.txt", "cat"))
+
+    assert joined.record is not None
+    found = decode_annotations(joined.record.annotations)
+    assert [item.label for item in found.objects] == ["dog"]
+    assert found.corrections == {"entries_merged": 1}
+    assert found.changes == {"entries_merged": [(["b/a.txt", "c/a.txt"], "a/a.txt")]}
+    assert [reject.detail[:8] for reject in joined.rejects] == ["d/a.txt "]
+
+
+def test_a_copy_in_another_split_is_a_reject_there() -> None:
+    entries = (
+        msgspec.structs.replace(whole(f"{split}.csv: line 1", "dog"), split=split)
+        for split in ("train", "val")
+    )
+    joined = join(*entries, splits=PREDEFINED)
+    assert joined.split == "train"
+    assert [(reject.split, reject.reason) for reject in joined.rejects] == [
+        ("val", Reason.DUPLICATE_KEY)
+    ]
+
+
+def numbered(
+    image_id: str,
+    *objects: ObjectAnnotation,
+    size: tuple[int, int] = (4, 3),
+    file_index: int = 0,
+    **more: Any,  # noqa: ANN401  # Of the annotations.
+) -> AnnotationEntry:
+    """An entry of a file that numbers its images."""
+    width, height = size
+    found = ImageAnnotations(image_id=image_id, width=width, height=height, objects=objects, **more)
+    return AnnotationEntry(
+        "a.jpg",
+        annotations=encode_annotations(found),
+        file_index=file_index,
+        position=int(image_id),
+        image_id=image_id,
+    )
+
+
+def boxed(label: str, x: float = 0, *, outline: bytes = b"", number: int = 0) -> ObjectAnnotation:
+    return ObjectAnnotation(label, (x, 0, 2, 2), annotation_id=number, segmentation=outline)
+
+
+@pytest.mark.parametrize("sizes", [((4, 3), (4, 3)), ((4, 3), (0, 0)), ((0, 0), (4, 3))])
+@pytest.mark.parametrize("file_index", [0, 1])
+def test_entries_of_one_name_under_two_ids_are_merged(
+    sizes: tuple[tuple[int, int], ...], file_index: int
+) -> None:
+    cat, outlined = boxed("cat", number=1), boxed("cat", outline=b"[[0,0,2,0,2,2]]", number=3)
+    first = numbered("1", cat, boxed("cat", number=2), size=sizes[0], captions=("a", "b"))
+    second = numbered(
+        "2",
+        *(boxed("cat", number=8), boxed("cat", 1, number=9), boxed("dog", number=1), outlined),
+        size=sizes[1],
+        file_index=file_index,
+        captions=("b", "c"),
+        segments=(Segment(5, "sky"),),
+        stuff=(outlined,),
+        values={"x": (1, 2)},
+    )
+    third = numbered("3", file_index=file_index, stuff=(outlined,), values={"x": (2, 3)})
+
+    for entries in ((first, second, third), (third, second, first)):
+        joined = join(*entries)
+        assert not joined.rejects
+        assert joined.record is not None
+        found = decode_annotations(joined.record.annotations)
+        assert (found.image_id, found.width, found.height) == ("1", 4, 3)
+        # Within one entry, equal objects stay; in another one they are repeated.
+        assert [(item.label, item.bbox[0], item.segmentation) for item in found.objects] == [
+            *[("cat", 0, b""), ("cat", 0, b"")],
+            *[("cat", 1, b""), ("dog", 0, b""), ("cat", 0, outlined.segmentation)],
+        ]
+        assert (found.captions, found.values) == (("a", "b", "c"), {"x": (1, 2, 3)})
+        assert (len(found.segments), len(found.stuff)) == (1, 1)
+        assert found.corrections == {"duplicate_annotation_dropped": 1, "entries_merged": 1}
+        assert found.changes["entries_merged"] == [(["2", "3"], "1")]
+
+
+@pytest.mark.parametrize("ignores_sizes", [False, True])
+def test_entries_of_one_name_with_two_ids_and_sizes_are_of_two_images(ignores_sizes: bool) -> None:
+    # It has no objects: a size is not only about boxes.
+    entries = (numbered("1", boxed("cat")), numbered("2", size=(8, 6)))
+
+    joined = join(*entries, ignores_sizes=ignores_sizes)
+
+    assert outcome(joined) == Outcome(
+        reasons=((Reason.DUPLICATE_KEY, True), (Reason.DUPLICATE_KEY, False))
+    )
+    assert joined.rejects[1].detail == (
+        "image id 2 gives it the size 8x6; image ids 1 and 2 have the same file name, and the "
+        "sizes 4x3 and 8x6: give each image its own file name"
+    )
+    missing = join(*entries, images=())
+    assert outcome(missing).reasons == ((Reason.DUPLICATE_KEY, False),) * 2
+
+
+def test_a_missing_image_is_one_reject_whatever_else_is_wrong() -> None:
+    bad = AnnotationEntry("a", defect=Reason.ANNOTATION_MALFORMED, detail="a.xml: no name")
+    for joined in (
+        join(bad, said(split="train"), images=(), splits=PREDEFINED),
+        join(bad, entry(), images=()),
+    ):
+        (reject,) = joined.rejects
+        assert (reject.reason, reject.listed) == (Reason.MISSING_IMAGE, False)
+        assert reject.detail == ("annotated, but no such image is listed; besides, a.xml: no name")
 
 
 def test_of_two_listed_files_with_one_key_one_is_rejected() -> None:

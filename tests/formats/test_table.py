@@ -297,13 +297,13 @@ def test_images_without_extension_are_joined_by_stem(read_images: Read) -> None:
     assert named.format.place("1.jpg", root=0).join == "1.jpg"
 
 
-def test_a_second_row_of_an_image_with_features_claims_it_under_another_id(
+def test_a_row_of_an_image_with_features_says_all_about_it(
     read_images: Read,
 ) -> None:
     row = {"image": "a.jpg", "label": "cat"}
     with_features = read_images({**row, "n": 1}, {**row, "n": 2})
-    assert [entry.image_id for entry in with_features.entries] == with_features.places
-    assert [entry.image_id for entry in read_images(row, row).entries] == ["", ""]
+    assert [entry.origin for entry in with_features.entries] == with_features.places
+    assert [entry.origin for entry in read_images(row, row).entries] == ["", ""]
 
 
 # Splits

@@ -111,7 +111,6 @@ UNLISTED: dict[str, tuple[str, Reason]] = {
 CONTRADICTIONS: list[tuple[str, Reason]] = [
     ("cat/nowhere.jpg", Reason.DUPLICATE_IMAGE_ID),
     ("cat/good.jpg", Reason.DUPLICATE_IMAGE_ID),
-    ("cat/good.jpg", Reason.DUPLICATE_KEY),
     ("image_id=unknown", Reason.UNKNOWN_IMAGE_ID),
     ("image_id=-5", Reason.UNKNOWN_IMAGE_ID),
 ]
@@ -129,7 +128,7 @@ def nasty_coco(*secrets: str) -> Json:
         {"id": 0, "file_name": "cat/link.jpg"},
         {"id": 0, "file_name": "cat/nowhere.jpg"},
         {"id": 0, "file_name": "cat/good.jpg"},
-        # The first image's file under another id.
+        # The first image's file under another id does not save it.
         {"id": "other", "file_name": "cat/good.jpg"},
         {"id": 1000, "file_name": "cat/good.PNG", "width": 1000, "height": 1000},
     ]
@@ -177,6 +176,7 @@ def test_every_entry_of_a_nasty_annotation_file_ends_as_the_table_says(
 
     # Its file is 64 x 48 pixels, far from what `nasty_coco` says.
     annotated = dict(ANNOTATED.values()) | {"cat/good.PNG": Reason.SIZE_MISMATCH}
+    annotated["cat/good.jpg"] = Reason.DUPLICATE_IMAGE_ID
     for key, outcome in annotated.items():
         expected[key][0] = outcome
     expected["cat/link.jpg"] = [Reason.DUPLICATE_IMAGE_ID]
@@ -209,7 +209,7 @@ def test_every_entry_of_a_nasty_annotation_file_ends_as_the_table_says(
 
     ours = (f"{root}/", f"{built.output}/", str(annotations))
     assert str(annotations) in opened
-    assert str(root / "cat" / "good.jpg") in opened
+    assert str(root / "outside.jpg") in opened
     assert not [
         path
         for path in opened

@@ -80,6 +80,7 @@ def write_mixed(shapes: Path, folder: Path) -> Path:
     path = folder / "annotations" / "instances.json"
     document = json.loads(path.read_bytes())
     document["images"].append(document["images"][4])
+    document["images"].append({**document["images"][5], "file_name": "other.png"})
     path.write_text(json.dumps(document))
     return folder
 

@@ -36,4 +36,6 @@ def decode_value(
 ) -> tuple[tuple[str, str], ListedImage | AnnotationEntry]:
     """The elements for the join: source and join text, with the image or entry."""
     key, value = element
-    return decode_join_key(key), decode_join_value(value)[1]
+    source, folded = decode_join_key(key)
+    _, text, item = decode_join_value(value, folded=folded)
+    return (source, text), item

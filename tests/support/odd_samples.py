@@ -273,7 +273,6 @@ VOC = (
             "JPEGImages/bomb.jpg": "annotation_malformed",
             "JPEGImages/twice.jpg": "ambiguous_stem",
             "JPEGImages/twice.png": "ambiguous_stem",
-            "JPEGImages/both.jpg": "duplicate_key",
             "JPEGImages/moved.jpg": "duplicate_key",
             "JPEGImages/size.jpg": "size_mismatch",
             "missing": "missing_image",
@@ -285,7 +284,7 @@ VOC = (
             "no element found"
         },
         excluded={"annotation_folder": 1, "unannotated": 1},
-        corrections={"box_clipped": 3, "mask_empty_no_segmentation": 3},
+        corrections={"box_clipped": 3, "entries_merged": 1, "mask_empty_no_segmentation": 3},
         unannotated=1,
     ),
 )

@@ -100,7 +100,7 @@ def test_each_key_is_joined_with_its_own() -> None:
             census.edges.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
         rejects += joined.rejects
         census.add_joined(joined, source=source, key=key, listed=count, referenced=len(said))
-    assert (len(records), len(rejects)) == (5, 5)
+    assert (len(records), len(rejects)) == (5, 4)
     for edge, values in ((IMAGES, images), (ENTRIES, entries)):
         for value in values:
             census.edges.receive(edge, *value)
@@ -114,3 +114,68 @@ def test_each_key_is_joined_with_its_own() -> None:
         )
         assert_that(result.rejects, equal_to(rejects), label="Rejects")
         assert_that(result.census | TakeCensus(), equal_to([census]), label="Census")
+
+
+# (key, whether it is listed, whether it is annotated)
+CASES = [
+    # Two images whose names differ in case alone, and the annotations of each.
+    ("a.jpg", True, True),
+    ("A.jpg", True, True),
+    ("b.jpg", True, False),
+    ("B.JPG", False, True),
+    # Both may be meant.
+    ("c.jpg", True, True),
+    ("C.jpg", True, False),
+    ("C.JPG", False, True),
+    ("stra\u00dfe.jpg", True, False),
+    ("STRASSE.jpg", False, True),
+    ("d.jpg", True, False),
+]
+
+
+def test_names_that_differ_in_case_alone_are_not_joined_but_named() -> None:
+    values = []
+    for key, is_listed, is_annotated in CASES:
+        image = ListedImage(key, ImageRef(uri=f"/i/{key}", size_bytes=5, version="1"))
+        if is_listed:
+            values.append(encode(image, edge=IMAGES, source="train", text=key))
+        if is_annotated:
+            values.append(encode(entry(key), edge=ENTRIES, source="train", text=key))
+    fix = "differ in case alone: rename one of them, or join them without regard to case: "
+    expected = {
+        "B.JPG": "annotated, but no such image is listed; the listed one is 'b.jpg'",
+        "b.jpg": "no annotation file names it; the annotated name is 'B.JPG'",
+        "C.JPG": "annotated, but no such image is listed; the listed one is 'C.jpg', 'c.jpg'",
+        "C.jpg": "no annotation file names it; the annotated name is 'C.JPG'",
+        "STRASSE.jpg": (
+            "annotated, but no such image is listed; the listed one is 'stra\u00dfe.jpg'"
+        ),
+        "stra\u00dfe.jpg": "no annotation file names it; the annotated name is 'STRASSE.jpg'",
+    }
+    with local_pipeline() as pipeline:
+        # A listed image and an annotation file may come from different steps.
+        result = (
+            pipeline | "Some" >> beam.Create(values[::2]),
+            pipeline | "Others" >> beam.Create(values[1::2]),
+        ) | JoinAnnotations(sources=SOURCES, settings=SETTINGS)
+        assert_that(
+            result.records | beam.FlatMap(unpack_records) | beam.Map(lambda each: each.key),
+            equal_to(["a.jpg", "A.jpg", "c.jpg", "d.jpg"]),
+            label="Records",
+        )
+        assert_that(
+            result.rejects | beam.Map(lambda each: (each.key, each.detail)),
+            equal_to(
+                [
+                    (key, f"{detail}, and they {fix}--match name (match: name)")
+                    for key, detail in expected.items()
+                ]
+            ),
+            label="Rejects",
+        )
+        # Every image is counted once.
+        assert_that(
+            result.census | TakeCensus() | beam.Map(lambda each: each.splits["train"].listed),
+            equal_to([sum(is_listed for _, is_listed, _ in CASES)]),
+            label="Census",
+        )

@@ -88,6 +88,7 @@ class Correction(str, enum.Enum):
     DELETED_OBJECT_DROPPED = "deleted_object_dropped"
     EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
+    ENTRIES_MERGED = "entries_merged"
     CONFIDENCE_DROPPED = "confidence_dropped"
     LONE_SURROGATE_REPLACED = "lone_surrogate_replaced"
     KEY_NOT_CARRIED_OVER = "key_not_carried_over"

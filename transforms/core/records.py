@@ -211,14 +211,17 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
         file_index: Number of the annotation file among those of the source.
         position: Order within that file. Among duplicates, the smallest `(file_index, position)`
             wins.
-        image_id: The source's id of the image, as a string. Entries of one key are merged if
-            they have the same id, or none; an entry with a different id becomes a reject.
+        image_id: The source's id of the image, as a string. Entries of one key with several ids
+            are merged unless they give the image different sizes; the first id stays.
         defect: Why this entry cannot be used; None if it can.
         detail: The defect in words, with the place in the source.
         split: The split that the source puts the image into; empty if it names none.
         exclusion: The rule of the source that leaves the image out, if one does.
         image: URI and offset of the only image that the entry is about, if it lies beside that in
             a container: another image with the same key is a duplicate.
+        origin: The file or the row that says all about the image, in words; empty where several may
+            annotate an image. Of one image's entries with an origin the first is used. Those with
+            equal annotations are copies, and the others become rejects.
     """
 
     key: str
@@ -231,6 +234,7 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
     split: str = ""
     exclusion: Exclusion | None = None
     image: tuple[str, int] | None = None
+    origin: str = ""
 
 
 class Category(msgspec.Struct, frozen=True, array_like=True):

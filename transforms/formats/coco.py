@@ -40,9 +40,9 @@ from shardbeam.transforms.storage.find import storage_for
 class CocoFormat(Format, frozen=True, kw_only=True):
     """COCO: instances, keypoints, captions, stuff and panoptic segments, merged by image.
 
-    `file_name` is the image's key. If images share an id, the first keeps the annotations, and the
-    later ones are duplicates by id. If images share a `file_name`, the first keeps the file. An
-    annotation with the same id (or, like it, none), category and box as an earlier one is left out.
+    `file_name` is the image's key. Images of one file that share an id cannot be used. Entries
+    that share a `file_name` are merged if they give the image the same size. An annotation with the
+    same id (or, like it, none), category and box as an earlier one is left out.
 
     Images and annotations are joined by the key. With maps, which have another extension, they are
     joined by the key without its extension. Panoptic PNGs may differ from their images in the

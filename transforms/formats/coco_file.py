@@ -265,7 +265,8 @@ class CocoFile(Generic[ImageT]):
     ) -> Iterator[AnnotationEntry]:
         """Makes an entry for each image, and for each image id that only annotations name.
 
-        Image ids are compared as text. If images share an id, the first has the annotations.
+        Image ids are compared as text. If images share an id, none of them can be used, unless they
+        are one image, with one name and one size; then the first has the annotations.
 
         Args:
             annotate: Reads the annotations of an image, given by their positions. It is called
@@ -289,8 +290,7 @@ class CocoFile(Generic[ImageT]):
         firsts, unlisted = owners.firsts, owners.unlisted
         del owners
 
-        # {key: position of the image that keeps it}
-        keys: dict[str, int] = {}
+        twins = self._find_twins(firsts, key_of=key_of)
         for position, image in enumerate(self.images):
             key = key_of(image)
             entry = AnnotationEntry(
@@ -305,12 +305,10 @@ class CocoFile(Generic[ImageT]):
             found, malformed = _annotations_or_defect(annotate, image, own)
             if found is not None and self._lone_surrogates:
                 found = self._add_surrogates(found, position)
-            defect = self._unusable(
-                position, key=key, keys=keys, first=firsts[position], count=len(own)
-            )
-            if defect is None:
-                keys[key] = position
-                defect = malformed
+            if found is not None and firsts[position] != position:
+                repeated = {**found.corrections, Correction.ENTRIES_MERGED.value: 1}
+                found = msgspec.structs.replace(found, corrections=repeated)
+            defect = self._unusable(position, key=key, twin=twins.get(position)) or malformed
             yield msgspec.structs.replace(
                 entry,
                 annotations=b"" if found is None or defect else encode_annotations(found),
@@ -365,28 +363,41 @@ class CocoFile(Generic[ImageT]):
         )
         return msgspec.structs.replace(found, corrections=dict(sorted((+corrections).items())))
 
-    def _unusable(
-        self, position: int, *, key: str, keys: Mapping[str, int], first: int, count: int
-    ) -> RejectedError | None:
-        image_id = self.images[position].id
+    def _find_twins(
+        self, firsts: Sequence[int], *, key_of: Callable[[ImageT], str]
+    ) -> dict[int, int]:
+        """Finds images that share their id with another image, of another name or size.
+
+        Returns:
+            `{position of an image: position of another one with its id}`
+        """
+        groups: dict[int, list[int]] = {}
+        for position, first in enumerate(firsts):
+            if first != position:
+                groups.setdefault(first, [first]).append(position)
+        twins: dict[int, int] = {}
+        for positions in groups.values():
+            images = [self.images[position] for position in positions]
+            names = set(map(key_of, images))
+            # An unknown size contradicts none.
+            sizes = {(each.width, each.height) for each in images if each.width and each.height}
+            if max(len(names), len(sizes)) > 1:
+                twins.update(zip(positions, [*positions[1:], positions[0]], strict=True))
+        return twins
+
+    def _unusable(self, position: int, *, key: str, twin: int | None) -> RejectedError | None:
         place = f"$.images[{position}]"
         problem = key_problem(key)
         if problem is not None:
             return RejectedError(Reason.UNREADABLE_NAME, f"{place}: file_name: {problem}")
-        if first != position:
-            return RejectedError(
-                Reason.DUPLICATE_IMAGE_ID,
-                f"{place}: $.images[{first}] has the same image id, {image_id}, and gets the "
-                "annotations",
-            )
-        if key in keys:
-            return RejectedError(
-                Reason.DUPLICATE_KEY,
-                f"{place}: image id {image_id} has the file_name of image id "
-                f"{self.images[keys[key]].id} ($.images[{keys[key]}]); its {count} annotations "
-                "are left out",
-            )
-        return None
+        if twin is None:
+            return None
+        image, other = self.images[position], self.images[twin]
+        return RejectedError(
+            Reason.DUPLICATE_IMAGE_ID,
+            f"{place}: {other.file_name!r} ($.images[{twin}]) has the image id {image.id}, too, "
+            "and nobody knows whose its annotations are: give each image its own id",
+        )
 
 
 def _count_bytes(

@@ -6,6 +6,9 @@ so that it is encoded once and counted as it is sent.
 
 from __future__ import annotations
 
+import struct
+from typing import NamedTuple
+
 import msgspec
 
 from shardbeam.configs.decoding import MsgpackDecoder
@@ -14,9 +17,11 @@ from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
 from shardbeam.transforms.formats.joining import join_text
 from shardbeam.transforms.formats.sources import Source
 
-# First byte of a value: its edge to the join.
-_SIDES = {IMAGES: b"\x00", MASKS: b"\x01", ENTRIES: b"\x02"}
-_EDGES = {side[0]: edge for edge, side in _SIDES.items()}
+# First byte of a value: its edge to the join, and whether the join text follows.
+_SIDES = {IMAGES: 0, MASKS: 1, ENTRIES: 2}
+_EDGES = {side: edge for edge, side in _SIDES.items()}
+_HAS_TEXT = 0x80
+_LENGTH = struct.Struct("<I")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _image_decoder = MsgpackDecoder(ListedImage)
@@ -28,6 +33,9 @@ def encode_join_value(
 ) -> tuple[bytes, bytes]:
     """Encodes an item for the join as `(source and join text, value)`.
 
+    Texts that differ in case alone meet in the join, which compares them: so the first part has the
+    text in lower case, and the value has the text itself if that differs.
+
     Args:
         item: A listed image, or an entry about an image.
         text: The text that the item is joined by, before `match` is applied.
@@ -35,16 +43,42 @@ def encode_join_value(
         source: Its source.
     """
     key = join_text(text, source_format=source.format)
-    return f"{source.name}\0{key}".encode(), _SIDES[edge] + _encoder.encode(item)
+    folded = key.casefold()
+    side, exact = _SIDES[edge], b""
+    if folded != key:
+        encoded = key.encode()
+        side, exact = side | _HAS_TEXT, _LENGTH.pack(len(encoded)) + encoded
+    value = bytes([side]) + exact + _encoder.encode(item)
+    return f"{source.name}\0{folded}".encode(), value
 
 
 def decode_join_key(key: bytes) -> tuple[str, str]:
-    """Splits the key of a value into the source's name and the join text."""
+    """Splits the key of a value into the source's name and the join text in lower case."""
     source, _, text = key.decode().partition("\0")
     return source, text
 
 
-def decode_join_value(value: bytes) -> tuple[str, ListedImage | AnnotationEntry]:
-    """Decodes a value; returns its edge and the item."""
-    edge, payload = _EDGES[value[0]], memoryview(value)[1:]
-    return edge, (_image_decoder if edge == IMAGES else _entry_decoder).decode(payload)
+class JoinValue(NamedTuple):
+    """A decoded value.
+
+    Attributes:
+        edge: `IMAGES`, `MASKS` or `ENTRIES`.
+        text: The text that it is joined by.
+        item: A listed image, or an entry about an image.
+    """
+
+    edge: str
+    text: str
+    item: ListedImage | AnnotationEntry
+
+
+def decode_join_value(value: bytes, *, folded: str) -> JoinValue:
+    """Decodes a value; `folded` is the join text of its key."""
+    edge, text, start = _EDGES[value[0] & ~_HAS_TEXT], folded, 1
+    if value[0] & _HAS_TEXT:
+        (length,) = _LENGTH.unpack_from(value, 1)
+        start = 1 + _LENGTH.size + length
+        text = value[1 + _LENGTH.size : start].decode()
+    payload = memoryview(value)[start:]
+    item = (_image_decoder if edge == IMAGES else _entry_decoder).decode(payload)
+    return JoinValue(edge, text, item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     Record,
     Reject,
+    Segment,
     Value,
     decode_annotations,
     encode_annotations,
@@ -35,8 +36,16 @@ from shardbeam.transforms.storage.find import storage_for
 _COMPOSED = re.compile("[;K`]")
 # Defects because of which a part of an image's annotations is missing or cannot be trusted.
 _INCOMPLETE = frozenset(
-    {Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING, Reason.SIZE_MISMATCH}
+    {
+        Reason.ANNOTATION_MALFORMED,
+        Reason.CHANGED_SINCE_LISTING,
+        Reason.DUPLICATE_IMAGE_ID,
+        Reason.SIZE_MISMATCH,
+    }
 )
+
+# Names that a detail gives.
+_NAMED = 3
 
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +198,28 @@ def without_loose_masks(entries: Sequence[AnnotationEntry]) -> Sequence[Annotati
     return entries if is_named else ()
 
 
+def find_similar(
+    text: str, texts: Mapping[str, tuple[Sequence[ListedImage], Sequence[AnnotationEntry]]]
+) -> Sequence[str]:
+    """Finds what a text may mean that differs in case alone from others.
+
+    Args:
+        text: The text.
+        texts: `{text: its images and entries}`.
+
+    Returns:
+        For a text without images, the other images' names. For an image without entries, the names
+        in entries for which no image is listed.
+    """
+    images, entries = texts[text]
+    others = [each for other, each in texts.items() if other != text]
+    if not images:
+        return sorted({image.key for listed, _ in others for image in listed})
+    if entries:
+        return ()
+    return sorted({entry.key for listed, named in others if not listed for entry in named})
+
+
 def join_key(
     *,
     source: str,
@@ -197,6 +228,7 @@ def join_key(
     entries: Collection[AnnotationEntry],
     source_format: Format,
     settings: JoinSettings,
+    similar: Sequence[str] = (),
 ) -> JoinedKey:
     """Joins the images and the entries that have the same text.
 
@@ -208,6 +240,7 @@ def join_key(
         entries: The entries of annotation files, in any order.
         source_format: The source's format, which may read annotations off the key.
         settings: The config's settings.
+        similar: Names that differ in case alone, as `find_similar` returns them.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
     if listed:
@@ -236,6 +269,7 @@ def join_key(
         ),
         source_format=source_format,
         settings=settings,
+        similar=similar,
     )
     if Kind.ROWS in source_format.kinds:
         return _join_row(case)
@@ -252,6 +286,7 @@ class _Case(NamedTuple):
         merged: The merged entries.
         group: The image whose split this image shares.
         split: Its split; a stratified one is found later, when the classes are known.
+        similar: Names that differ in case alone.
     """
 
     source: str
@@ -263,6 +298,15 @@ class _Case(NamedTuple):
     split: str
     source_format: Format
     settings: JoinSettings
+    similar: Sequence[str]
+
+    def describe_similar(self) -> str:
+        """Describes how to join names that differ in case alone."""
+        names = ", ".join(map(repr, self.similar[:_NAMED]))
+        fix = "rename one of them"
+        if getattr(self.source_format, "match", None) == "path":
+            fix += ", or join them without regard to case: --match name (match: name)"
+        return f"{names}, and they differ in case alone: {fix}"
 
     def reject(self, defect: _Defect, *, listed: bool, key: str = "") -> Reject:
         """Makes a reject of the image, or of the listed image with `key`."""
@@ -326,8 +370,14 @@ def _join_missing(case: _Case) -> JoinedKey:
     defects = merged.defects
     # A missing image in a list of splits matters only if the config uses these splits.
     if merged.annotations is not None or (merged.usable and case.settings.splits.predefined):
-        missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
-        defects = [missing, *defects]
+        detail = "annotated, but no such image is listed"
+        if case.similar:
+            detail += f"; the listed one is {case.describe_similar()}"
+        others = [defect for defect in defects if defect.of_split]
+        if len(others) < len(defects):
+            own = next(defect for defect in defects if not defect.of_split)
+            detail += f"; besides, {own.detail}"
+        defects = [_Defect(Reason.MISSING_IMAGE, detail), *others]
     return case.done(*(case.reject(defect, listed=False) for defect in defects))
 
 
@@ -438,9 +488,14 @@ def _judge_unannotated(case: _Case, said: _Said) -> _Verdict:
     if rule == "auto":
         # An image in the list of a split is named, too.
         rule = "keep" if case.merged.usable else case.source_format.UNANNOTATED
+    problem = "no annotation file names it"
+    if case.similar:
+        # It is no negative: its annotations have its name in another case.
+        rule = "reject" if rule == "keep" else rule
+        problem += f"; the annotated name is {case.describe_similar()}"
     verdicts: dict[str, _Verdict] = {
         "drop": Exclusion.UNANNOTATED,
-        "reject": _Defect(Reason.UNANNOTATED, "no annotation file names it"),
+        "reject": _Defect(Reason.UNANNOTATED, problem),
     }
     return listing_exclusion(case.key) or verdicts.get(rule)
 
@@ -486,53 +541,134 @@ def _merge_entries(
     has_splits: bool,
     ignores_sizes: bool,
 ) -> _Merged:
-    """Merges the entries of one image.
-
-    Several annotation files may annotate an image, under one id. An entry with another id is of
-    another image with the same file name, and becomes a defect.
-    """
+    """Merges the entries of one image, which several annotation files may annotate."""
     if not entries:
         return _NOTHING_SAID
     # Annotation files of one image each are sorted by their names.
     ordered = sorted(
-        entries, key=lambda each: (each.file_index, each.position, each.image_id, each.detail)
+        entries,
+        key=lambda each: (
+            each.file_index,
+            each.position,
+            each.origin,
+            each.image_id,
+            each.detail,
+        ),
     )
-    good = [entry for entry in ordered if entry.defect is None]
     defects = [_Defect(entry.defect, entry.detail) for entry in ordered if entry.defect is not None]
-    image_id = next((entry.image_id for entry in good if entry.image_id), "")
+    good, copies, conflicts = _choose_entries([entry for entry in ordered if entry.defect is None])
+    defects += conflicts
     split = next((entry.split for entry in good if entry.split), "")
-    merged = []
-    for entry in good:
-        if entry.image_id and entry.image_id != image_id:
-            detail = f"image id {entry.image_id} has the file name of image id {image_id}"
-            defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
-            continue
-        if has_splits and entry.split and entry.split != split:
-            detail = f"it is in split {split!r} already, and in {entry.split!r} as well"
-            defects.append(_Defect(Reason.DUPLICATE_KEY, detail, of_split=entry.split))
-        if entry.annotations:
-            merged.append(entry.annotations)
-    exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)
-    if len(merged) > 1:
-        parts = [*map(decode_annotations, merged)]
-        sizes = _pixel_sizes(parts)
-        if len(sizes) > 1 and not ignores_sizes:
-            given = " and ".join(f"{width}x{height}" for width, height in sizes)
-            detail = (
-                f"annotation files give it the sizes {given}; correct them, or set "
-                "image.annotated_size: ignore to take all boxes in pixels of the image"
-            )
-            defects.append(_Defect(Reason.SIZE_MISMATCH, detail))
-        merged = [encode_annotations(source_format.reconcile(merge_annotations(parts)))]
+    defects += _split_conflicts(good, split=split) if has_splits else ()
+    parts = [decode_annotations(entry.annotations) for entry in good if entry.annotations]
+    if len(sizes := _pixel_sizes(parts)) > 1 and not ignores_sizes:
+        detail = (
+            f"annotation files give it the sizes {_name_sizes(sizes)}; correct them, or set "
+            "image.annotated_size: ignore to take all boxes in pixels of the image"
+        )
+        defects.append(_Defect(Reason.SIZE_MISMATCH, detail))
     return _Merged(
-        annotations=merged[0] if merged else None,
+        annotations=_encode_merged(parts, copies=copies, source_format=source_format),
         # Entries that cannot be used are rejects of the split that they name.
         split=split or next((entry.split for entry in ordered if entry.split), ""),
         split_problem=next((entry.detail for entry in good if entry.split), ""),
-        exclusion=exclusion,
+        exclusion=next((entry.exclusion for entry in good if entry.exclusion is not None), None),
         defects=defects,
-        usable=bool(merged or split),
+        usable=bool(parts or split),
     )
+
+
+def _encode_merged(
+    parts: Sequence[ImageAnnotations], *, copies: Sequence[str], source_format: Format
+) -> bytes | None:
+    if not parts:
+        return None
+    merged = parts[0]
+    if len(parts) > 1:
+        merged = source_format.reconcile(merge_annotations(parts))
+    if copies:
+        corrections = Corrections(merged.corrections, merged.changes)
+        corrections.note(Correction.ENTRIES_MERGED, copies[1:], copies[0])
+        merged = msgspec.structs.replace(
+            merged, corrections=corrections.counts(), changes=corrections.changes
+        )
+    return encode_annotations(merged)
+
+
+class _Chosen(NamedTuple):
+    """The entries of one image that are used.
+
+    Attributes:
+        entries: These entries, in order.
+        merged: The ids or the files that were made one, the first one first; empty where there was
+            only one.
+        conflicts: A defect for each entry that contradicts another one.
+    """
+
+    entries: Sequence[AnnotationEntry]
+    merged: Sequence[str]
+    conflicts: Sequence[_Defect]
+
+
+def _choose_entries(entries: Sequence[AnnotationEntry]) -> _Chosen:
+    """Chooses the entries that are used, where a source names an image or annotates it twice.
+
+    Two files that each say all about an image are one if they say the same; if not, the first one
+    counts. Entries with several ids are of one image if they give it the same size; if not, they
+    are of several images with the same name, and nobody knows which of them is listed.
+    """
+    whole = [entry for entry in entries if entry.origin]
+    others = [entry for entry in whole[1:] if entry.annotations != whole[0].annotations]
+    conflicts = [
+        _Defect(
+            Reason.DUPLICATE_KEY,
+            f"{entry.origin} annotates it, too, and differs from {whole[0].origin}, which counts",
+        )
+        for entry in others
+    ]
+    copies = [entry for entry in whole if entry not in others]
+    # A copy may still put the image into another split.
+    used = [
+        msgspec.structs.replace(entry, annotations=b"") if entry in copies[1:] else entry
+        for entry in entries
+        if entry not in others
+    ]
+    ids = list(dict.fromkeys(entry.image_id for entry in used if entry.image_id))
+    if len(ids) < 2:
+        merged = [entry.origin for entry in copies] if len(copies) > 1 else []
+        return _Chosen(used, merged, conflicts)
+    named = [(entry.image_id, _annotated_size(entry)) for entry in used if entry.image_id]
+    sizes = list(dict.fromkeys(size for _, size in named if min(size)))
+    if len(sizes) < 2:
+        return _Chosen(used, ids, conflicts)
+    conflicts += [
+        _Defect(
+            Reason.DUPLICATE_KEY,
+            f"image id {image_id} gives it the size {width}x{height}; image ids "
+            f"{' and '.join(ids)} have the same file name, and the sizes {_name_sizes(sizes)}: "
+            "give each image its own file name",
+        )
+        for image_id, (width, height) in named
+    ]
+    return _Chosen([entry for entry in used if not entry.image_id], [], conflicts)
+
+
+def _split_conflicts(entries: Sequence[AnnotationEntry], *, split: str) -> Iterator[_Defect]:
+    for entry in entries:
+        if entry.split and entry.split != split:
+            detail = f"it is in split {split!r} already, and in {entry.split!r} as well"
+            yield _Defect(Reason.DUPLICATE_KEY, detail, of_split=entry.split)
+
+
+def _annotated_size(entry: AnnotationEntry) -> tuple[int, int]:
+    if not entry.annotations:
+        return 0, 0
+    annotations = decode_annotations(entry.annotations)
+    return annotations.width, annotations.height
+
+
+def _name_sizes(sizes: Iterable[tuple[int, int]]) -> str:
+    return " and ".join(f"{width}x{height}" for width, height in sizes)
 
 
 def _pixel_sizes(parts: Iterable[ImageAnnotations]) -> list[tuple[int, int]]:
@@ -546,8 +682,10 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
     """Merges the annotations of one image from several files.
 
     Objects with the same id, label and box are one object, because COCO's keypoint files repeat
-    instances; a later file only adds what the earlier ones lack. The image's size is that of the
-    first part with boxes or regions in pixels, if one of these has a size.
+    instances; a later file only adds what the earlier ones lack. If a file gives the image another
+    id, objects with the same label, box and outline are one object, too, whatever their ids, and
+    nothing else that is equal is repeated. The image's size is that of the first part with boxes
+    or regions in pixels, if one of these has a size.
     """
     width, height = next(
         iter(_pixel_sizes(parts)),
@@ -556,51 +694,97 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
             next((part.height for part in parts if part.height), 0),
         ),
     )
+    image_id = next((part.image_id for part in parts if part.image_id), "")
     corrections = Corrections()
     confidences: dict[str, float] = {}
-    objects: list[ObjectAnnotation] = []
-    # {identity: position in `objects`}
-    seen: dict[tuple[object, ...], int] = {}
+    merged = _MergedParts(corrections)
     for part in parts:
         corrections.include(part.corrections, part.changes)
         for label, confidence in zip(part.labels, part.label_confidences, strict=False):
             confidences[label] = max(confidence, confidences.get(label, confidence))
-        identities: dict[tuple[object, ...], int] = {}
-        for item in part.objects:
-            identity = (item.annotation_id, item.label, item.bbox)
-            if item.annotation_id and identity in seen:
-                known = objects[seen[identity]]
-                completed = _complete(known, item)
-                if completed == known:
-                    corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, item.annotation_id)
-                objects[seen[identity]] = completed
-                continue
-            identities[identity] = len(objects)
-            objects.append(item)
-        seen.update(identities)
+        merged.add(part, has_other_id=part.image_id not in ("", image_id))
     labels = tuple(dict.fromkeys(label for part in parts for label in part.labels))
-    values: dict[str, list[Value]] = {}
-    for part in parts:
-        for key, items in part.values.items():
-            values.setdefault(key, []).extend(items)
     return ImageAnnotations(
-        image_id=next((part.image_id for part in parts if part.image_id), ""),
+        image_id=image_id,
         width=width,
         height=height,
         labels=labels,
-        objects=tuple(objects),
+        objects=tuple(merged.objects),
         corrections=dict(corrections),
         changes=corrections.changes,
         normalized=any(part.normalized for part in parts),
         label_confidences=tuple(confidences.get(label, 1.0) for label in labels)
         if confidences
         else (),
-        captions=tuple(caption for part in parts for caption in part.captions),
-        segments=tuple(segment for part in parts for segment in part.segments),
+        captions=tuple(merged.captions),
+        segments=tuple(merged.segments),
         masks={role: mask for part in reversed(parts) for role, mask in part.masks.items()},
-        values={key: tuple(items) for key, items in values.items()},
-        stuff=tuple(item for part in parts for item in part.stuff),
+        values={key: tuple(items) for key, items in merged.values.items()},
+        stuff=tuple(merged.stuff),
     )
+
+
+class _MergedParts:
+    """Objects, regions, segments, captions and values of one image, file by file.
+
+    Args:
+        corrections: Counts the repeated objects that are left out.
+    """
+
+    def __init__(self, corrections: Corrections) -> None:
+        self.objects: list[ObjectAnnotation] = []
+        self.stuff: list[ObjectAnnotation] = []
+        self.segments: list[Segment] = []
+        self.captions: list[str] = []
+        self.values: dict[str, list[Value]] = {}
+        self._corrections = corrections
+        # {identity: position in `objects`}
+        self._seen: dict[tuple[object, ...], int] = {}
+
+    def add(self, part: ImageAnnotations, *, has_other_id: bool) -> None:
+        """Adds a part; one with another image id adds nothing that is there already."""
+        found: dict[tuple[object, ...], int] = {}
+        for item in part.objects:
+            identities = _identities(item, has_other_id=has_other_id)
+            known = next((self._seen[each] for each in identities if each in self._seen), None)
+            if known is not None:
+                completed = _complete(self.objects[known], item)
+                if completed == self.objects[known]:
+                    what = item.annotation_id or item.label
+                    self._corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, what)
+                self.objects[known] = completed
+                continue
+            for identity in _identities(item, has_other_id=True):
+                found[identity] = len(self.objects)
+            self.objects.append(item)
+        self._seen.update(found)
+        segment_ids = {segment.segment_id for segment in self.segments}
+        outlines = {(item.label, item.bbox, item.segmentation) for item in self.stuff}
+        self.stuff += [
+            item
+            for item in part.stuff
+            if not has_other_id or (item.label, item.bbox, item.segmentation) not in outlines
+        ]
+        self.segments += [
+            segment
+            for segment in part.segments
+            if not has_other_id or segment.segment_id not in segment_ids
+        ]
+        captions = frozenset(self.captions if has_other_id else ())
+        self.captions += [caption for caption in part.captions if caption not in captions]
+        for key, items in part.values.items():
+            own = self.values.setdefault(key, [])
+            own += [item for item in items if not has_other_id or item not in own]
+
+
+def _identities(item: ObjectAnnotation, *, has_other_id: bool) -> list[tuple[object, ...]]:
+    """Returns what is equal in two entries of one object; ids count within one numbering."""
+    identities: list[tuple[object, ...]] = []
+    if item.annotation_id:
+        identities.append((item.annotation_id, item.label, item.bbox))
+    if has_other_id:
+        identities.append((item.label, item.bbox, item.segmentation))
+    return identities
 
 
 def _complete(known: ObjectAnnotation, other: ObjectAnnotation) -> ObjectAnnotation:

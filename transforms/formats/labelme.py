@@ -300,11 +300,10 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         for name in dict.fromkeys(names):
             # All files share one origin, so that equal categories are merged.
             yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
-        # With the path as image id, two files of one image are not merged.
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
-            image_id=normalize_key(path),
+            origin=normalize_key(path),
             split=split,
         )
 

@@ -550,7 +550,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             file_index=file_index,
             position=position,
             # Two rows of an image cannot be merged if they give features of the whole image.
-            image_id=place if layout.image and layout.columns and not layout.boxes else "",
+            origin=place if layout.image and layout.columns and not layout.boxes else "",
             defect=defect,
             detail=detail,
             split=split if exclusion is None else "",

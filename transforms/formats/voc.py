@@ -339,8 +339,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         yield AnnotationEntry(
             key=_join(normalize_key(path)),
             annotations=encode_annotations(annotations),
-            # With the path as image id, two files of one image are not merged.
-            image_id=path,
+            origin=path,
         )
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:

@@ -241,8 +241,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
-            # With the path as image id, two files of one image are not merged.
-            image_id=path,
+            origin=path,
             split=_split_of(key, folders=self._label_folders),
         )
 
