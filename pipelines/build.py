@@ -15,7 +15,12 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.duplicates import Duplicates
-from shardbeam.transforms.dataset.judge import check_edges, check_join, check_listing
+from shardbeam.transforms.dataset.judge import (
+    check_edges,
+    check_join,
+    check_listing,
+    check_units,
+)
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.find_duplicates import FindDuplicates
 from shardbeam.transforms.join_annotations import JoinAnnotations
@@ -170,6 +175,7 @@ def build_dataset(
 def _check(census: Census, *, plan: Plan) -> Census:
     census = check_edges(census, sources=plan.sources, settings=plan.join)
     check_join(census, sources=plan.sources)
+    check_units(census, sources=plan.sources)
     # An unknown class may be why a split is empty, so its error comes first.
     _build_label_map(census, settings=plan.labels, objects=plan.objects)
     return census

@@ -32,7 +32,7 @@ from shardbeam.transforms.core.sharding import (
     SplitAssignment,
     SplitCuts,
 )
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
 from shardbeam.transforms.formats.joining import (
@@ -388,6 +388,10 @@ class _JoinFn(_KeyFn):
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
+        reading = self._formats[source].box_reading
+        if joined.record is not None and reading is not None and reading.first_pixel is not None:
+            seen = self.census.sources.setdefault(source, SourceCensus())
+            seen.add_boxes(joined.record.annotations, first_pixel=reading.first_pixel)
         # The join text may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)
         yield from self.give(

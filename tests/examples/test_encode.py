@@ -153,7 +153,7 @@ def test_each_key_of_the_schema_has_values(settings: dict[str, Any]) -> None:
 
 
 def test_boxes_are_clipped_or_dropped_and_counted() -> None:
-    boxes = [(-10, 10, 50, 60), (20, 20, 20, 30), (30, 20, 20, 30), (100, 0, 120, 10)]
+    boxes = [(-10, 10, 50, 60), (20, 20, 20, 30), (30, 20, 30, 30), (100, 0, 120, 10)]
     rendered = render(
         annotate(
             *(ObjectAnnotation("dog", box) for box in boxes),

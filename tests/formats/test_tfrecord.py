@@ -234,7 +234,7 @@ def test_what_is_odd_is_counted(tmp_path: Path) -> None:
     assert built.exit_code == 0, built.stderr
     assert built.counts()["corrections"] == {
         "box_clipped": 1,
-        "box_without_area_dropped": 1,
+        "box_corners_exchanged": 1,
         "key_not_carried_over": 1,
         "object_without_box_dropped": 1,
         "size_corrected": 1,

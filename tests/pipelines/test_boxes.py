@@ -202,12 +202,13 @@ CORRECTIONS: dict[str, tuple[list[Json], list[tuple[float, float, float, float]]
     "box_without_area_dropped": (
         [
             annotation(bbox=[10, 10, 0, 20]),
-            annotation(bbox=[10, 10, 20, -5]),
+            annotation(bbox=[10, 60, 20, -5]),
             annotation(bbox=[200, 10, 5, 5]),
             annotation(bbox=[10, 50, 5, 5]),
         ],
         [],
     ),
+    "box_corners_exchanged": ([annotation(bbox=[30, 10, -20, 20])], [(10, 10, 30, 30)]),
     "box_from_polygons": (
         [annotation(bbox=None, segmentation=[[1, 2, 30, 4, 5, 40], [50, 6, 70, 6, 60, 8]])],
         [(1, 2, 70, 40)],
@@ -259,6 +260,7 @@ def test_each_correction_of_a_box_is_counted_by_name(tmp_path: Path) -> None:
     assert built.exit_code == 0
     expected = {
         "box_clipped": 2,
+        "box_corners_exchanged": 1,
         "box_without_area_dropped": 4,
         "box_from_polygons": 1,
         "object_without_box_dropped": 3,

@@ -15,7 +15,7 @@ from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion, Reason
-from shardbeam.transforms.core.records import Category, ImageRef, Reject
+from shardbeam.transforms.core.records import Category, ImageRef, Reject, decode_annotations
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
@@ -23,6 +23,8 @@ from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion, loosened
 
 SAMPLE_KEYS = 64
+# Sums of rounded fractions may be a little more than 1.
+_MOST_FRACTION = 1 + 1e-6
 # Names that a line gives as examples.
 _NAMED = 3
 
@@ -58,6 +60,8 @@ class SourceCensus(msgspec.Struct):
 
     Attributes:
         images: How many of its images, or rows, are passed on to be encoded.
+        in_pixels: Whether a box reaches beyond 1, so that boxes cannot all be fractions.
+        fractions: As long as there is no such box: how many boxes with an area lie within 0 to 1.
         referenced: How many images its annotation files name, by key, or by an id without a key.
         matched: How many of these are listed. The names below are kept only while there are none.
         listed_key: The listed image key with the fewest folders; of several, the alphabetically
@@ -69,6 +73,8 @@ class SourceCensus(msgspec.Struct):
     """
 
     images: int = 0
+    in_pixels: bool = False
+    fractions: int = 0
     referenced: int = 0
     matched: int = 0
     listed_key: str = ""
@@ -79,6 +85,8 @@ class SourceCensus(msgspec.Struct):
     def add(self, other: SourceCensus) -> None:
         """Adds another count of the same source."""
         self.images += other.images
+        self.in_pixels |= other.in_pixels
+        self.fractions = 0 if self.in_pixels else self.fractions + other.fractions
         self.referenced += other.referenced
         self.matched += other.matched
         if self.matched:
@@ -92,6 +100,25 @@ class SourceCensus(msgspec.Struct):
         # Sort only now and then, not for every key.
         if max(len(self.listed_sample), len(self.referenced_sample)) > 2 * SAMPLE_KEYS:
             self.cut_samples()
+
+    def add_boxes(self, annotations: bytes, *, first_pixel: float) -> None:
+        """Counts an image's boxes, until one reaches beyond 1: the annotations are decoded for it.
+
+        Args:
+            annotations: The image's annotations, encoded.
+            first_pixel: The number of the first pixel, which the format has subtracted.
+        """
+        if self.in_pixels:
+            return
+        for item in decode_annotations(annotations).objects:
+            xmin, ymin, xmax, ymax = item.bbox
+            xmin, ymin = xmin + first_pixel, ymin + first_pixel
+            if not (xmin < xmax and ymin < ymax):
+                continue
+            if min(xmin, ymin) < 0 or max(xmax, ymax) > _MOST_FRACTION:
+                self.in_pixels, self.fractions = True, 0
+                return
+            self.fractions += 1
 
     def cut_samples(self) -> None:
         """Cuts each sample to `SAMPLE_KEYS` keys."""

@@ -65,6 +65,17 @@ from shardbeam.transforms.formats.sources import (
 )
 from shardbeam.transforms.formats.split_folders import is_split_name
 
+# Fewer boxes than these show nothing about the meaning of their numbers.
+_FEW_BOXES = 3
+_UNITS_FIX = (
+    "Then set box_units: fraction (--box-units fraction), which reads them as fractions of the "
+    "images' sides"
+)
+_UNITS_ELSEWHERE = (
+    "This format has boxes in pixels only; a table may have fractions: write the boxes as CSV with "
+    "the columns image, label, xmin, ymin, xmax and ymax, and build that (docs/formats/csv.md)"
+)
+
 # Images that a warning names as examples.
 _NAMED = 3
 # A note names splits whose share of the images differs from their fraction by this much.
@@ -193,6 +204,28 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
                     f"{_suggest_fix(seen, source_format=source.format)}"
                 ),
             )
+
+
+def check_units(census: Census, *, sources: Iterable[Source]) -> None:
+    """Refuses a source whose boxes should be pixels and all lie within 0 to 1.
+
+    Raises:
+        InputError: There are at least three such boxes; the message names the likely fix.
+    """
+    for source in sources:
+        seen = census.sources.get(source.name, SourceCensus())
+        if seen.fractions < _FEW_BOXES:
+            continue
+        reading = source.format.box_reading
+        fix = _UNITS_FIX if reading is not None and reading.has_keys else _UNITS_ELSEWHERE
+        given = source.format.annotation_files()
+        if source.format.lists_annotations or not given:
+            given = source.format.roots()
+        raise InputError(
+            uri=", ".join(given),
+            problem=f"all {seen.fractions:,} boxes lie within 0 to 1, and are read as pixels: are "
+            f"these fractions? {fix}",
+        )
 
 
 def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
@@ -502,6 +535,7 @@ def find_warnings(
         *(f"a build would be refused: {split}" for split in over),
         *_warn_of_classes(label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
+        *_warn_of_units(census),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(census, dataset=dataset)),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
@@ -653,6 +687,21 @@ def _warn_of_classes(
             yield (
                 f"{len(absent):,} of {len(names):,} declared classes never occur: "
                 f"{list_classes(absent)}"
+            )
+
+
+def _warn_of_units(census: Census) -> Iterator[str]:
+    """Warns of sources with one or two boxes that are read as pixels and may be fractions.
+
+    `check_units` refuses sources with more of them.
+    """
+    for name, seen in sorted(census.sources.items()):
+        if seen.fractions:
+            boxes = "its only box lies" if seen.fractions == 1 else "its only two boxes lie"
+            yield (
+                f"source {name!r}: {boxes} within 0 to 1, and may be a fraction of the image's "
+                "sides; boxes are read as pixels here: box_units: fraction changes that for COCO "
+                "and LVIS, and tables may have fractions"
             )
 
 

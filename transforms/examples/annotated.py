@@ -105,7 +105,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Each annotated object goes through these rules:
 
         1. Label: an object whose class is left out is dropped.
-        2. Place: its box is scaled to pixels and turned like the image.
+        2. Place: its box is scaled to pixels and turned like the image. Corners in the wrong order
+           are exchanged if the box then lies in the image.
         3. Clip: a box that reaches over the border is clipped to the image, and an object whose box
            has no area there is dropped.
         4. Measure: an area that the source does not give, or that no 32-bit float can hold, is that
@@ -127,6 +128,12 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 continue
             box = item.bbox if is_placed else frame.place(item.bbox)
             clipped = clip_box(box, width=width, height=height)
+            if clipped is None and (ordered := frame.exchange_corners(item.bbox)) is not None:
+                box = frame.place(ordered)
+                clipped = clip_box(box, width=width, height=height)
+                if clipped is not None:
+                    self.corrections.note(Correction.BOX_CORNERS_EXCHANGED, item.bbox, ordered)
+                    item = msgspec.structs.replace(item, bbox=ordered)
             if clipped is None:
                 self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue

@@ -50,6 +50,8 @@ _INVERSE = {orientation: orientation for orientation in _TURNS} | {6: 8, 8: 6}
 
 # Boxes may reach this far over the border: annotation tools round, and some count pixels from 1.
 _BORDER_TOLERANCE_PX = 1.0
+# A box with exchanged corners is longer than this; -1 as both of COCO's sides is a missing value.
+_MISSING_PX = 2.0
 # Smaller fractions of the image's side may vanish in float32, the type of numbers in Examples.
 _MIN_RELATIVE_SIDE = 2.0**-23
 
@@ -112,6 +114,33 @@ class AnnotatedFrame(NamedTuple):
         if self.orientation == 1:
             return box
         return orient_box(box, width=self.width, height=self.height, orientation=self.orientation)
+
+    def exchange_corners(self, box: Box) -> Box | None:
+        """Puts the corners of an annotated box into order.
+
+        Returns:
+            The box; None if its corners are in order already, if it would reach a pixel or more
+            over the border of the frame, as `10, 12, -1, -1` does, or if it would be shorter than
+            two pixels on both sides, as one with COCO's sides -1 and -1.
+        """
+        xs, ys = sorted(box[0::2]), sorted(box[1::2])
+        ordered = xs[0], ys[0], xs[1], ys[1]
+        across, down = self._pixel
+        is_missing = xs[1] - xs[0] < _MISSING_PX * across and ys[1] - ys[0] < _MISSING_PX * down
+        return ordered if ordered != box and not is_missing and self.holds(ordered) else None
+
+    def holds(self, box: Box) -> bool:
+        """Whether an annotated box has an area and lies in the frame, to less than a pixel."""
+        xmin, ymin, xmax, ymax = box
+        (width, height), (across, down) = self.extent, self._pixel
+        # A comparison with NaN is false.
+        return -across < xmin < xmax < width + across and -down < ymin < ymax < height + down
+
+    @property
+    def _pixel(self) -> tuple[float, float]:
+        """Width and height of a pixel in the annotations' units."""
+        in_fractions = self.extent == (1, 1)
+        return (1 / self.width, 1 / self.height) if in_fractions else (1.0, 1.0)
 
 
 def box_around(coordinates: Sequence[float]) -> Box:

@@ -53,9 +53,10 @@ class _RunLengths(msgspec.Struct):
     size: tuple[float, float] | None = None
 
 
-_decoder = JsonDecoder(list[list[float]] | _RunLengths)
-_flat_decoder = JsonDecoder(list[float])
-_points_decoder = JsonDecoder(list[list[tuple[float, float]]])
+# Some tools write numbers as texts.
+_decoder = JsonDecoder(list[list[float]] | _RunLengths, strict=False)
+_flat_decoder = JsonDecoder(list[float], strict=False)
+_points_decoder = JsonDecoder(list[list[tuple[float, float]]], strict=False)
 
 _NOTHING = re.compile(rb"\s*(null|\[\s*\]|\{\s*\})?\s*")
 

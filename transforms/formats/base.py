@@ -21,6 +21,7 @@ from shardbeam.transforms.core.records import (
     MaskRole,
 )
 from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
@@ -143,6 +144,14 @@ class Format(Source, frozen=True, kw_only=True):
     def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
         """Whether a source with these keys has its own splits, if the command names none."""
         return cls.predefined_splits is not Format.predefined_splits
+
+    @property
+    def box_reading(self) -> BoxReading | None:
+        """How boxes are read, so that a build says if their numbers seem to mean something else.
+
+        None if the format has no boxes, or refuses wrong numbers itself.
+        """
+        return None
 
     def roots(self) -> tuple[str, ...]:
         """Returns the folders of images, archives, and patterns of archives."""

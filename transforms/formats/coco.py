@@ -20,6 +20,7 @@ from shardbeam.transforms.core.records import (
     MaskRole,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader, PngNames, find_png_names
@@ -54,6 +55,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         panoptic: The JSON file of panoptic segments.
         panoptic_masks: The folder of its PNGs.
         semantic_masks: A folder of PNGs with a class id for each pixel, named like the images.
+        box_format: What the four numbers of `bbox` mean.
+        box_units: The units of boxes, and with them of polygons, keypoints and areas.
         tasks: The keys to fill. Where None, `resolve` finds out what the files hold; until then,
             the tasks are objects and the masks that are given.
         _masks: Whether objects carry their segmentation.
@@ -77,6 +80,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         | None
     ) = None
     match: Match = "path"
+    box_format: BoxFormatKey = "xywh"
+    box_units: BoxUnitsKey = "px"
     tasks: (
         Annotated[list[Task], msgspec.Meta(min_length=1), named("kinds of annotations to read")]
         | None
@@ -138,6 +143,12 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         tasks = self._with_maps(found) or ["detection"]
         return msgspec.structs.replace(self, tasks=tasks, _png_names=names)
 
+    @property
+    def box_reading(self) -> BoxReading:
+        """As the keys say."""
+        in_pixels = self.box_units == "px"
+        return BoxReading(self.box_format, 0.0 if in_pixels else None, has_keys=True)
+
     def warnings(self) -> Sequence[str]:
         """Warns of files without annotations."""
         return [*warn_of_missing_section(self.annotations)]
@@ -179,7 +190,12 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         uri = self.annotation_files()[file_index]
         file = CocoFile(uri, storage=storage, image_type=CocoImage)
         reader = (
-            AnnotationReader(file, wanted=self._wanted(uri))
+            AnnotationReader(
+                file,
+                wanted=self._wanted(uri),
+                box_format=self.box_format,
+                box_units=self.box_units,
+            )
             if file_index < len(self.annotations)
             else PanopticReader(file, names=self._png_names)
         )

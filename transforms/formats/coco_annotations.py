@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,9 +20,11 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.boxes import box_around, turn_box
+from shardbeam.transforms.examples.box_readings import CORNERS, BoxFormat
+from shardbeam.transforms.examples.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import count_replaced, decode_json
+from shardbeam.transforms.formats.box_format import BoxUnits
 from shardbeam.transforms.formats.coco_file import (
     CocoAnnotation,
     CocoCategory,
@@ -32,10 +34,14 @@ from shardbeam.transforms.formats.coco_file import (
     T,
 )
 
-_Box = tuple[float, float, float, float]
-
 _NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
 _KEYPOINT_VALUES = 3
+_NUMBERS: Mapping[BoxFormat, str] = {
+    "xywh": "[x, y, width, height]",
+    "xyxy": "[xmin, ymin, xmax, ymax]",
+    "cxcywh": "[x, y, width, height] from the centre",
+    "yxyx": "[ymin, xmin, ymax, xmax]",
+}
 # An object that is kept: whether there is one, then its id, category, box, area, and `is_crowd`.
 _KEPT = struct.Struct("=?qq5d?")
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
@@ -51,7 +57,7 @@ _names_decoder = JsonDecoder(list[str] | None)
 _pairs_decoder = JsonDecoder(list[tuple[int, int]] | None)
 _numbers_decoder = JsonDecoder(list[float] | None)
 # A mapping is a run-length encoding.
-_polygons_decoder = JsonDecoder(list[list[float]] | dict[str, msgspec.Raw] | None)
+_polygons_decoder = JsonDecoder(list[list[float]] | dict[str, msgspec.Raw] | None, strict=False)
 
 
 def panoptic_file_error(uri: str) -> InputError:
@@ -80,14 +86,12 @@ class _Row(NamedTuple):
     text: bytes
     item: CocoAnnotation
     label: str | None
-    bbox: _Box | None
+    bbox: Box | None
     computed: tuple[Correction, object] | None
     keypoints: Sequence[float]
     segmentation: bytes
 
-    def object(
-        self, *, label: str, bbox: _Box, keypoints: Sequence[float] = ()
-    ) -> ObjectAnnotation:
+    def object(self, *, label: str, bbox: Box, keypoints: Sequence[float] = ()) -> ObjectAnnotation:
         """Makes an object, or a region of stuff."""
         return ObjectAnnotation(
             label=label,
@@ -133,16 +137,28 @@ class AnnotationReader:
         file: The file.
         wanted: The kinds that are read. With `SEMANTIC`, annotations with a segmentation are
             regions of stuff, and none is an object.
+        box_format: What the four numbers of `bbox` mean.
+        box_units: The units of all coordinates and areas.
 
     Raises:
         InputError: The file has no `annotations`, and is not a file of test images either.
     """
 
-    def __init__(self, file: CocoFile[ImageT], *, wanted: Collection[Kind]) -> None:
+    def __init__(
+        self,
+        file: CocoFile[ImageT],
+        *,
+        wanted: Collection[Kind],
+        box_format: BoxFormat = "xywh",
+        box_units: BoxUnits = "px",
+    ) -> None:
         if not file.is_image_info:
             file.require("annotations")
         self._file = file
         self._wanted = wanted
+        self._box_format = box_format
+        self._corners = CORNERS[box_format]
+        self._is_normalized = box_units == "fraction"
         # Number of annotations of a kind that is read.
         self._known = 0
         self._first_error: tuple[int, InputError] | None = None
@@ -206,14 +222,15 @@ class AnnotationReader:
             self._add(row, found)
         if first_error is not None:
             raise first_error
-        return found.annotations_of(image)
+        annotations = found.annotations_of(image)
+        return _in_fractions(annotations) if self._is_normalized else annotations
 
     def _add_kept(self, index: int, found: _Found) -> bool:
         """Adds an object that was kept; returns False if a rule changes it."""
         _, annotation_id, category_id, x, y, width, height, area, is_crowd = _KEPT.unpack_from(
             self._kept, index * _KEPT.size
         )
-        label, bbox = self._file.names.get(category_id), _corners(x, y, width, height)
+        label, bbox = self._file.names.get(category_id), self._corners(x, y, width, height)
         identity = annotation_id, label, bbox
         if label is None or identity in found.objects:
             return False
@@ -236,6 +253,12 @@ class AnnotationReader:
         if _NO_SEGMENTATION.fullmatch(segmentation):
             segmentation = b""
         if bbox is not None and not segmentation and (rotation := _rotation(item)):
+            if self._is_normalized:
+                raise InputError(
+                    uri=self._file.uri,
+                    place=f"$.annotations[{index}].attributes.rotation",
+                    problem="a turned box in fractions; write turned boxes in pixels",
+                )
             # CVAT gives the box before it is turned.
             corners = turn_box(bbox, angle=math.radians(rotation))
             computed = Correction.BOX_TURNED, (*bbox, rotation)
@@ -355,7 +378,7 @@ class AnnotationReader:
                 is_background=file.is_dummy(category),
             )
 
-    def _bbox(self, item: CocoAnnotation, *, index: int) -> tuple[_Box | None, bool]:
+    def _bbox(self, item: CocoAnnotation, *, index: int) -> tuple[Box | None, bool]:
         """Returns `(xmin, ymin, xmax, ymax)`, and whether that was computed from polygons."""
         place = f"$.annotations[{index}]"
         if item.bbox:
@@ -363,9 +386,14 @@ class AnnotationReader:
                 raise InputError(
                     uri=self._file.uri,
                     place=f"{place}.bbox",
-                    problem=f"expected [x, y, width, height], got {len(item.bbox)} numbers",
+                    problem=f"expected {_NUMBERS[self._box_format]}, got {len(item.bbox)} numbers",
                 )
-            return _corners(*item.bbox), False
+            if not all(map(math.isfinite, item.bbox)):
+                # Numbers that are written as texts can be NaN.
+                raise InputError(
+                    uri=self._file.uri, place=f"{place}.bbox", problem="expected finite numbers"
+                )
+            return self._corners(*item.bbox), False
         if item.caption is not None or not item.segmentation:
             return None, False
         place = f"{place}.segmentation"
@@ -431,14 +459,20 @@ def _rotation(item: CocoAnnotation) -> float:
     return rotation % 360 if abs(rotation) <= MAX_FLOAT32 else 0.0
 
 
-def _corners(x: float, y: float, width: float, height: float) -> _Box:
-    return x, y, x + width, y + height
+def _in_fractions(annotations: ImageAnnotations) -> ImageAnnotations:
+    """Marks coordinates and areas as fractions; an area above 1 is none, and is left out."""
+    objects = tuple(
+        msgspec.structs.replace(item, area=-1.0) if item.area > 1 else item
+        for item in annotations.objects
+    )
+    return msgspec.structs.replace(annotations, objects=objects, normalized=True)
 
 
 def _are_keypoints(values: Sequence[float]) -> bool:
     return not values or (
         len(values) % _KEYPOINT_VALUES == 0
         and _VISIBILITIES.issuperset(values[2::_KEYPOINT_VALUES])
+        and math.isfinite(sum(values))
         and max(values) <= MAX_FLOAT32
         and min(values) >= -MAX_FLOAT32
     )

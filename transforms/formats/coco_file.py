@@ -118,8 +118,10 @@ class _Owner(msgspec.Struct, gc=False):
 
 _sections_decoder = JsonDecoder(dict[str, msgspec.Raw])
 _entries_decoder = JsonDecoder(list[msgspec.Raw] | None)
-_owner_decoder = JsonDecoder(_Owner)
+# Some tools write numbers as texts, or ids as `1.0`.
+_owner_decoder = JsonDecoder(_Owner, strict=False)
 _block_decoder = JsonDecoder(list[CocoAnnotation])
+_lax_block_decoder = JsonDecoder(list[CocoAnnotation], strict=False)
 _block_encoder = msgspec.json.Encoder()
 
 
@@ -158,7 +160,7 @@ class CocoFile(Generic[ImageT]):
         images_bytes = len(memoryview(sections.get("images", ABSENT)))
         counters.annotation_bytes.add(len(rest.data) - images_bytes)
         document: _Document[ImageT] = decode(
-            JsonDecoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
+            JsonDecoder(_Document[image_type], strict=False)  # type: ignore[valid-type]  # mypy takes it for a value.
         )
         # A section that is `null` counts as missing.
         self._found = [
@@ -251,7 +253,10 @@ class CocoFile(Generic[ImageT]):
             that each has to be decoded by itself.
         """
         texts = self.annotations.texts(rows)
-        items: Sequence[CocoAnnotation | None] | None = _decode_block(b"[%b]" % b",".join(texts))
+        block = b"[%b]" % b",".join(texts)
+        items: Sequence[CocoAnnotation | None] | None = _decode_block(block) or _decode_block(
+            block, decoder=_lax_block_decoder
+        )
         yield from zip(texts, items or [None] * len(rows), strict=True)
 
     def entries(
@@ -276,7 +281,7 @@ class CocoFile(Generic[ImageT]):
             join_of: Finds the text that a key is joined by.
             file_index: Number of the file among the source's annotation files.
             keep: Takes all annotations before `annotate` is called, block by block, without the
-                blocks that hold one of an unexpected form.
+                blocks that hold one of an unexpected form, or a number as a text.
 
         Raises:
             InputError: An annotation has no image id; or the file has changed meanwhile.
@@ -337,6 +342,8 @@ class CocoFile(Generic[ImageT]):
             counters.annotation_bytes.add(len(text))
             if keep is not None and items is not None:
                 keep(positions.start, items)
+            if items is None:
+                items = _decode_block(text, decoder=_lax_block_decoder)
             if items is not None and _has_all_members(items, text):
                 found.extend([owners[item.image_id] for item in items])
                 continue
@@ -478,10 +485,12 @@ class _Rows:
         return rows
 
 
-def _decode_block(text: bytes) -> list[CocoAnnotation] | None:
+def _decode_block(
+    text: bytes, *, decoder: JsonDecoder[list[CocoAnnotation]] = _block_decoder
+) -> list[CocoAnnotation] | None:
     """Decodes an array of annotations; returns None where one has an unexpected form."""
     try:
-        return _block_decoder.decode(text)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

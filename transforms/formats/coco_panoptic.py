@@ -123,7 +123,8 @@ class _Named(msgspec.Struct, gc=False):
     file_name: str = ""
 
 
-_annotation_decoder = JsonDecoder(_Annotation)
+# Some tools write ids as texts.
+_annotation_decoder = JsonDecoder(_Annotation, strict=False)
 _named_decoder = JsonDecoder(_Named)
 _names_decoder = JsonDecoder(list[_Named])
 

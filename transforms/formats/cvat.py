@@ -42,6 +42,7 @@ from shardbeam.transforms.examples.segmentation import (
 )
 from shardbeam.transforms.formats.annotation_file import read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import RootFiles
@@ -175,6 +176,11 @@ class CvatFormat(Format, frozen=True, kw_only=True):
             _in_subsets=in_subsets,
             _has_skeletons=has_skeletons,
         )
+
+    @property
+    def box_reading(self) -> BoxReading:
+        """Corners in pixels."""
+        return BoxReading(first_pixel=0.0)
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the subsets that the files name.

@@ -125,7 +125,9 @@ def cut_array(
         return None
     try:
         _object_decoder.decode(data[: found.end()] + b"]}")
-        entries, end = _decode_in_blocks(data, start=found.end(), decoder=JsonDecoder(entry_type))
+        entries, end = _decode_in_blocks(
+            data, start=found.end(), decoder=JsonDecoder(entry_type, strict=False)
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     text = TextInMemory(data)

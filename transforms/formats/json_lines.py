@@ -31,7 +31,7 @@ from shardbeam.transforms.formats.table import (
     TableLayout,
     class_names,
 )
-from shardbeam.transforms.formats.table_columns import CellError
+from shardbeam.transforms.formats.table_columns import CellError, value_of_text
 from shardbeam.transforms.storage.base import Storage
 
 # Vertex AI's keys.
@@ -166,7 +166,8 @@ def _read_boxes(cell: object) -> Iterator[ObjectAnnotation]:
     for index, box in enumerate(boxes):
         place = f"{_BOXES}[{index}]"
         label = _display_name(box, place=place)
-        sides = [box.get(side) for side in _SIDES]
+        cells = [box.get(side) for side in _SIDES]
+        sides: list[Any] = [value_of_text(it) if isinstance(it, str) else it for it in cells]
         for side in sides:
             if (
                 isinstance(side, bool)

@@ -46,6 +46,7 @@ from shardbeam.transforms.formats.annotation_file import (
     replace_surrogates,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import (
     is_hidden,
     key_problem,
@@ -105,7 +106,8 @@ class _File(msgspec.Struct):
 # An object's identity: its label and its group, or its position in the file.
 _Identity: TypeAlias = tuple[object, ...]
 
-_decoder = JsonDecoder(_File)
+# Some tools write numbers as texts.
+_decoder = JsonDecoder(_File, strict=False)
 _encoder = msgspec.json.Encoder()
 
 
@@ -182,6 +184,11 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             _splits=tuple(sort_splits(found.splits)) if found.are_splits else (),
             _mixed=found.describe() if found.is_mixed else "",
         )
+
+    @property
+    def box_reading(self) -> BoxReading:
+        """Corners in pixels."""
+        return BoxReading(first_pixel=0.0)
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the folders that are splits.

@@ -23,6 +23,7 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.coco_sniff import recognize_coco, warn_of_missing_section
@@ -66,6 +67,8 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     Attributes:
         images: Root folder of the images.
         annotations: The JSON files.
+        box_format: What the four numbers of `bbox` mean.
+        box_units: The units of boxes, and with them of polygons and areas.
         _masks: Whether objects carry their segmentation.
     """
 
@@ -75,6 +78,8 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[list[Location], msgspec.Meta(min_length=1), named("LVIS JSON file")]
     match: Match = "path"
+    box_format: BoxFormatKey = "xywh"
+    box_units: BoxUnitsKey = "px"
     _masks: bool = False
 
     @classmethod
@@ -94,6 +99,12 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         )
         return [*map(ExtraFeature, specs)]
 
+    @property
+    def box_reading(self) -> BoxReading:
+        """As the keys say."""
+        in_pixels = self.box_units == "px"
+        return BoxReading(self.box_format, 0.0 if in_pixels else None, has_keys=True)
+
     def warnings(self) -> Sequence[str]:
         """Warns of files without annotations."""
         return [*warn_of_missing_section(self.annotations)]
@@ -112,7 +123,9 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one JSON file; see `CocoFormat.read_annotations`."""
         file = CocoFile(self.annotations[file_index], storage=storage, image_type=LvisImage)
-        reader = AnnotationReader(file, wanted=self.kinds)
+        reader = AnnotationReader(
+            file, wanted=self.kinds, box_format=self.box_format, box_units=self.box_units
+        )
 
         def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
             said = reader.annotate(image, rows)

@@ -34,6 +34,7 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
@@ -158,6 +159,11 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         """
         _ = self._names
         return self
+
+    @property
+    def box_reading(self) -> BoxReading:
+        """Corners in fractions."""
+        return BoxReading()
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares attributes of boxes, and the labels that were verified to be absent."""

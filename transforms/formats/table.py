@@ -28,8 +28,14 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
+from shardbeam.transforms.examples.box_readings import CORNERS, BoxFormat
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import (
+    BoxFormatKey,
+    BoxReading,
+    BoxUnitsKey,
+)
 from shardbeam.transforms.formats.names import (
     escape_key,
     is_image_name,
@@ -67,6 +73,12 @@ _URI_NAMES = ("imageuri", "imagegcsuri")
 _LABEL_NAMES = ("label", "labels", "labelname", "class", "classname", "category", "categoryname")
 _SPLIT_NAMES = ("split", "mluse")
 _BOX_NAMES = (("xmin", "x1"), ("ymin", "y1"), ("xmax", "x2"), ("ymax", "y2"))
+# The same for boxes with sides, where `box_format` says so.
+_SIDES = (("w", "width", "boxwidth", "bboxwidth"), ("h", "height", "boxheight", "bboxheight"))
+_SIDE_NAMES: Mapping[BoxFormat, Sequence[Sequence[str]]] = {
+    "xywh": (("x", "left", "bboxx"), ("y", "top", "bboxy"), *_SIDES),
+    "cxcywh": (("cx", "xcenter", "centerx", "x"), ("cy", "ycenter", "centery", "y"), *_SIDES),
+}
 _SIZE_NAMES = (("width",), ("height",))
 # Roboflow's tables of this name have a column of 0 and 1 for each class.
 _ONE_HOT_FILE = "_classes.csv"
@@ -84,6 +96,8 @@ _DISCARD = "discard"
 _MAX_SPLITS = 100
 # Larger numbers are not class ids: a label file could not have a line for each.
 _MAX_CLASS_ID = 100_000
+# pandas writes whole numbers with `.0` if a cell of their column is empty.
+_CLASS_ID = re.compile(r"([0-9]{1,9})(?:\.0*)?", re.ASCII)
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
 # Tables of a folder that are opened.
@@ -108,7 +122,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
         label: The column of labels.
         one_hot: The columns of classes, in the order of their ids.
         split: The column of the split.
-        boxes: The columns xmin, ymin, xmax and ymax, where rows are objects.
+        boxes: The columns of a box's four numbers, where rows are objects.
         size: The columns of the image's width and height, where rows are objects.
         objects: The column of lists of objects, as Vertex AI has it.
         columns: `{column: type}` of the columns that become features.
@@ -137,10 +151,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
     """A table.
 
     With `image_root` each row is an image, or an object of an image if there are columns xmin,
-    ymin, xmax and ymax. Without it, each row becomes an Example. Columns that no key names are
-    found by their names, and their types follow from the first rows, as docs/formats/csv.md says.
+    ymin, xmax and ymax (or those of `box_format`). Without it, each row becomes an Example. Columns
+    that no key names are found by their names, and their types follow from the first rows, as
+    docs/formats/csv.md says.
 
     Attributes:
+        box_format: What the four numbers of a box mean; by default two corners, as the names of
+            the columns say.
+        box_units: The units of boxes; by default as the first rows show.
         columns: `{column: type}` of columns whose types should not be inferred: `int`, `float`,
             `bool` or `string`, with a `?` if a value may be missing, or `list[int]` and so on.
         cells_are_text: Whether all cells are texts, and all rows have all columns.
@@ -178,6 +196,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
         | None
     ) = None
     split_column: Annotated[str, named("column with the split")] | None = None
+    box_format: BoxFormatKey | None = None
+    box_units: BoxUnitsKey | None = None
     columns: dict[str, str] = {}
     match: Match = "path"
     splits: Annotated[list[Name] | None, named("split to write (default: all of them)")] = None
@@ -289,6 +309,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise self._error("the file holds no rows")
         return msgspec.structs.replace(self, _layout=self._lay_out(list(names), rows))
 
+    @property
+    def box_reading(self) -> BoxReading | None:
+        """As the keys or the columns say, if there are boxes."""
+        layout = self._layout
+        if not (layout.boxes or layout.objects):
+            return None
+        return BoxReading(self.box_format or "xyxy", has_keys=bool(layout.boxes))
+
     def warnings(self) -> Iterator[str]:
         """Warns of rows that name images and no classes.
 
@@ -347,6 +375,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     cell = value_of_text(cell)
                 yield cell
 
+        def numbers(name: str) -> Iterator[object]:
+            # Some tools write the numbers of a JSON file as texts.
+            return (value_of_text(it) if isinstance(it, str) else it for it in values(name))
+
         def find_all(candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
             found = tuple(first_of(names, free) for names in candidates)
             return found if all(found) else ()
@@ -366,17 +398,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if image and not is_one_hot:
             label = self._find("label", self.label_column, _LABEL_NAMES, names)
         free = [name for name in names if image and name not in self.columns and name != label]
-        boxes = find_all(_BOX_NAMES)
-        # A number with a decimal comma is text, and only rejects its row.
-        if not any(is_number(value) for name in boxes for value in values(name)):
-            boxes = ()
+        boxes = self._box_columns(find_all, numbers=numbers)
         if boxes and not label:
             raise self._error(
                 "the rows have boxes, and no column has a usual name for labels; set label_column "
                 f"to one of {join_names(names)}"
             )
-        size = find_all(_SIZE_NAMES) if boxes else ()
-        if not {str(infer_type(values(name))) for name in size} <= _NUMBER_TYPES:
+        size = find_all(_SIZE_NAMES) if boxes and not {"width", "height"} & {*boxes} else ()
+        if not {str(infer_type(numbers(name))) for name in size} <= _NUMBER_TYPES:
             size = ()
         used = {image, label, split, *boxes, *size, ""}
         columns: dict[str, ColumnType] = {}
@@ -400,16 +429,34 @@ class TableFormat(Format, frozen=True, kw_only=True):
             size=size,
             columns=columns,
             splits=self._splits_of(rows, split) if split else (),
-            normalized=bool(boxes)
-            and all(
-                value <= 1
-                for name in boxes
-                for value in values(name)
-                if isinstance(value, (int, float))
-            ),
+            normalized=bool(boxes) and self._are_fractions(map(numbers, boxes)),
             class_ids=bool(label) and _are_class_ids(values(label)),
             by_stem=bool(image)
             and not any(is_image_name(json_text(value).strip()) for value in values(image)),
+        )
+
+    def _box_columns(
+        self,
+        find_all: Callable[[Sequence[Sequence[str]]], tuple[str, ...]],
+        *,
+        numbers: Callable[[str], Iterable[object]],
+    ) -> tuple[str, ...]:
+        boxes = find_all(_BOX_NAMES)
+        if not boxes and self.box_format is not None:
+            boxes = find_all(_SIDE_NAMES.get(self.box_format, ()))
+        # A number with a decimal comma is text, and only rejects its row.
+        if any(is_number(value) for name in boxes for value in numbers(name)):
+            return boxes
+        if self.box_format or self.box_units:
+            key = "box_format" if self.box_format else "box_units"
+            raise self._error(f"{key}: the rows have no columns of boxes; take it out")
+        return ()
+
+    def _are_fractions(self, columns: Iterable[Iterable[object]]) -> bool:
+        if self.box_units is not None:
+            return self.box_units == "fraction"
+        return all(
+            value <= 1 for values in columns for value in values if isinstance(value, (int, float))
         )
 
     def _image_column(
@@ -595,13 +642,13 @@ class TableFormat(Format, frozen=True, kw_only=True):
         objects: tuple[ObjectAnnotation, ...] = ()
         sides = self._numbers(row, layout.boxes)
         if any(side is not None for side in sides):
-            xmin, ymin, xmax, ymax = map(self._side, sides)
+            bbox = CORNERS[self.box_format or "xyxy"](*map(self._side, sides))
             if len(labels) != 1:
                 raise CellError(f"expected one label of the box, got {len(labels)}")
             objects = (
                 ObjectAnnotation(
                     label=labels[0],
-                    bbox=(xmin, ymin, xmax, ymax),
+                    bbox=bbox,
                     attributes={name: found[0] for name, found in values.items() if found},
                 ),
             )
@@ -637,9 +684,11 @@ class TableFormat(Format, frozen=True, kw_only=True):
         labels = class_names(map(json_text, values))
         if not self._layout.class_ids:
             return labels
-        if not all(label.isdecimal() and int(label) <= _MAX_CLASS_ID for label in labels):
+        ids = [_CLASS_ID.fullmatch(label) for label in labels]
+        numbers = [int(match[1]) for match in ids if match is not None]
+        if len(numbers) < len(labels) or max(numbers, default=0) > _MAX_CLASS_ID:
             raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
-        return [str(int(label)) for label in labels]
+        return list(map(str, numbers))
 
     def _is_one(self, row: Row, name: str) -> bool:
         (value,) = self._column_value(row, name, ColumnType("int"))
@@ -654,14 +703,16 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise CellError("expected a box in fractions, as in the table's first rows")
         return side
 
-    def _column_value(self, row: Row, name: str, column: ColumnType) -> tuple[Value, ...]:
+    def _column_value(
+        self, row: Row, name: str, column: ColumnType, *, is_text: bool = False
+    ) -> tuple[Value, ...]:
         try:
-            return read_cell(row.get(name), column, is_text=self.cells_are_text)
+            return read_cell(row.get(name), column, is_text=is_text or self.cells_are_text)
         except CellError as error:
             raise CellError(f"column {name}: {error}") from error
 
     def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
-        found = [self._column_value(row, name, _NUMBER) for name in names]
+        found = [self._column_value(row, name, _NUMBER, is_text=True) for name in names]
         return [float(values[0]) if values else None for values in found]
 
 
@@ -691,6 +742,9 @@ def _are_class_ids(values: Iterable[object]) -> bool:
     for value in values:
         found += value if isinstance(value, list) else [] if value is None else [value]
     return bool(found) and all(
-        isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_CLASS_ID
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 <= value <= _MAX_CLASS_ID
+        and value == int(value)
         for value in found
     )

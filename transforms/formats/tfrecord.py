@@ -20,6 +20,7 @@ from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedI
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.legend import Legend, StoredKeys
 from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
@@ -131,6 +132,11 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         """Names the keys that are not carried over."""
         for key, why in self._keys.left_out.items():
             yield f"{key} is not carried over: {why}"
+
+    @property
+    def box_reading(self) -> BoxReading:
+        """Corners in fractions."""
+        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the splits that the names of all files, or the manifest, say."""

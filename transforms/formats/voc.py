@@ -39,6 +39,7 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
@@ -229,6 +230,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
                 f"without names, and do not match the ids of the objects' classes; {fix}"
             )
 
+    @property
+    def box_reading(self) -> BoxReading:
+        """Corners in pixels, as `coordinates` counts them."""
+        return BoxReading(first_pixel=1.0 if self.coordinates == "one_based" else 0.0)
+
     def predefined_splits(self) -> Sequence[str]:
         """Returns the splits that have a list."""
         return list(dict.fromkeys(item.split for item in self._lists))
@@ -385,8 +391,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
         if box is None:
             return None
         xmin, ymin, xmax, ymax = (_number(box, tag) for tag in _CORNERS)
-        first_pixel = 1.0 if self.coordinates == "one_based" else 0.0
-        return (xmin - first_pixel, ymin - first_pixel, xmax, ymax)
+        if self.coordinates == "as_given":
+            return xmin, ymin, xmax, ymax
+        xmin, xmax = _edges(xmin, xmax)
+        ymin, ymax = _edges(ymin, ymax)
+        return xmin, ymin, xmax, ymax
 
     def _find_lists(self, files: RootFiles) -> tuple[dict[str, list[SplitList]], bool]:
         """Finds the lists of splits, and whether there is a `JPEGImages`."""
@@ -492,6 +501,17 @@ def _read_list(item: SplitList) -> list[tuple[int, str]]:
         (number, line[1:-1] if len(line) > 2 and line[0] == line[-1] == '"' else line)
         for number, line in item.lines()
     ]
+
+
+def _edges(first: float, last: float) -> tuple[float, float]:
+    """Returns the edges before a box's first pixel and after its last, counted from 1.
+
+    Numbers in the wrong order keep it: whether they are exchanged depends on the image's size. Then
+    the smaller one is that of the first pixel; below 1 it is no pixel's number, and stays as it is.
+    """
+    if first <= last:
+        return first - 1, last
+    return first, last - 1 if last >= 1 else last
 
 
 def _pixels(sizes: Sequence[XmlElement], side: str) -> int:

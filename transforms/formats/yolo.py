@@ -348,6 +348,8 @@ def _visibility(value: bytes) -> float:
 
 def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
     x, y, width, height = values[:4]
+    # One that rounding has made negative is no box whose corners are exchanged.
+    width, height = max(width, 0.0), max(height, 0.0)
     return (
         _edge(x - width / 2),
         _edge(y - height / 2),
