@@ -11,12 +11,19 @@ from contextlib import AbstractContextManager, nullcontext
 
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.arguments import named_format, parse_arguments
-from shardbeam.pipelines.commands import COMMANDS, Arguments, BuildArguments, ConvertArguments
+from shardbeam.pipelines.commands import (
+    COMMANDS,
+    Arguments,
+    BuildArguments,
+    ConvertArguments,
+    RunArguments,
+)
 from shardbeam.pipelines.failures import UsageError, explain, shortage_error
 from shardbeam.pipelines.flags import describe_format, make_parser
 from shardbeam.pipelines.logs import (
     configure_logging,
     everything_as_json,
+    log_everything,
     wants_json_log,
     write_error,
     write_stderr,
@@ -101,6 +108,8 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         with _show_progress(words, json_log=json_log):
             with without_collector():
                 arguments = parse_arguments(words)
+            if isinstance(arguments, RunArguments) and arguments.verbose:
+                log_everything()
             with without_collector():
                 run = _load_command(arguments)
             return run(arguments) or 0

@@ -104,7 +104,7 @@ class RunArguments(Arguments, frozen=True, kw_only=True):
             metavar="{text,json}",
         ),
     ] = "text"
-    verbose: Annotated[bool, named("log what Beam does")] = False
+    verbose: Annotated[bool, named("log what Beam does, and the traceback of each error")] = False
 
     @property
     def json_log(self) -> bool:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import traceback
+from collections.abc import Iterator
 
 from shardbeam.configs.problem import ShardbeamError
+from shardbeam.transforms.core.errors import describe_os_error
 from shardbeam.transforms.core.memory import address_space_limit, is_shortage
+
+_log = logging.getLogger(__name__)
 
 # Errors of ours that workers raise; the command reports each in one line.
 WORKER_ERRORS = (
@@ -22,14 +27,11 @@ _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<caus
 _INTERRUPTED = re.compile(r"^KeyboardInterrupt\b", re.MULTILINE)
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
+# An OSError in such a text: `OSError: [Errno 28] No space left on device: 'a/b'`.
+_OS_ERROR = re.compile(r"\b\w+Error: \[Errno (?P<number>\d+)\] (?P<words>[^\n]+)")
+_NAMED = re.compile(r"(?P<words>.*?): (?P<quote>['\"])(?P<path>.*)(?P=quote)")
+
 _NO_MEMORY = os.strerror(errno.ENOMEM)
-# Errors of the machine, not of the code.
-_ERRNOS = frozenset(
-    {
-        *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
-        *(errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
-    }
-)
 
 
 class UsageError(ShardbeamError):
@@ -47,11 +49,16 @@ class NotStartedError(RunError):
 def explain_failure(error: Exception | None) -> Exception:
     """Returns what to raise for a run that could not record its outcome.
 
-    That is a `RunError` if a user can do something about it, and otherwise `error` itself, so that
-    its whole traceback is shown.
+    That is a `RunError` if a user can do something about it; the traceback is then logged as DEBUG.
+    Otherwise it is `error` itself, so that its whole traceback is shown.
     """
     if error is None:
         return RuntimeError("the run ended without an error and without an outcome")
+    return _logged(_explain_text(error) or error, raised=error)
+
+
+def _explain_text(error: Exception) -> RunError | None:
+    """Finds the cause of an error in its text, because runners change the types of errors."""
     text = "".join(traceback.format_exception(error))
     found = _WORKER_ERROR.search(text)
     if found is None or _NO_MEMORY in found["message"]:
@@ -62,20 +69,35 @@ def explain_failure(error: Exception | None) -> Exception:
         return RunError(_WHILE_RUNNING.sub("", found["message"]))
     if isinstance(error, RunError):
         return RunError(_one_line(str(error)))
+    os_error = _OS_ERROR.search(text)
+    if os_error is not None:
+        words = _WHILE_RUNNING.sub("", os_error["words"])
+        named = _NAMED.fullmatch(words)
+        strerror, path = (named["words"], named["path"]) if named else (words, "")
+        return machine_error(OSError(int(os_error["number"]), strerror), path=path)
     failed = _JOB_FAILED.search(text)
     if failed is not None:
         return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
-    return error
+    return None
+
+
+def list_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error and its causes, the deepest last.
+
+    It yields each of them once: an error may be its own cause, directly or through others.
+    """
+    seen: set[int] = set()
+    behind: BaseException | None = error
+    while behind is not None and id(behind) not in seen:
+        seen.add(id(behind))
+        yield behind
+        behind = behind.__cause__ or behind.__context__
 
 
 def find_shortage(error: BaseException) -> RunError | None:
     """Returns the error to show if a lack of memory caused an error; otherwise None."""
-    found: BaseException | None = None
-    behind: BaseException | None = error
-    while behind is not None:
-        # The deepest cause has the most useful message.
-        found = behind if is_shortage(behind) else found
-        behind = behind.__cause__ or behind.__context__
+    # The deepest cause has the most useful message.
+    *_, found = (None, *filter(is_shortage, list_causes(error)))
     if found is None:
         return None
     return shortage_error(_one_line(_WHILE_RUNNING.sub("", str(found))) or type(found).__name__)
@@ -92,12 +114,22 @@ def shortage_error(cause: str) -> RunError:
 
 
 def explain(error: Exception) -> Exception:
-    """Returns our error if the machine fails or memory is short; otherwise `error` itself."""
+    """Returns our error if the machine fails or memory is short; otherwise `error` itself.
+
+    The traceback of an error that is replaced is logged as DEBUG.
+    """
     if isinstance(error, ShardbeamError):
         return error
-    if isinstance(error, OSError) and error.errno in _ERRNOS:
-        return machine_error(error)
-    return find_shortage(error) or error
+    explained: Exception | None = find_shortage(error)
+    if explained is None and isinstance(error, OSError):
+        explained = machine_error(error)
+    return _logged(explained or error, raised=error)
+
+
+def _logged(explained: Exception, *, raised: Exception) -> Exception:
+    if explained is not raised:
+        _log.debug("%s", explained, exc_info=raised)
+    return explained
 
 
 def was_interrupted(error: Exception) -> bool:
@@ -115,8 +147,7 @@ def machine_error(error: OSError, *, path: str = "") -> RunError:
         error: The error.
         path: The file or folder, for errors that do not name it.
     """
-    where = error.filename or path
-    words = f"{where}: {error.strerror or error}" if where else error.strerror or error
+    words = describe_os_error(error, path=path)
     return RunError(f"{words}; fix it and run the same command again")
 
 

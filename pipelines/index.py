@@ -21,7 +21,7 @@ def run_index(arguments: IndexArguments) -> None:
     """Writes an index of each TFRecord file of a dataset.
 
     Raises:
-        UsageError: The output lies in a dataset, or has an index already.
+        UsageError: The output lies in a dataset, has an index already, or is not a folder.
         InputError: There is no dataset, or a file cannot be read or is damaged.
         OSError: An index cannot be written.
     """
@@ -30,6 +30,9 @@ def run_index(arguments: IndexArguments) -> None:
     check_outside_datasets(arguments.output, flag="--output")
     kinds = (".parquet", ".idx") if arguments.idx else (".parquet",)
     storage = storage_for(arguments.output)
+    is_taken = not storage.is_remote and storage.holds(arguments.output)
+    if is_taken and not storage.is_folder(arguments.output):
+        raise UsageError(f"--output: {arguments.output} is not a folder; name another one")
     for split in splits:
         for shard in split.shards:
             for kind in kinds:

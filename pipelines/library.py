@@ -41,6 +41,7 @@ from shardbeam.pipelines.failures import (
     explain_failure,
     was_interrupted,
 )
+from shardbeam.pipelines.logs import OWN_LOGGER, is_news
 from shardbeam.pipelines.output import (
     Inputs,
     Output,
@@ -66,6 +67,7 @@ from shardbeam.pipelines.runners import (
 )
 from shardbeam.pipelines.temporary import temporary_folder
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
+from shardbeam.transforms.core.errors import naming
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.census import Census, ListingSummary
@@ -96,6 +98,8 @@ _CLUSTER_WORDS = (
     "the cluster may go on with the job: check it before you run the same command again"
 )
 
+# Beam's loggers that get the traceback of whatever ends a step.
+_BEAM_LOGGERS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
 # One item for each call that has not returned yet.
 _calls: list[None] = []
 _calls_lock = threading.Lock()
@@ -483,16 +487,11 @@ def read_outcome(staging: Staging) -> Outcome | None:
 
 @contextlib.contextmanager
 def _called() -> Iterator[None]:
-    """Keeps the program's logging as it is, and raises our errors for errors of the machine.
-
-    Beam adds a handler, for good, to a root logger that has none. So while any build runs, the root
-    logger has the handler that Python uses as a last resort.
-    """
-    root, last_resort = logging.getLogger(), logging.lastResort
+    """Keeps the program's logging as it is, and raises our errors for errors of the machine."""
     with _calls_lock:
+        if not _calls:
+            _change_logging()
         _calls.append(None)
-        if last_resort is not None and not root.handlers:
-            root.addHandler(last_resort)
     try:
         yield
     except Exception as raised:
@@ -503,8 +502,37 @@ def _called() -> Iterator[None]:
     finally:
         with _calls_lock:
             _calls.pop()
-            if last_resort is not None and not _calls:
-                root.removeHandler(last_resort)
+            if not _calls:
+                _restore_logging()
+
+
+def _change_logging() -> None:
+    """Silences Beam's tracebacks of errors that a call raises to the program.
+
+    Beam adds a handler, for good, to a root logger that has none; so while any build runs, such a
+    root logger has one that prints what Python would print without any handler.
+    """
+    for name in _BEAM_LOGGERS:
+        logging.getLogger(name).addFilter(is_news)
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(_last_resort)
+
+
+def _restore_logging() -> None:
+    for name in _BEAM_LOGGERS:
+        logging.getLogger(name).removeFilter(is_news)
+    logging.getLogger().removeHandler(_last_resort)
+
+
+class _LastResort(logging.Handler):
+    """Prints warnings as Python does if there is no handler: ours has one, which prints nothing."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.lastResort is not None and record.name.partition(".")[0] != OWN_LOGGER:
+            logging.lastResort.emit(record)
+
+
+_last_resort = _LastResort(logging.WARNING)
 
 
 def _read_config(config: str | Path | Mapping[str, Any] | Config) -> Config:
@@ -614,7 +642,8 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
 
 
 def _write_census(census: Census, *, path: Path) -> None:
-    path.write_bytes(msgspec.msgpack.encode(census))
+    with naming(str(path)):
+        path.write_bytes(msgspec.msgpack.encode(census))
 
 
 def _run_here(pipeline: beam.Pipeline) -> Any:  # noqa: ANN401  # Beam does not export the type.

@@ -34,6 +34,8 @@ _NOISE = ("Really starting service", "Really destroying service")
 _IMPORT_NOISE = "apitools not found"
 # Errors whose traceback in a worker does not help users.
 _OUR_ERRORS = (*WORKER_ERRORS, "GateError")
+# Begins the text of an OSError.
+_OS_ERROR = "Error: [Errno "
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 # What ends the progress line, if there is one.
@@ -210,16 +212,17 @@ def configure_logging(*, as_json: bool = False) -> None:
     """
     handler: logging.Handler = JsonHandler() if as_json else _TextHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(_is_news)
+    handler.addFilter(is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def log_everything() -> None:
-    """Also sends informational messages, and filters nothing."""
+    """Also sends informational messages and our debug messages, and filters nothing."""
     root = logging.getLogger()
     root.setLevel(logging.INFO)
+    _log.setLevel(logging.DEBUG)
     for handler in root.handlers:
-        handler.removeFilter(_is_news)
+        handler.removeFilter(is_news)
 
 
 @contextlib.contextmanager
@@ -271,14 +274,20 @@ class _TextHandler(logging.Handler):
         write_stderr(f"{self.format(record)}\n")
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record says more than the error that a command or a call ends with.
+
+    The noise of Beam and of its imports does not.
+    """
     if not record.name.startswith("apache_beam"):
         return record.name != "root" or not record.getMessage().startswith(_IMPORT_NOISE)
     error = record.exc_info[1] if record.exc_info else None
-    if error is not None and (type(error).__name__ in _OUR_ERRORS or is_shortage(error)):
+    if isinstance(error, OSError) or (
+        error is not None and (type(error).__name__ in _OUR_ERRORS or is_shortage(error))
+    ):
         return False
     message = record.getMessage()
-    return not any(text in message for text in (*_OUR_ERRORS, *_NOISE))
+    return not any(text in message for text in (*_OUR_ERRORS, _OS_ERROR, *_NOISE))
 
 
 def _severity(level: int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from shardbeam.pipelines.commands import BuildArguments, RunArguments
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
-from shardbeam.pipelines.logs import OWN_LOGGER, end_progress, escape, log_everything
+from shardbeam.pipelines.logs import OWN_LOGGER, end_progress, escape
 from shardbeam.pipelines.progress import (
     POLL_S,
     REMOTE_POLL_S,
@@ -55,14 +55,12 @@ def run_build(arguments: BuildArguments) -> int:
     Raises:
         ShardbeamError: As `build` and `plan` in `pipelines.library` raise it.
     """
-    if arguments.verbose:
-        log_everything()
-        logging.getLogger(OWN_LOGGER).info(
-            "%s of %s into %s",
-            arguments.command,
-            arguments.config.name,
-            escape(arguments.config.output.path),
-        )
+    logging.getLogger(OWN_LOGGER).info(
+        "%s of %s into %s",
+        arguments.command,
+        arguments.config.name,
+        escape(arguments.config.output.path),
+    )
     if arguments.command == "plan":
         own_temporary_files()
         return _finish(plan(arguments.config, if_changed=arguments.if_changed), arguments=arguments)

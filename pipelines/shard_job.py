@@ -88,6 +88,7 @@ def run_shard_job(
         except UnicodeEncodeError as error:
             problem = "its path, or a shard's name, is not valid UTF-8; rename it"
             raise InputError(uri=path, problem=problem) from error
+        failed: Exception | None = None
         try:
             if on_dataflow:
                 _follow_job(pipeline, options=options)
@@ -95,8 +96,10 @@ def run_shard_job(
                 result = pipeline.run()
                 watch_job(lambda: str(result.state))
                 result.wait_until_finish()
-        except Exception as error:
-            raise explain_failure(error) from error
+        except Exception as error:  # noqa: BLE001  # Runners change an error's type.
+            failed = error
+        if failed is not None:
+            raise explain_failure(failed)
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
         return JsonDecoder(result_type).decode(data)
 
@@ -143,18 +146,18 @@ def check_report(uri: str, *, mark: Mark, overwrite: bool) -> None:
     """
     start = f'{{"{_MARK}":'.encode()
     check_replaceable(uri, flag="--report", start=start, mark=mark, overwrite=overwrite)
-    write_report({}, uri=uri, mark=mark)
-    storage_for(uri).delete(uri)
+    try:
+        write_report({}, uri=uri, mark=mark)
+        storage_for(uri).delete(uri)
+    except OSError as error:
+        raise UsageError(f"--report: {uri}: {error.strerror or error}") from error
 
 
 def write_report(report: msgspec.Struct | Mapping[str, object], *, uri: str, mark: Mark) -> None:
     """Writes a result as JSON; its first key says what it is.
 
     Raises:
-        UsageError: It cannot be written.
+        OSError: It cannot be written.
     """
     document = msgspec.json.encode({_MARK: mark.text, **msgspec.to_builtins(report)})
-    try:
-        storage_for(uri).replace(uri, hide_passwords(document.decode()).encode())
-    except OSError as error:
-        raise UsageError(f"--report: {uri}: {error.strerror or error}") from error
+    storage_for(uri).replace(uri, hide_passwords(document.decode()).encode())

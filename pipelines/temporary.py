@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from shardbeam.pipelines.interrupts import do_when_interrupted, handles_signals
-from shardbeam.transforms.core.memory import COMMAND_FOLDER, machine_folder
+from shardbeam.transforms.core.memory import COMMAND_FOLDER, TEMPORARY_PREFIX, machine_folder
 
 # Seconds that a command may take to lock its new folder.
 _YOUNG_S = 60
@@ -25,7 +25,7 @@ _MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 
 
 @contextlib.contextmanager
-def temporary_folder(*, prefix: str = "shardbeam-", parent: str | None = None) -> Iterator[str]:
+def temporary_folder(*, prefix: str = TEMPORARY_PREFIX, parent: str | None = None) -> Iterator[str]:
     """Makes a temporary folder, which is removed after a signal, too."""
     temporary = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
     # A signal may come while the folder is being removed, too.

@@ -31,6 +31,7 @@ TensorFlow seven.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from shardbeam.transforms.formats.base import Format as Format
     from shardbeam.transforms.formats.load import FormatError as FormatError
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
+
+# Programs that want our warnings add a handler.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _MODULES = {
     "BuildResult": "pipelines.result",

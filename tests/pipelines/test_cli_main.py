@@ -307,8 +307,8 @@ def test_what_the_machine_is_to_blame_for_is_one_line(
     replace_run(monkeypatch, "run_build", fail)
     assert main(["build", *COCO]) == 1
     assert capsys.readouterr().err == (
-        "shardbeam: error: out/.staging/p/runs/r/outcome.json: Input/output error; fix it and run "
-        "the same command again\n"
+        "shardbeam: error: out/.staging/p/runs/r/outcome.json: Input/output error (EIO); fix it "
+        "and run the same command again\n"
     )
 
 

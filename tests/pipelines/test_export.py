@@ -877,7 +877,10 @@ def test_a_full_disk_leaves_what_was_there(
 
     monkeypatch.setattr(coco.CocoLayout, "write", fill)
     error = refused(small, output, *(["--overwrite"] if overwrite else []))
-    assert f"{output}: No space left on device; fix it and run the same command again" in error
+    assert (
+        f"{output}: No space left on device (ENOSPC); fix it and run the same command again"
+        in error
+    )
     assert read_tree(tmp_path) == before
     assert output.exists() == overwrite
 
@@ -1011,7 +1014,7 @@ def test_two_exports_into_one_folder(
 
     monkeypatch.setattr(export, "_sync", export_another)
     error = refused(small, output, layout="yolo")
-    assert "images: Directory not empty; fix it" in error
+    assert "images: Directory not empty (ENOTEMPTY); fix it" in error
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
     assert (output / "labels/train/1.txt").read_text() == "0 0.25 0.25 0.5 0.5\n"
 

@@ -343,6 +343,49 @@ def test_a_program_stays_as_it_is(config: Json, tmp_path: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+CAUGHT = """
+    import json, logging, sys
+    import shardbeam
+    from shardbeam.transforms.containers.base import ChecksummedFile
+
+    if {has_handlers}:
+        logging.basicConfig()
+    config = json.loads({config!r})
+    for changes in ({{"expect": {{"min_images": 1000}}}}, {{"labels": {{"include": ["none"]}}}}):
+        try:
+            shardbeam.build({{**config, **changes}})
+        except shardbeam.ShardbeamError as error:
+            print(type(error).__name__)
+    logging.getLogger("shardbeam.pipelines").warning("ours")
+
+    def fail(*_):
+        logging.getLogger("theirs").warning("seen")
+        raise OSError(27, "File too large")
+
+    ChecksummedFile.write = fail
+    try:
+        shardbeam.build({{**config, "output": {{"path": config["output"]["path"] + "-2"}}}})
+    except shardbeam.ShardbeamError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("has_handlers", [False, True])
+def test_an_error_that_is_caught_prints_nothing(has_handlers: bool, config: Json) -> None:
+    ended = subprocess.run(
+        python(CAUGHT, config=json.dumps(config), has_handlers=has_handlers),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.stdout.splitlines()[:2] == ["RefusedError", "RunError"]
+    assert "File too large (EFBIG)" in ended.stdout
+    said = [line for line in ended.stderr.splitlines() if "seen" not in line]
+    assert said == (["WARNING:shardbeam.pipelines:ours"] if has_handlers else [])
+    assert "seen" in ended.stderr
+
+
 def test_a_process_that_may_have_no_children_writes_all_itself(config: Json, output: Path) -> None:
     """A task of a scheduler may be such a process."""
     program = """

@@ -354,8 +354,8 @@ def test_a_full_disk_is_one_clear_line_and_can_be_repaired(
         assert disk.full
         assert result.exit_code == 1
         assert one_line_error(result) == (
-            f"{output}: cannot be written: No space left on device; fix that and run the same "
-            "command again, finished shards are kept"
+            f"{output}: cannot be written: No space left on device (ENOSPC); fix that and run the "
+            "same command again, finished shards are kept"
         )
         assert "dataset_info.json" not in read_tree(output)
     assert result.exit_code == 0
@@ -382,7 +382,7 @@ def test_trouble_of_workers_is_one_clear_line(shapes: Path, tmp_path: Path) -> N
     # A slow machine prints progress lines before it.
     message = result.stderr.splitlines()[-1]
     assert message.startswith(
-        f"shardbeam: error: {output}: cannot be written: File too large; fix that"
+        f"shardbeam: error: {output}: cannot be written: File too large (EFBIG); fix that"
     )
     assert "Traceback" not in result.stderr
 

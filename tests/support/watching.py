@@ -14,15 +14,16 @@ from shardbeam.pipelines.progress import ProgressMonitor, Written
 @contextlib.contextmanager
 def bare_root() -> Iterator[None]:
     """The root logger without pytest's handlers, as a program finds it."""
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
+    root, ours = logging.getLogger(), logging.getLogger("shardbeam")
+    handlers, levels = root.handlers, (root.level, ours.level)
     root.handlers = []
     root.setLevel(logging.WARNING)
     try:
         yield
     finally:
         root.handlers = handlers
-        root.setLevel(level)
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
 
 
 WORKING = Written(shards_done=1, shards_total=4, images_done=1000, images_total=4000)

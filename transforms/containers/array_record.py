@@ -9,6 +9,7 @@ compared first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import importlib.metadata
 import os
@@ -26,6 +27,7 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.core.errors import DamagedError
 from shardbeam.transforms.core.extras import install_command
+from shardbeam.transforms.core.memory import TEMPORARY_PREFIX
 from shardbeam.transforms.storage.base import StoredFile
 
 # As TFDS writes them, so that each record can be read by itself.
@@ -54,25 +56,26 @@ class ArrayRecord(Container):
     @contextlib.contextmanager
     def writer(self, file: ChecksummedFile, *, schema: ExampleSchema) -> Iterator[WriteExample]:
         """Writes Examples to a temporary file, and copies its bytes to `file` at the end."""
-        with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX) as folder:
             path = os.path.join(folder, "records")
             writer = _package().ArrayRecordWriter(path, _OPTIONS)
             number = 0
 
             def write(example: ExampleParts) -> int:
                 nonlocal number
-                try:
+                with _raises_os_errors(path):
                     writer.write(example.data)
-                except RuntimeError as error:
-                    # The package raises no OSError; most likely the disk is full.
-                    problem = f"the temporary file {path} cannot be written: {error}"
-                    raise OSError(problem) from error
                 number += 1
                 return number - 1
 
             try:
                 yield write
-            finally:
+            except BaseException:
+                # The file is incomplete anyway.
+                with contextlib.suppress(RuntimeError):
+                    writer.close()
+                raise
+            with _raises_os_errors(path):
                 writer.close()
             with open(path, "rb") as written:
                 while part := written.read(_PART_BYTES):
@@ -102,6 +105,19 @@ class ArrayRecord(Container):
 
 
 CONTAINER = ArrayRecord()
+
+
+@contextlib.contextmanager
+def _raises_os_errors(path: str) -> Iterator[None]:
+    """Raises an OSError if the package cannot write a file; it raises RuntimeError itself."""
+    try:
+        yield
+    except RuntimeError as error:
+        # The text holds that of the system's error; most likely the disk is full.
+        text = str(error)
+        code = next((code for code in errno.errorcode if os.strerror(code) in text), errno.EIO)
+        known = os.strerror(code)
+        raise OSError(code, known if known in text else text, path) from error
 
 
 def _package() -> Any:  # noqa: ANN401  # The package has no types.

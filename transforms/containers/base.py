@@ -21,8 +21,9 @@ import msgspec
 import shardbeam.transforms.containers as containers
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError, naming
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.columns import ColumnType
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
@@ -201,9 +202,9 @@ def copy_to_disk(file: StoredFile, *, see: Callable[[bytes], None] | None = None
         DamagedError: Its checksum differs.
     """
     storage = storage_for(file.uri)
-    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX) as folder:
         path = os.path.join(folder, "records")
-        with open(path, "wb") as local:
+        with naming(path), open(path, "wb") as local:
             copy = ChecksummedFile(local)
             for offset in range(0, file.size_bytes, _PART_BYTES):
                 try:

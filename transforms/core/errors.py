@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections.abc import Iterator
+
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.problem import ShardbeamError
+from shardbeam.transforms.core.memory import temporary_folder_of
 from shardbeam.transforms.core.reasons import Reason
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class InputError(ShardbeamError):
@@ -49,3 +56,38 @@ class RejectedError(Exception):
         self.reason = reason
         self.detail = detail
         super().__init__(f"{reason.value}: {detail}")
+
+
+def describe_os_error(error: OSError, *, path: str = "") -> str:
+    """Describes an error of the system: the file, the words of the system, and their code.
+
+    Args:
+        error: The error.
+        path: The file or folder, for errors that do not name it.
+    """
+    where = str(error.filename or path)
+    what = error.strerror or str(error) or type(error).__name__
+    if error.errno is not None and error.errno in errno.errorcode:
+        what += f" ({errno.errorcode[error.errno]})"
+    words = f"{where}: {what}" if where else what
+    folder = temporary_folder_of(where) if error.errno in _FULL else ""
+    if not folder:
+        return words
+    return (
+        f"the folder of temporary files, {folder}, has no room left; free some, or set TMPDIR to a "
+        f"folder that has room ({words})"
+    )
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Gives the OSErrors inside the context the name of their file.
+
+    Those of an open file have none: Python knows only its number.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = path
+        raise

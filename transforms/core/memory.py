@@ -11,6 +11,7 @@ import logging
 import math
 import mmap
 import os
+import re
 import resource
 import tempfile
 import threading
@@ -18,8 +19,11 @@ from collections.abc import Iterator
 
 _log = logging.getLogger(__name__)
 
-# Prefix of the folder that a command makes for its own temporary files.
-COMMAND_FOLDER = "shardbeam-command-"
+# Prefix of temporary files and folders, and that of the folder that a command makes for its own.
+TEMPORARY_PREFIX = "shardbeam-"
+COMMAND_FOLDER = f"{TEMPORARY_PREFIX}command-"
+# `tempfile` adds eight characters.
+_TEMPORARY = re.compile(rf"{TEMPORARY_PREFIX}(command-)?[a-z0-9_]{{8}}(/|$)")
 
 # Decoding a large image takes some seconds; a longer wait has another cause.
 _WARN_AFTER_S = 10.0
@@ -114,6 +118,19 @@ def machine_folder() -> str:
     folder = tempfile.gettempdir()
     outer, name = os.path.split(folder)
     return outer if name.startswith(COMMAND_FOLDER) else folder
+
+
+def temporary_folder_of(path: str) -> str:
+    """Returns the folder for temporary files if a path is that or a temporary file of ours in it.
+
+    Otherwise, as if there is no such folder, the result is empty.
+    """
+    with contextlib.suppress(OSError):
+        folder = machine_folder()
+        name = os.path.relpath(path, folder) if os.path.isabs(path) else ""
+        if name == os.curdir or _TEMPORARY.match(name):
+            return folder
+    return ""
 
 
 def give_back_freed_memory() -> None:

@@ -27,7 +27,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.configs.passwords import hide_in, hide_passwords
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, describe_os_error
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
     Origin,
@@ -80,12 +80,13 @@ def explain_write_errors(output: str) -> Iterator[None]:
         # Some OSErrors are InputErrors as well; these name their file.
         raise
     except OSError as error:
-        # On EIO, name the file.
-        where = f", {error.filename}" if error.errno == errno.EIO and error.filename else ""
+        # On EIO, name the file; of a full disk it may be any file of the output.
+        in_output = str(error.filename or output).startswith(output) and error.errno != errno.EIO
+        shown = OSError(error.errno, error.strerror or str(error)) if in_output else error
         raise InputError(
             uri=output,
-            problem=f"cannot be written: {error.strerror or error}{where}; fix that and run the "
-            "same command again, finished shards are kept",
+            problem=f"cannot be written: {describe_os_error(shown)}; fix that and run the same "
+            "command again, finished shards are kept",
         ) from error
 
 

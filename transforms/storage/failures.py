@@ -33,9 +33,10 @@ def make_retry(may_pass: Callable[[BaseException], bool]) -> retry.Retry:
 def one_line(error: BaseException) -> str:
     """Returns an error's message in one short line."""
     # Connection errors are nested, and each layer repeats the whole address.
-    while isinstance(
-        inner := getattr(error, "reason", None) or (error.args or ("",))[0], Exception
-    ):
-        error = inner
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        inner = getattr(error, "reason", None) or (error.args or ("",))[0]
+        error = inner if isinstance(inner, Exception) else error
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= _MAX_CHARACTERS else f"{words[:_MAX_CHARACTERS]}..."

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import sys
 import uuid
 from collections.abc import Iterator
-from typing import BinaryIO, ClassVar
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.storage.base import (
     ChangedError,
     SpecialFileError,
@@ -19,6 +20,9 @@ from shardbeam.transforms.storage.base import (
     StoredFile,
     too_large,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Shards are written in records of 100 KB and more: few, large system calls.
 _WRITE_BUFFER_BYTES = 1 << 20
@@ -118,7 +122,8 @@ class LocalStorage(Storage):
                 # Give the exact size: Python allocates as much as is requested, and without a size
                 # it looks up the file's length twice.
                 left = max(0, status.st_size - offset)
-                return _read_fully(file, left if size_bytes is None else min(size_bytes, left))
+                with naming(uri):
+                    return _read_fully(file, left if size_bytes is None else min(size_bytes, left))
         except FileNotFoundError as error:
             # A dangling link is listed with an empty version; nothing was deleted then.
             if version:
@@ -140,11 +145,12 @@ class LocalStorage(Storage):
     def create(self, uri: str) -> Iterator[BinaryIO]:
         """Opens a new file for writing."""
         os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
-        with open(uri, "xb", buffering=_WRITE_BUFFER_BYTES) as file:
+        with io.BufferedWriter(_NamedFile(uri, "xb"), _WRITE_BUFFER_BYTES) as file:
             try:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                with naming(uri):
+                    os.fsync(file.fileno())
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(uri)
@@ -193,6 +199,14 @@ class LocalStorage(Storage):
 
 
 STORAGE = LocalStorage
+
+
+class _NamedFile(io.FileIO):
+    """A file whose errors name it, also those of a buffer above it."""
+
+    def write(self, data: Buffer, /) -> int:
+        with naming(str(self.name)):
+            return super().write(data)
 
 
 def check_encoding() -> None:

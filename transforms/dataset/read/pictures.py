@@ -13,7 +13,7 @@ import msgspec
 
 from shardbeam.transforms.containers.base import Container, find_container
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
 from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.decode import Picture, make_picture, parse_example
@@ -183,11 +183,13 @@ class PlacedExamples:
             kept = self._kept[file] = {}
             for offset, record in reader.read(shard, start=min(wanted)):
                 if offset in wanted:
-                    kept[offset] = self._file.seek(0, os.SEEK_END), self._file.write(record)
+                    with naming(tempfile.gettempdir()):
+                        kept[offset] = self._file.seek(0, os.SEEK_END), self._file.write(record)
                     if len(kept) == len(wanted):
                         break
         if place.offset not in self._kept[file]:
             return None
         begin, size_bytes = self._kept[file][place.offset]
-        self._file.seek(begin)
-        return self._file.read(size_bytes)
+        with naming(tempfile.gettempdir()):
+            self._file.seek(begin)
+            return self._file.read(size_bytes)

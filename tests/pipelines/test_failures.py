@@ -1,0 +1,224 @@
+"""Errors that nobody expected end a command, and errors of the machine are one line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import resource
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardbeam.pipelines.failures import explain_failure, list_causes
+from shardbeam.transforms.dataset import verify_shard
+from shardbeam.transforms.dataset.read import count
+from shardbeam.transforms.storage.failures import one_line
+from shardbeam.transforms.storage.local import LocalStorage
+from tests.support.dataset import Run, coco_words, run
+from tests.support.watching import bare_root
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+@pytest.fixture(scope="module")
+def whole(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("whole") / "dataset"
+    assert run(*coco_words(shapes, output)).exit_code == 0
+    return output
+
+
+def line_of(result: Run) -> str:
+    """The only line on stderr, of a command that failed."""
+    assert result.exit_code == 1, result
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("shardbeam: error: ")
+    return line.removeprefix("shardbeam: error: ")
+
+
+# Causes
+
+
+def circle(*errors: BaseException) -> BaseException:
+    """Makes each error the cause of the one before, and the first that of the last."""
+    for error, cause in zip(errors, [*errors[1:], errors[0]], strict=True):
+        error.__cause__ = cause
+    return errors[0]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_causes_that_form_a_circle_are_listed_once(length: int) -> None:
+    error = circle(*(ValueError(str(number)) for number in range(length)))
+    assert [str(each) for each in list_causes(error)] == [str(each) for each in range(length)]
+    assert isinstance(error, Exception)
+    assert explain_failure(error) is error
+    assert one_line(error) == "0"
+
+
+@pytest.mark.timeout(20)
+def test_an_error_that_is_its_own_reason_is_one_line() -> None:
+    error = OSError("no route")
+    error.reason = error  # type: ignore[attr-defined]
+    assert one_line(error) == "no route"
+    error.args = (error,)
+    with contextlib.suppress(RecursionError):
+        one_line(error)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("words", "module", "function"),
+    [
+        (("verify",), verify_shard, "find_container"),
+        (("stats", "--recount"), count, "count_examples"),
+    ],
+)
+def test_a_command_ends_after_an_unexpected_error_of_a_worker(
+    words: tuple[str, ...],
+    module: Any,  # noqa: ANN401
+    function: str,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody expects this")
+
+    monkeypatch.setattr(module, function, fail)
+    with pytest.raises(Exception, match="nobody expects this") as raised:
+        run(words[0], str(whole), *words[1:])
+    assert raised.value.__cause__ is not raised.value
+
+
+# Errors of the machine
+
+
+@contextlib.contextmanager
+def file_limit(limit_bytes: int) -> Iterator[None]:
+    """Lets this process write no longer files: more raises EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("container", ["webdataset", "hf_parquet"])
+def test_a_file_that_grows_too_long_while_a_shard_is_copied(
+    container: str, shapes: Path, tmp_path: Path
+) -> None:
+    dataset = tmp_path / "dataset"
+    words = coco_words(shapes, dataset, "--set", f"output.container={container}")
+    assert run(*words).exit_code == 0
+    with file_limit(5_000):
+        for command in ("verify", "show"):
+            line = line_of(run(command, str(dataset)))
+            assert "File too large (EFBIG)" in line
+            assert f"{tempfile.gettempdir()}/shardbeam-" in line
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ENOTEMPTY, errno.ELOOP, errno.EPROTO])
+def test_any_error_of_the_system_is_a_line_with_path_and_code(
+    code: int,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(storage: LocalStorage, uri: str, *_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), uri)
+
+    monkeypatch.setattr(LocalStorage, "replace", fail)
+    caplog.set_level(logging.DEBUG, "shardbeam")
+    line = line_of(run("index", str(whole), "--output", str(tmp_path)))
+    assert line.startswith(f"{tmp_path}/coco-train.tfrecord-00000-of-00001.parquet: ")
+    assert os.strerror(code) in line
+    assert errno.errorcode[code] in line
+    (logged,) = (record for record in caplog.records if record.exc_info)
+    assert logged.levelno == logging.DEBUG
+    assert logged.exc_info is not None
+    assert isinstance(logged.exc_info[1], OSError)
+
+
+def fill_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets all writes to temporary files of commands fail."""
+    write, replace = Path.write_bytes, LocalStorage.replace
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        if path.name == "census":
+            raise OSError(errno.ENOSPC, FULL)
+        return write(path, data)
+
+    def write_report(storage: LocalStorage, uri: str, data: bytes, **options: str) -> None:
+        if uri.endswith("/report.json"):
+            raise OSError(errno.ENOSPC, FULL, uri)
+        replace(storage, uri, data, **options)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    monkeypatch.setattr(LocalStorage, "replace", write_report)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("command", ["plan", "verify", "stats --recount"])
+def test_a_full_folder_of_temporary_files_is_named(
+    command: str, whole: Path, shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_temporary_folder(monkeypatch)
+    name, *flags = command.split()
+    plan = ["plan", *coco_words(shapes, tmp_path / "out")[1:]]
+    line = line_of(run(*(plan if name == "plan" else [name, str(whole), *flags])))
+    assert line.startswith(
+        f"the folder of temporary files, {tempfile.gettempdir()}, has no room left; free some, or "
+        "set TMPDIR to a folder that has room ("
+    )
+
+
+@pytest.mark.parametrize("name", ["out", "shardbeam-output/x", "dataset/shardbeam-ab12_xyz/x"])
+def test_other_files_in_it_are_not_called_temporary(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = f"{tmp_path}/{name}"
+    shown = str(explain_failure(RuntimeError(f"OSError: [Errno 28] {FULL}: {path!r}")))
+    assert shown.startswith(f"{path}: {FULL} (ENOSPC); fix it")
+    in_it = f"{tmp_path}/shardbeam-ab12_xyz/x"
+    shown = str(explain_failure(RuntimeError(f"OSError: [Errno 28] {FULL}: {in_it!r}")))
+    assert shown.startswith(f"the folder of temporary files, {tmp_path}, has no room left")
+
+
+def test_writes_name_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = str(tmp_path / "shard")
+    with file_limit(10), pytest.raises(OSError, match="File too large") as raised:
+        LocalStorage().replace(uri, bytes(100))
+    assert raised.value.filename.startswith(uri)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_an_index_cannot_be_written_into_a_file(name: str, whole: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("index", str(whole), "--output", str(tmp_path / name))
+    assert result.exit_code in (1, 2)
+    assert result.stderr.count("\n") == 1
+    assert f"{tmp_path}/file" in result.stderr
+    if name == "file":
+        assert "--output: " in result.stderr
+        assert "is not a folder" in result.stderr
+
+
+def test_verbose_shows_the_traceback(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_temporary_folder(monkeypatch)
+    words = ["plan", *coco_words(shapes, tmp_path / "out")[1:]]
+    with bare_root():
+        result = run(*words, "--verbose")
+    assert "DEBUG shardbeam.pipelines.failures: the folder of temporary" in result.stderr
+    assert "Traceback (most recent call last)" in result.stderr
+    with bare_root():
+        assert "Traceback" not in run(*words).stderr
