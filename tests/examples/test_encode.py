@@ -172,7 +172,16 @@ def test_boxes_are_clipped_or_dropped_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("area", "written"), [(0, 0), (-1.0, 2000), (1e39, 2000), (math.nan, 2000), (math.inf, 2000)]
+    ("area", "written"),
+    [
+        (0, 2000),
+        (1e-50, 2000),
+        (0.5, 0.5),
+        (-1.0, 2000),
+        (1e39, 2000),
+        (math.nan, 2000),
+        (math.inf, 2000),
+    ],
 )
 def test_an_area_that_is_not_given_is_that_of_the_clipped_box(area: float, written: float) -> None:
     dog = ObjectAnnotation("dog", (-10, 10, 50, 60), area=area)

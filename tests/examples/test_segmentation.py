@@ -229,6 +229,93 @@ def test_runs_beyond_the_image_are_cut() -> None:
     np.testing.assert_array_equal(mask, rectangle((15, 5, 20, 10)))
 
 
+# A mask of the letter L, which no turn and no mirror maps to itself, and its box.
+LETTER = rectangle((3, 1, 5, 9)) | rectangle((3, 7, 9, 9))
+LETTER_BOX = (3, 1, 9, 9)
+EXCHANGED, BY_ROWS = Correction.RLE_SIDES_EXCHANGED, Correction.RLE_BY_ROWS
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("drawn", "size", "expected"),
+    [
+        (LETTER, (10, 20), {}),
+        (LETTER, (20, 10), {EXCHANGED: 1}),
+        # The runs of the transposed mask are those of the mask's rows.
+        (LETTER.T, (10, 20), {BY_ROWS: 1}),
+        (LETTER.T, (20, 10), {EXCHANGED: 1, BY_ROWS: 1}),
+    ],
+)
+def test_the_box_shows_the_order_of_runs(
+    drawn: npt.NDArray[np.uint8],
+    size: tuple[int, int],
+    expected: dict[Correction, int],
+    compressed: bool,
+) -> None:
+    segmentation = {**runs(drawn, compressed=compressed), "size": size}
+
+    mask = draw(segmentation, box=LETTER_BOX, expected=expected)
+
+    np.testing.assert_array_equal(mask, LETTER)
+
+
+def test_runs_of_a_scaled_image_by_rows() -> None:
+    segmentation = {**runs(LETTER.T, compressed=True), "size": [10, 20]}
+
+    mask = draw(
+        segmentation, frame=(40, 20), extent=FRAME, box=(6, 2, 18, 18), expected={BY_ROWS: 1}
+    )
+
+    np.testing.assert_array_equal(mask, LETTER.repeat(2, axis=0).repeat(2, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("box", "fits"),
+    [
+        # 10 of the 24 pixels, 12 of them, and none.
+        ((3, 1, 5, 6), False),
+        ((3, 1, 5, 7), True),
+        ((12, 1, 18, 9), False),
+        # A box that touches pixels holds them.
+        ((3.6, 1.6, 4.4, 6.4), True),
+        # A box without area says nothing.
+        ((12, 1, 12, 9), True),
+        ((float("nan"), 1, 12, 9), True),
+        ((-1e30, -1e30, 1e30, 1e30), True),
+    ],
+)
+def test_runs_need_half_of_their_pixels_in_the_box(box: Box, fits: bool) -> None:
+    segmentation = runs(LETTER, compressed=True)
+
+    if fits:
+        np.testing.assert_array_equal(draw(segmentation, box=box), LETTER)
+    else:
+        with pytest.raises(ValueError, match=r"outside of the object's box"):
+            draw(segmentation, box=box)
+
+
+def test_runs_by_rows_need_95_percent_of_their_pixels_in_the_box() -> None:
+    # 20 rows of a square image: 40 pixels in the box, and 2 or 3 more.
+    for more, fits in ((2, True), (3, False)):
+        mask = rectangle((1, 0, 3, 20), frame=(30, 30))
+        mask[0, 10 : 10 + more] = 1
+        segmentation = runs(mask.T, compressed=False)
+        if fits:
+            expected = {BY_ROWS: 1}
+            found = draw(segmentation, frame=(30, 30), box=(1, 0, 3, 20), expected=expected)
+            np.testing.assert_array_equal(found, mask)
+        else:
+            with pytest.raises(ValueError, match=r"outside of the object's box"):
+                draw(segmentation, frame=(30, 30), box=(1, 0, 3, 20))
+
+
+def test_runs_that_were_made_from_pixels_need_no_box() -> None:
+    patch = Patch(LETTER, left=0, top=0)
+    segmentation = json.loads(encode_patch(patch, frame=FRAME))
+
+    np.testing.assert_array_equal(draw(segmentation, box=(15, 1, 18, 9)), LETTER)
+
+
 @pytest.mark.parametrize(
     "text",
     [

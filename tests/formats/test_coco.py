@@ -5,9 +5,11 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -88,7 +90,27 @@ def test_image_ids_may_be_strings(listed: object, named: object) -> None:
 _BOX = (10, 20.5, 40, 60.5)
 _NO_BOX: tuple[object, ...] = (..., None, [])
 _POLYGONS = [[10, 20, 30, 25, 12, 50], [5, 21, 6, 22]]
-_RUNS = {"counts": [0, 3, 9], "size": [3, 4]}
+_PIXELS = np.zeros((480, 640), np.uint8)
+_PIXELS[10:30, 100:103] = 1
+_RLE = coco_mask.encode(np.asfortranarray(_PIXELS))["counts"].decode()
+# Runs of three columns of 20 pixels in an image of 640 x 480.
+_RUNS = {
+    "text": {"counts": _RLE, "size": [480, 640]},
+    "numbers": {"counts": [48010, 20, 460, 20, 460, 20], "size": [480, 640]},
+    "no size": {"counts": _RLE},
+    "sides exchanged": {"counts": _RLE, "size": [640, 480]},
+}
+_UNUSABLE_RUNS: tuple[Json, ...] = (
+    {"counts": [12], "size": [3, 4]},
+    {"counts": [0, 3, 10], "size": [3, 4]},
+    {"counts": [0, 3, 9], "size": [4, 3]},
+    {"counts": [0, 3, -1], "size": [3, 4]},
+    {"counts": "ö", "size": [3, 4]},
+    {"counts": [0, 3, 9], "size": [1e6, 1e6]},
+    {"size": [3, 4]},
+)
+# Labelled and visible, labelled and hidden, not labelled.
+_POINTS = [10, 20, 2, 30, 45, 1, 0, 0, 0]
 # {case: (annotations of one image, ids and boxes of its objects, corrections)}
 _ANNOTATIONS: dict[str, tuple[list[Json], list[tuple[int, tuple[float, ...]]], dict[str, int]]] = {
     **{
@@ -105,8 +127,42 @@ _ANNOTATIONS: dict[str, tuple[list[Json], list[tuple[int, tuple[float, ...]]], d
             [(1, _BOX)],
             {"object_without_box_dropped": 1},
         )
-        for segmentation in (*_NO_BOX, [[]], _RUNS)
+        for segmentation in (*_NO_BOX, [[]], *_UNUSABLE_RUNS)
     },
+    "box from one polygon without a list around it": (
+        [annotation(bbox=..., segmentation=_POLYGONS[0])],
+        [(1, (10, 20, 30, 50))],
+        {"box_from_polygons": 1},
+    ),
+    **{
+        f"box from runs: {case}": (
+            [annotation(bbox=..., segmentation=runs)],
+            [(1, (100, 10, 103, 30))],
+            {"box_from_mask": 1},
+        )
+        for case, runs in _RUNS.items()
+    },
+    "box from runs of another size": (
+        [annotation(bbox=..., segmentation={"counts": [27, 3], "size": [24, 32]})],
+        [(1, (20, 60, 40, 120))],
+        {"box_from_mask": 1},
+    ),
+    **{
+        f"box from keypoints, and not from {segmentation}": (
+            [annotation(bbox=..., segmentation=segmentation, keypoints=_POINTS)],
+            [(1, (10, 20, 30, 45))],
+            {"box_from_keypoints": 1},
+        )
+        for segmentation in (*_NO_BOX, *_UNUSABLE_RUNS)
+    },
+    "no keypoint is labelled": (
+        [
+            annotation(),
+            annotation(id=2, **dict.fromkeys(("bbox", "segmentation"), ...), keypoints=[1, 2, 0]),
+        ],
+        [(1, _BOX)],
+        {"object_without_box_dropped": 1},
+    ),
     **{
         f"unknown category: {category_id}": (
             [annotation(category_id=category_id)],

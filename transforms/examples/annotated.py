@@ -24,7 +24,7 @@ from shardbeam.transforms.examples.boxes import (
     orient_pixels,
     turn_between_frames,
 )
-from shardbeam.transforms.examples.features import MAX_FLOAT32, FeatureSpec
+from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, FeatureSpec
 from shardbeam.transforms.examples.patches import Patch, resize_nearest
 from shardbeam.transforms.examples.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
@@ -109,8 +109,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
            are exchanged if the box then lies in the image.
         3. Clip: a box that reaches over the border is clipped to the image, and an object whose box
            has no area there is dropped.
-        4. Measure: an area that the source does not give, or that no 32-bit float can hold, is that
-           of the clipped box. A resize scales areas.
+        4. Measure: an area that the source does not give, or that is 0 or too large as a 32-bit
+           float, is that of the clipped box. A resize scales areas.
         """
         if not self.annotations.objects:
             # A row of a table without images has no size to divide by.
@@ -141,7 +141,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 self.corrections.note(Correction.BOX_CLIPPED, box, clipped)
             xmin, ymin, xmax, ymax = clipped
             area = item.area if is_placed else frame.scale_area(item.area)
-            if not 0 <= area <= MAX_FLOAT32:
+            if not MIN_FLOAT32 <= area <= MAX_FLOAT32:
                 area = (xmax - xmin) * (ymax - ymin)
             fractions = (xmin / width, ymin / height, xmax / width, ymax / height)
             objects.append(WrittenObject(item, label, fractions, area * area_scale, position))

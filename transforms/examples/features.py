@@ -7,6 +7,8 @@ import enum
 import msgspec
 
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
+# The smallest 32-bit float above 0.
+MIN_FLOAT32 = 2.0**-149
 
 
 class FeatureKind(str, enum.Enum):

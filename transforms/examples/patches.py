@@ -31,6 +31,10 @@ class Patch(NamedTuple):
         height, width = self.pixels.shape
         return self.left, self.top, self.left + width, self.top + height
 
+    def transposed(self) -> Patch:
+        """Returns the part with rows and columns exchanged."""
+        return Patch(self.pixels.T, left=self.top, top=self.left)
+
     def whole(self, *, width: int, height: int) -> npt.NDArray[np.uint8]:
         """Returns the mask, as far as it lies inside `width` x `height` pixels."""
         mask = np.zeros((height, width), np.uint8)

@@ -25,8 +25,14 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ObjectAnnotation
-from shardbeam.transforms.examples.boxes import Box, Size
-from shardbeam.transforms.examples.patches import Patch, box_iou, find_patch, resize_nearest
+from shardbeam.transforms.examples.boxes import Box, Size, box_around, is_scaled
+from shardbeam.transforms.examples.patches import (
+    Patch,
+    box_iou,
+    find_patch,
+    overlap_area,
+    resize_nearest,
+)
 
 Polygon: TypeAlias = Sequence[float]
 
@@ -42,6 +48,9 @@ _MAX_OTHER_PIXELS = 1 << 27
 # The most pixels of a mask that a format gives pixel by pixel.
 MAX_MASK_PIXELS = 1 << 27
 
+# A box is that of the runs' object if it holds this share of their pixels, by columns or by rows.
+_MIN_SHARE_BY_COLUMNS, _MIN_SHARE_BY_ROWS = 0.5, 0.95
+
 # The most groups of a run; with more, the run would be longer than any mask.
 _MAX_GROUPS = 8
 _FIRST_CHARACTER = 48
@@ -51,6 +60,8 @@ _VALUE_BITS, _SIGN_BIT, _MORE_BIT = 0x1F, 0x10, 0x20
 class _RunLengths(msgspec.Struct):
     counts: str | list[float]
     size: tuple[float, float] | None = None
+    # Set by `encode_patch`: the pixels are known, so the box need not confirm them.
+    certain: bool = False
 
 
 # Some tools write numbers as texts.
@@ -83,7 +94,7 @@ def draw_segmentation(
             Polygons are scaled from it to the frame before they are drawn; runs of this size are
             drawn first and then scaled to the nearest pixel.
         box: The object's box in pixels of the frame. It decides whether runs of another size are
-            pixels of the frame or of a scaled frame.
+            pixels of the frame or of a scaled frame, and must hold half of the pixels of any runs.
         corrections: Counts everything that is changed or left out.
 
     Returns:
@@ -167,26 +178,65 @@ def _is_usable(polygon: Polygon) -> bool:
 def _draw_runs(
     runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Corrections
 ) -> Patch | None:
+    """Draws runs in the first of these ways in which they fit the object's box.
+
+    1. Column by column, as COCO has them. If their size is the image's with its sides exchanged,
+       the sides are exchanged back; a mask of any other size is fitted into the frame.
+    2. Row by row.
+    """
     # If coordinates are fractions, the extent (1, 1) is not a size in pixels.
     grid = frame if extent == (1, 1) else extent
-    if isinstance(runs.counts, str):
-        counts = parse_counts(runs.counts.encode())
-    else:
-        counts = read_counts(runs.counts)
-    width, height = _own_size(runs, frame=frame, grid=grid)
-    total = int(counts.sum())
+    counts = _read_any_counts(runs)
+    given = own = _own_size(runs, frame=frame, grid=grid)
+    if own not in (frame, grid) and own[::-1] in (frame, grid):
+        own = own[::-1]
+    total, (width, height) = int(counts.sum()), own
     if total > width * height:
         raise ValueError("more pixels than the mask has")
+
+    def fit(patch: Patch | None) -> Patch | None:
+        if patch is None or own == frame:
+            return patch
+        if own == grid:
+            return _resize(patch, own=own, frame=frame)
+        return _fit(patch, own=own, frame=frame, box=box)
+
+    patch = fit(find_patch_in_runs(counts, height=height))
+    is_by_rows = False
+    if not runs.certain and _share_inside(patch, box) < _MIN_SHARE_BY_COLUMNS:
+        turned = find_patch_in_runs(counts, height=width)
+        patch = fit(None if turned is None else turned.transposed())
+        is_by_rows = True
+        if _share_inside(patch, box) < _MIN_SHARE_BY_ROWS:
+            raise ValueError("its pixels lie outside of the object's box")
     if total < width * height:
         # Some tools leave out the last run of zeros.
         corrections.note(Correction.RLE_COUNTS_CORRECTED, total, width * height)
-    patch = find_patch_in_runs(counts, height=height)
-    if (width, height) == frame:
-        return patch
-    if (width, height) == grid:
-        return None if patch is None else _resize(patch, own=grid, frame=frame)
-    corrections.note(Correction.RLE_SIZE_CORRECTED, (width, height), grid)
-    return None if patch is None else _fit(patch, own=(width, height), frame=frame, box=box)
+    if own != given:
+        corrections.note(Correction.RLE_SIDES_EXCHANGED, given, own)
+    elif own not in (frame, grid):
+        corrections.note(Correction.RLE_SIZE_CORRECTED, own, grid)
+    if is_by_rows:
+        corrections.note(Correction.RLE_BY_ROWS)
+    return patch
+
+
+def _share_inside(patch: Patch | None, box: Box) -> float:
+    """Returns the share of a mask's pixels that a box touches; 1 if the box has no area."""
+    if patch is None or not overlap_area(box, box) > 0:
+        return 1.0
+    # Boxes may have any numbers; beyond the patch, these do not matter.
+    left, top, right, bottom = (min(max(side, -1.0), 1e9) for side in box)
+    columns = slice(max(0, math.floor(left) - patch.left), max(0, math.ceil(right) - patch.left))
+    rows = slice(max(0, math.floor(top) - patch.top), max(0, math.ceil(bottom) - patch.top))
+    inside = np.count_nonzero(patch.pixels[rows, columns])
+    return inside / int(np.count_nonzero(patch.pixels))
+
+
+def _read_any_counts(runs: _RunLengths) -> npt.NDArray[np.int64]:
+    if isinstance(runs.counts, str):
+        return parse_counts(runs.counts.encode())
+    return read_counts(runs.counts)
 
 
 def _own_size(runs: _RunLengths, *, frame: Size, grid: Size) -> Size:
@@ -265,7 +315,9 @@ def encode_patch(patch: Patch, *, frame: Size) -> bytes:
     columns, edges = np.nonzero(np.diff(np.pad(pixels.T, ((0, 0), (1, 1)))))
     places = (columns + left) * height + edges + top
     counts = np.diff(places, prepend=0, append=width * height)
-    return msgspec.json.encode({"counts": counts.tolist(), "size": [height, width]})
+    return msgspec.json.encode(
+        {"counts": counts.tolist(), "size": [height, width], "certain": True}
+    )
 
 
 def mask_object(
@@ -308,25 +360,81 @@ def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch |
         counts: The runs; none is negative.
         height: The mask's height in pixels.
     """
-    ends = np.cumsum(counts)
-    # First and last pixel of each run of 1.
-    first, last = ends[0::2][: counts.size // 2], ends[1::2] - 1
-    drawn = last >= first
-    first, last = first[drawn], last[drawn]
+    first, last = _find_ends(counts)
     if not first.size:
         return None
-    left, right = int(first[0]) // height, int(last[-1]) // height
-    if np.any(first // height != last // height):
-        top, bottom = 0, height - 1
-    else:
-        top, bottom = int((first % height).min()), int((last % height).max())
+    left, top, right, bottom = _find_bounds(first, last, height=height)
     # The runs within the columns from `left` to `right`.
     runs = np.empty(2 * first.size + 1, np.int64)
     runs[0] = first[0] - left * height
     runs[1::2] = last - first + 1
     runs[2:-1:2] = first[1:] - last[:-1] - 1
-    runs[-1] = (right + 1) * height - 1 - last[-1]
+    runs[-1] = right * height - 1 - last[-1]
     values = np.zeros(runs.size, np.uint8)
     values[1::2] = 1
     columns = np.repeat(values, runs).reshape(-1, height)
-    return Patch(columns[:, top : bottom + 1].T, left=left, top=top)
+    return Patch(columns[:, top:bottom].T, left=left, top=top)
+
+
+def find_outline_box(text: bytes, *, size: Size, normalized: bool) -> tuple[Box, Correction] | None:
+    """Finds the box around the polygons or the pixels of a segmentation.
+
+    Runs whose size is the image's with its sides exchanged are drawn with the sides exchanged
+    back. If they have another size with the image's aspect ratio, their box is scaled.
+
+    Args:
+        text: JSON text.
+        size: The annotated width and height of the image; a side of 0 is unknown.
+        normalized: Whether polygons are in fractions of the image's sides; the box is, too.
+
+    Returns:
+        The box, and the correction that says what it is around; None if there are no points or
+        pixels, or runs of another size.
+
+    Raises:
+        ValueError: The segmentation cannot be read.
+    """
+    segmentation = _parse(text)
+    if isinstance(segmentation, _RunLengths):
+        box = _find_box_of_runs(segmentation, size=size, normalized=normalized)
+        return None if box is None else (box, Correction.BOX_FROM_MASK)
+    coordinates = [value for each in segmentation for value in each[: len(each) // 2 * 2]]
+    if not coordinates or not all(map(math.isfinite, coordinates)):
+        return None
+    return box_around(coordinates), Correction.BOX_FROM_POLYGONS
+
+
+def _find_box_of_runs(runs: _RunLengths, *, size: Size, normalized: bool) -> Box | None:
+    counts = _read_any_counts(runs)
+    own = _own_size(runs, frame=size, grid=size)
+    if own != size and own[::-1] == size:
+        own = size
+    first, last = _find_ends(counts)
+    if not first.size or int(counts.sum()) > own[0] * own[1]:
+        return None
+    box = _find_bounds(first, last, height=own[1])
+    target = (1, 1) if normalized else own if min(size) <= 0 else size
+    if target not in (own, (1, 1)) and not is_scaled(own, target):
+        return None
+    across, down = target[0] / own[0], target[1] / own[1]
+    return box[0] * across, box[1] * down, box[2] * across, box[3] * down
+
+
+def _find_ends(
+    counts: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Returns the first and the last pixel of each run of 1."""
+    ends = np.cumsum(counts)
+    first, last = ends[0::2][: counts.size // 2], ends[1::2] - 1
+    drawn = last >= first
+    return first[drawn], last[drawn]
+
+
+def _find_bounds(
+    first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], *, height: int
+) -> tuple[int, int, int, int]:
+    """Returns `(left, top, right, bottom)` of the pixels from `first` to `last`, at least one."""
+    left, right = int(first[0]) // height, int(last[-1]) // height + 1
+    if np.any(first // height != last // height):
+        return left, 0, right, height
+    return left, int((first % height).min()), right, int((last % height).max()) + 1

@@ -23,6 +23,7 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, Object
 from shardbeam.transforms.examples.box_readings import CORNERS, BoxFormat
 from shardbeam.transforms.examples.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.features import MAX_FLOAT32
+from shardbeam.transforms.examples.segmentation import find_outline_box, has_segmentation
 from shardbeam.transforms.formats.annotation_file import count_replaced, decode_json
 from shardbeam.transforms.formats.box_format import BoxUnits
 from shardbeam.transforms.formats.coco_file import (
@@ -213,7 +214,7 @@ class AnnotationReader:
                 continue
             text, item = read.get(index) or next(self._file.read_rows([index]))
             try:
-                row = self._read_row(index, text, item)
+                row = self._read_row(index, text, item, image=image)
             except InputError as error:
                 first_error = first_error or error
                 if self._first_error is None or index < self._first_error[0]:
@@ -240,19 +241,21 @@ class AnnotationReader:
         )
         return True
 
-    def _read_row(self, index: int, text: bytes, item: CocoAnnotation | None) -> _Row:
+    def _read_row(
+        self, index: int, text: bytes, item: CocoAnnotation | None, *, image: CocoImage
+    ) -> _Row:
         if item is None:
             place = f"$.annotations[{index}]"
             item = self._decode_part(text, decoder=_annotation_decoder, place=place)
-        bbox, is_from_polygons = self._bbox(item, index=index)
+        bbox, box_from = self._bbox(item, index=index, image=image)
         computed: tuple[Correction, object] | None = None
-        if is_from_polygons:
-            computed = Correction.BOX_FROM_POLYGONS, None
+        if box_from is not None:
+            computed = box_from, None
         keypoints = self._keypoints(item, index=index)
         segmentation = bytes(item.segmentation)
         if _NO_SEGMENTATION.fullmatch(segmentation):
             segmentation = b""
-        if bbox is not None and not segmentation and (rotation := _rotation(item)):
+        if item.bbox and bbox and not segmentation and (rotation := _rotation(item)):
             if self._is_normalized:
                 raise InputError(
                     uri=self._file.uri,
@@ -362,8 +365,9 @@ class AnnotationReader:
             raise InputError(
                 uri=file.uri,
                 place="$.annotations",
-                problem=f"none of the {len(file.annotations)} annotations has a bbox, polygons or "
-                "a caption; is this a file of COCO instances, keypoints, captions or stuff?",
+                problem=f"none of the {len(file.annotations)} annotations has a bbox, an "
+                "outline, keypoints or a caption; is this a file of COCO instances, keypoints, "
+                "captions or stuff?",
             )
         if not {Kind.DETECTION, Kind.CLASSIFICATION, Kind.SEMANTIC} & set(self._wanted):
             return
@@ -378,8 +382,13 @@ class AnnotationReader:
                 is_background=file.is_dummy(category),
             )
 
-    def _bbox(self, item: CocoAnnotation, *, index: int) -> tuple[Box | None, bool]:
-        """Returns `(xmin, ymin, xmax, ymax)`, and whether that was computed from polygons."""
+    def _bbox(
+        self, item: CocoAnnotation, *, index: int, image: CocoImage
+    ) -> tuple[Box | None, Correction | None]:
+        """Returns `(xmin, ymin, xmax, ymax)`, and what that was computed from if it is not given.
+
+        Without a box, it is that of the polygons or the run lengths, or else of the keypoints.
+        """
         place = f"$.annotations[{index}]"
         if item.bbox:
             if len(item.bbox) != 4:
@@ -393,20 +402,36 @@ class AnnotationReader:
                 raise InputError(
                     uri=self._file.uri, place=f"{place}.bbox", problem="expected finite numbers"
                 )
-            return self._corners(*item.bbox), False
-        if item.caption is not None or not item.segmentation:
-            return None, False
-        place = f"{place}.segmentation"
-        polygons = self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place)
-        if not isinstance(polygons, list):
-            return None, False
-        xs = [x for polygon in polygons for x in polygon[0::2]]
-        ys = [y for polygon in polygons for y in polygon[1::2]]
-        return ((min(xs), min(ys), max(xs), max(ys)), True) if xs and ys else (None, False)
+            return self._corners(*item.bbox), None
+        if item.caption is not None:
+            return None, None
+        size = int(image.width or 0), int(image.height or 0)
+        try:
+            if has_segmentation(item.segmentation) and (
+                found := find_outline_box(
+                    bytes(item.segmentation), size=size, normalized=self._is_normalized
+                )
+            ):
+                return found
+        except ValueError:
+            # This raises an error that names the place, except for run lengths.
+            place_of_part = f"{place}.segmentation"
+            self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place_of_part)
+        labelled: list[float] = []
+        if item.keypoints:
+            values = self._decode_keypoints(item, index=index)
+            for x, y, visibility in zip(values[0::3], values[1::3], values[2::3], strict=False):
+                labelled += (x, y) if visibility > 0 else ()
+        if not labelled or not all(map(math.isfinite, labelled)):
+            return None, None
+        return box_around(labelled), Correction.BOX_FROM_KEYPOINTS
 
     def _keypoints(self, item: CocoAnnotation, *, index: int) -> Sequence[float]:
         if Kind.KEYPOINTS not in self._wanted or not item.keypoints:
             return ()
+        return self._decode_keypoints(item, index=index)
+
+    def _decode_keypoints(self, item: CocoAnnotation, *, index: int) -> Sequence[float]:
         place = f"$.annotations[{index}].keypoints"
         return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
 
