@@ -26,7 +26,8 @@ from pyarrow import parquet
 
 import shardbeam
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.dataset.read import records as records_module
+from shardbeam.transforms.dataset.read import items as items_module
+from shardbeam.transforms.dataset.read import open_files as files_module
 from shardbeam.transforms.dataset.read.items import Item
 from shardbeam.transforms.dataset.read.selection import Where
 from shardbeam.transforms.dataset.read.sequence import ExampleSequence
@@ -274,9 +275,9 @@ def test_shards_of_any_size(counts: Sequence[int], tmp_path: Path) -> None:
     assert [item["n"] for item in dataset] == expected
     order = random.Random(1).sample(range(len(expected)), len(expected))
     assert [dataset[number]["n"] for number in order] == [expected[number] for number in order]
-    open_files = records_module._open_files._files
-    assert len(open_files) <= records_module.MAX_OPEN_FILES
-    assert len(os.listdir("/proc/self/fd")) <= before + records_module.MAX_OPEN_FILES
+    open_files = files_module.OPEN_FILES._files
+    assert len(open_files) <= files_module.MAX_OPEN_FILES
+    assert len(os.listdir("/proc/self/fd")) <= before + files_module.MAX_OPEN_FILES
 
 
 # Other processes
@@ -309,7 +310,7 @@ def test_processes_share_it(method: str, coco: Build) -> None:
 def test_a_fork_does_not_wait_for_a_thread_of_its_parent(coco: Build) -> None:
     dataset = shardbeam.open(coco.output)
     key = dataset[0]["image/filename"]
-    with records_module._open_files._lock:
+    with files_module.OPEN_FILES._lock:
         child = os.fork()
         if not child:
             os._exit(0 if dataset[0]["image/filename"] == key else 1)
@@ -318,7 +319,7 @@ def test_a_fork_does_not_wait_for_a_thread_of_its_parent(coco: Build) -> None:
 
 def test_threads_share_it(coco: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are closed while others are read, with room for two."""
-    monkeypatch.setattr(records_module, "MAX_OPEN_FILES", 2)
+    monkeypatch.setattr(files_module, "MAX_OPEN_FILES", 2)
     dataset = shardbeam.open(coco.output)
     keys = [item["image/filename"] for item in dataset]
     wrong: list[int] = []
@@ -417,7 +418,7 @@ def swap_shards(folder: Path) -> None:
 
 def test_swapped_shards_are_noticed(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is returned is the right Example: each file is opened again for each read."""
-    monkeypatch.setattr(records_module, "MAX_OPEN_FILES", 1)
+    monkeypatch.setattr(files_module, "MAX_OPEN_FILES", 1)
     dataset = shardbeam.open(copied)
     keys = [item["image/filename"] for item in dataset]
     errors = []
@@ -467,6 +468,22 @@ def test_a_shard_that_changes(
         _ = dataset[1]
     # Its other shards are as they were.
     _ = dataset[-1]
+
+
+def test_a_file_of_the_same_length_and_time(copied: Path) -> None:
+    """`cp -p` and `rsync -t` restore both; whoever opens the dataset later reads the new file."""
+    before = shardbeam.open(copied)
+    key = before[0]["image/filename"]
+    assert isinstance(key, bytes)
+    path = copied / shards(copied)[0]
+    status = path.stat()
+    new = path.with_name("new")
+    new.write_bytes(path.read_bytes().replace(key, key[::-1]))
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(new, path)
+    assert shardbeam.open(copied)[0]["image/filename"] == key[::-1]
+    # This sequence has the old file open.
+    assert before[0]["image/filename"] == key
 
 
 def test_a_shard_that_is_not_that_of_its_index_is_noticed_at_once(copied: Path) -> None:
@@ -615,6 +632,15 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"index": value}, ValueError, "index: expected a path") for value in ("", "a\0b")),
     *(({"cache": value}, TypeError, "cache: expected a path") for value in (3, True, b"a")),
     *(({"cache": value}, ValueError, "cache: expected a path") for value in ("", "a\0b")),
+    *(
+        ({"cache": "c", "cache_bytes": value}, TypeError, "cache_bytes: expected a number of bytes")
+        for value in ("10 GB", 1.5, NAN, True, ())
+    ),
+    *(
+        ({"cache": "c", "cache_bytes": value}, ValueError, "cache_bytes: expected at least 1 byte")
+        for value in (0, -1, -(2**70))
+    ),
+    ({"cache_bytes": 10**9}, ValueError, "cache_bytes: only together with cache"),
     ({"cache": "gs://bucket/copies"}, ValueError, "cache: expected a folder on disk, got 'gs://"),
     ({"features": "image/encoded"}, TypeError, "features: expected a list of keys, got 'image/enc"),
     *(({"features": value}, TypeError, "features: expected a list") for value in (3, b"a", True)),
@@ -960,15 +986,16 @@ def test_keypoints_of_a_later_shard(tmp_path: Path) -> None:
     assert [target["keypoints"].shape for _, target in view] == [(0, 2, 3)] * 3 + [(1, 2, 3)]
 
 
-def test_masks_that_take_too_much_memory(tmp_path: Path) -> None:
+def test_masks_that_take_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items_module, "_MAX_MASKS_BYTES", 2_000_000, raising=False)
     mask = save(Image.new("L", (1_000, 1_000)), "PNG")
-    large = {"image/encoded": plain_jpeg((1_000, 1_000)), "image/object/mask": [mask] * 2_001}
+    large = {"image/encoded": plain_jpeg((1_000, 1_000)), "image/object/mask": [mask] * 3}
     small = {"image/object/mask": [save(Image.new("L", (40, 20)), "PNG")]}
-    records = [keypoint_example(2_001, **large), keypoint_example(1, **small), keypoint_example(1)]
+    records = [keypoint_example(3, **large), keypoint_example(1, **small), keypoint_example(1)]
     view = open_records(tmp_path, *records).detection(masks=True)
     problem = (
-        r"its 2,001 masks of 1,000x1,000 pixels take 2,001,000,000 bytes, more than 2,000,000,000; "
-        "read 'image/object/mask' of the items themselves"
+        "its 3 masks of 1,000x1,000 pixels take 3,000,000 bytes, more than 2,000,000; read "
+        "'image/object/mask' of the items themselves"
     )
     with pytest.raises(InputError, match=rf"a\.tfrecord: byte 0: {problem}"):
         _ = view[0]
@@ -1258,88 +1285,3 @@ def test_files_that_cannot_be_indexed(foreign: Path, tmp_path: Path) -> None:
     done = run("index", str(foreign), "--output", str(tmp_path / "i"))
     assert (done.exit_code, "is missing" in done.stderr) == (1, True)
     assert run("index", str(tmp_path / "none"), "--output", str(tmp_path / "i")).exit_code == 1
-
-
-# Copies
-
-
-def test_copies_of_shards(coco: Build, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    dataset = shardbeam.open(coco.output, cache=cache)
-    assert list(cache.iterdir()) == []
-    _ = dataset[0]
-    assert len(list(cache.iterdir())) == 1
-    expected = [plain(item) for item in shardbeam.open(coco.output)]
-    assert [plain(item) for item in dataset] == expected
-    copies = sorted(path.read_bytes() for path in cache.iterdir())
-    assert copies == sorted((coco.output / shard).read_bytes() for shard in coco.shards())
-
-
-def test_copies_outlive_the_dataset_and_are_not_mixed_up(copied: Path, tmp_path: Path) -> None:
-    expected = [plain(item) for item in shardbeam.open(copied, cache=tmp_path / "cache")]
-    dataset = shardbeam.open(copied, cache=tmp_path / "cache")
-    for name in shards(copied):
-        (copied / name).write_bytes(bytes((copied / name).stat().st_size))
-    assert [plain(item) for item in dataset] == expected
-    # Opened again, the shards have another version, so that they are copied, and are wrong.
-    with pytest.raises(InputError, match="checksum"):
-        _ = shardbeam.open(copied, cache=tmp_path / "cache")[0]
-    assert not list((tmp_path / "cache").glob("*.part"))
-
-
-def test_no_room_for_copies(coco: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    size = sum((coco.output / shard).stat().st_size for shard in coco.shards())
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size - 1))
-    with pytest.raises(InputError, match=rf"no room for {SHARDS} shards of {size:,} bytes"):
-        shardbeam.open(coco.output, cache=tmp_path / "cache")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size))
-    dataset = shardbeam.open(coco.output, cache=tmp_path / "cache")
-    _ = dataset[0]
-
-    def write(self: object, data: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("google_crc32c.extend", write)
-    with pytest.raises(InputError, match="has no room for"):
-        _ = dataset[-1]
-    assert len(list((tmp_path / "cache").iterdir())) == 1
-
-
-def test_a_killed_copy_is_made_again(coco: Build, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    dataset = shardbeam.open(coco.output, cache=cache)
-    _ = dataset[0]
-    (copy,) = cache.iterdir()
-    whole = copy.read_bytes()
-    copy.rename(f"{copy}.part")
-    with open(f"{copy}.part", "r+b") as file:
-        file.truncate(1_000)
-    # Another process, because this one has the copy open.
-    program = "import sys, shardbeam; shardbeam.open(sys.argv[1], cache=sys.argv[2])[0]"
-    subprocess.run([sys.executable, "-c", program, coco.output, cache], check=True)
-    assert copy.read_bytes() == whole
-    assert list(cache.iterdir()) == [copy]
-
-
-FILL = """
-import sys, shardbeam
-dataset = shardbeam.open(sys.argv[1], cache=sys.argv[2])
-print(*(item["image/filename"].decode() for item in dataset))
-"""
-
-
-def test_several_processes_fill_one_cache(coco: Build, tmp_path: Path) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", FILL, coco.output, tmp_path / "cache"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    printed = {process.communicate(timeout=120)[0] for process in processes}
-    assert [process.returncode for process in processes] == [0] * 4
-    assert printed == {" ".join(example.key for example in coco.examples()) + "\n"}
-    copies = sorted(path.read_bytes() for path in (tmp_path / "cache").iterdir())
-    assert copies == sorted((coco.output / shard).read_bytes() for shard in coco.shards())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import shardbeam
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 from tests.support.dataset import Tree, run
 from tests.support.gcs_server import ProxiedGcs
 
@@ -41,9 +41,9 @@ def test_copies(gcs: ProxiedGcs, stored: str, tmp_path: Path) -> None:
     expected = [item["image/encoded"] for item in shardbeam.open(stored)]
     gcs.proxy.reset()
     assert [item["image/encoded"] for item in dataset] == expected
-    copies = sorted(path.read_bytes() for path in (tmp_path / "cache").iterdir())
+    copies = [path.read_bytes() for path in (tmp_path / "cache").glob("*/*tfrecord-*")]
     tree = gcs.read_tree(stored)
-    assert copies == sorted(
+    assert sorted(copies) == sorted(
         data for name, data in tree.items() if "tfrecord-" in name and "/" not in name
     )
     gcs.proxy.reset()
@@ -51,6 +51,29 @@ def test_copies(gcs: ProxiedGcs, stored: str, tmp_path: Path) -> None:
     opened = gcs.proxy.counts()
     assert [item["image/encoded"] for item in again] == expected
     assert gcs.proxy.counts() == opened
+
+
+def test_copies_within_a_bound(gcs: ProxiedGcs, stored: str, tmp_path: Path) -> None:
+    tree = gcs.read_tree(stored)
+    sizes = [len(data) for name, data in tree.items() if "tfrecord-" in name and "/" not in name]
+    bound = max(sizes)
+    dataset = shardbeam.open(stored, cache=tmp_path / "cache", cache_bytes=bound)
+    expected = [item["image/encoded"] for item in shardbeam.open(stored)]
+    for _ in range(2):
+        assert [item["image/encoded"] for item in dataset] == expected
+        copies = (tmp_path / "cache").glob("*/*tfrecord-*")
+        assert sum(path.stat().st_size for path in copies) <= bound
+
+
+def test_a_copy_that_is_not_what_the_manifest_says(
+    gcs: ProxiedGcs, stored: str, tmp_path: Path
+) -> None:
+    name = min(name for name in gcs.read_tree(stored) if "tfrecord-" in name)
+    data = bytearray(gcs.read(f"{stored}/{name}"))
+    data[data.index(b"image/filename") + 22] ^= 1
+    gcs.write(f"{stored}/{name}", bytes(data))
+    with pytest.raises(DamagedError, match=r"its copy has the checksum \w+, not \w+"):
+        _ = shardbeam.open(stored, cache=tmp_path / "cache")[0]
 
 
 def test_a_shard_that_was_replaced(gcs: ProxiedGcs, stored: str, tmp_path: Path) -> None:
@@ -63,7 +86,7 @@ def test_a_shard_that_was_replaced(gcs: ProxiedGcs, stored: str, tmp_path: Path)
     for changed in (dataset, copied):
         with pytest.raises(InputError, match="the dataset has changed since its index was read"):
             _ = changed[0]
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert list((tmp_path / "cache").glob("*/*tfrecord-*")) == []
     assert shardbeam.open(stored)[0].keys() == shardbeam.open(stored)[1].keys()
 
 

@@ -106,9 +106,15 @@ def _flock(descriptor: int, *, folder: str) -> None:
         )
 
 
-def is_at(descriptor: int, path: str) -> bool:
-    """Returns whether an open file or folder still has this path."""
+def is_at(descriptor: int, path: str, *, folder: int | None = None) -> bool:
+    """Returns whether an open file or folder still has this path.
+
+    Args:
+        descriptor: The file or folder.
+        path: The path.
+        folder: Descriptor of the folder that the path is relative to; None for the current one.
+    """
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, dir_fd=folder))
     except FileNotFoundError:
         return False

@@ -44,6 +44,20 @@ def check_flag(name: str, value: object) -> None:
         raise TypeError(f"{name}: expected True or False, got {reprlib.repr(value)}")
 
 
+def check_size(name: str, value: object) -> int:
+    """Returns a number of bytes as an integer.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is below 1.
+    """
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number of bytes, got {reprlib.repr(value)}")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1 byte, got {value}")
+    return int(value)
+
+
 def check_texts(name: str, values: object, *, what: str) -> tuple[str, ...]:
     """Returns a list of texts as a tuple.
 

@@ -231,7 +231,7 @@ def _find_splits(
     if container is None:
         raise InputError(uri=path, problem=f"its shards have the unknown format {info.file_format}")
     if not find_container(container).checks_records and MANIFEST in listed:
-        listed = with_checksums(listed, output=path)
+        listed = with_checksums(listed, manifest=read_manifest(path))
     for split in info.splits:
         names = list(_shard_names(split, info=info))
         check_paths(names, uri=uri)
@@ -245,13 +245,14 @@ def _find_splits(
         )
 
 
-def with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[str, StoredFile]:
+def with_checksums(
+    listed: Mapping[str, StoredFile], *, manifest: Manifest | None
+) -> dict[str, StoredFile]:
     """Adds the manifest's checksums to the shards, after comparing their sizes.
 
     Raises:
-        InputError: A shard has another size, or the manifest is damaged.
+        InputError: A shard has another size.
     """
-    manifest = read_manifest(output)
     checked = dict(listed)
     for shard in manifest.shards() if manifest is not None else ():
         file = listed.get(shard.path)

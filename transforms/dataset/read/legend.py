@@ -21,10 +21,9 @@ def read_legend(dataset: StoredDataset) -> Legend:
     Raises:
         InputError: The manifest of a dataset, or a file of names, cannot be read.
     """
-    root = _root(dataset)
-    manifest = _read_manifest(dataset, root=root)
+    manifest = find_manifest(dataset)
     if manifest is None:
-        return Legend(class_names=read_class_names(root))
+        return Legend(class_names=read_class_names(_root(dataset)))
     return Legend.of_manifest(
         config=manifest.config,
         labels=manifest.labels,
@@ -33,16 +32,15 @@ def read_legend(dataset: StoredDataset) -> Legend:
     )
 
 
-def _root(dataset: StoredDataset) -> str:
-    is_file = any(
-        shard.uri == dataset.path for split in dataset.splits for shard in split.shards[:1]
-    )
-    return (posixpath.dirname(dataset.path) or ".") if is_file else dataset.path
+def find_manifest(dataset: StoredDataset) -> Manifest | None:
+    """Finds the manifest of a dataset, also if `dataset` is just one of its shards; None without.
 
-
-def _read_manifest(dataset: StoredDataset, *, root: str) -> Manifest | None:
+    Raises:
+        InputError: The manifest of a dataset is damaged.
+    """
     if dataset.features is not None:
         return dataset.read_manifest()
+    root = _root(dataset)
     try:
         manifest = read_manifest(root)
     except InputError:
@@ -53,3 +51,10 @@ def _read_manifest(dataset: StoredDataset, *, root: str) -> Manifest | None:
     ours = {join_uri(root, shard.path) for shard in manifest.shards()}
     shards = (shard.uri for split in dataset.splits for shard in split.shards)
     return manifest if ours.issuperset(shards) else None
+
+
+def _root(dataset: StoredDataset) -> str:
+    is_file = any(
+        shard.uri == dataset.path for split in dataset.splits for shard in split.shards[:1]
+    )
+    return (posixpath.dirname(dataset.path) or ".") if is_file else dataset.path

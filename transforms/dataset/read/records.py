@@ -6,9 +6,7 @@ import bisect
 import itertools
 import os
 import posixpath
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import google_crc32c
@@ -19,18 +17,15 @@ import pyarrow as pa
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, frame_header
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.read.open_files import OPEN_FILES, OpenFile
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import open_regular
 
-# Shards that this process has open.
-MAX_OPEN_FILES = 64
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 
 Bounds: TypeAlias = npt.NDArray[np.int64]
-# A shard as it was listed, and the folder of the copy that is read instead.
-_Key: TypeAlias = tuple[StoredFile, str | None]
 
 
 def find_index(shard: StoredFile, *, folder: str | None) -> str:
@@ -123,6 +118,8 @@ class Records:
         self._checksums = checksums
         self._storage = storage_for(shards[0].uri)
         self.is_remote = cache is None and self._storage.is_remote
+        # `{shard: OpenFile.number}` of the shards that were opened.
+        self._opened: dict[int, int] = {}
 
     def fingerprint(self) -> int:
         """Returns a checksum of the shards' names and sizes, and of the records' places."""
@@ -139,7 +136,7 @@ class Records:
         file = self._shards[shard]
         size = end - begin if self._checksums else end - begin - _FOOTER_BYTES
         try:
-            data = self._read_range(file, begin=begin, size_bytes=size)
+            data = self._read_range(shard, begin=begin, size_bytes=size)
         except (ChangedError, FileNotFoundError) as error:
             raise self._changed(number) from error
         except OSError as error:
@@ -174,15 +171,13 @@ class Records:
         place = number + shard
         return shard, self._bounds[place], self._bounds[place + 1]
 
-    def _read_range(self, file: StoredFile, *, begin: int, size_bytes: int) -> bytes:
+    def _read_range(self, shard: int, *, begin: int, size_bytes: int) -> bytes:
         if self.is_remote:
+            file = self._shards[shard]
             return self._storage.read(
                 file.uri, offset=begin, size_bytes=size_bytes, version=file.version
             )
-        key = (file, None if self._cache is None else self._cache.folder)
-        opened = _open_files.find(key) or _open_files.open(
-            key, path=file.uri if self._cache is None else self._cache.fetch(file)
-        )
+        opened = self._open(shard)
         data = os.pread(opened.descriptor, size_bytes, begin)
         # Linux reads at most 2 GB at a time, and a network mount may be interrupted.
         while len(data) < size_bytes and (
@@ -190,6 +185,32 @@ class Records:
         ):
             data += more
         return data
+
+    def _open(self, shard: int) -> OpenFile:
+        """Returns an open shard, or an open copy of it.
+
+        The name is looked up again only after the file was closed: another file may have the name
+        meanwhile, even one of the same length and time (`cp -p`, `rsync -t`).
+
+        Raises:
+            ChangedError: It has another length than was listed.
+            OSError: It cannot be opened.
+        """
+        opened = OPEN_FILES.find(self._opened.get(shard, -1))
+        if opened is not None:
+            return opened
+        file = self._shards[shard]
+        descriptor = (
+            open_regular(file.uri, os.O_RDONLY | os.O_CLOEXEC)
+            if self._cache is None
+            else self._cache.open(file)
+        )
+        opened = OpenFile(descriptor, is_copy=self._cache is not None)
+        if opened.size_bytes != file.size_bytes:
+            raise ChangedError(f"{file.uri} has another length than was listed")
+        opened = OPEN_FILES.add(opened)
+        self._opened[shard] = opened.number
+        return opened
 
     def _changed(self, number: int) -> InputError:
         uri, place = self.place(number)
@@ -199,65 +220,3 @@ class Records:
             problem="the dataset has changed since its index was read: another record is here, or "
             "none; open it again, or check it with `shardbeam verify`",
         )
-
-
-class _OpenFile:
-    """An open file, which is closed when nothing refers to it any more."""
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, path: str) -> None:
-        self.descriptor = -1
-        self.descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    # Bound here, because modules may be gone when the interpreter ends.
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if self.descriptor >= 0:
-            close(self.descriptor)
-
-
-class _OpenFiles:
-    """The shards that this process has open: those that were read last.
-
-    A file that a thread is reading stays open until it has finished.
-    """
-
-    def __init__(self) -> None:
-        self._files: OrderedDict[_Key, _OpenFile] = OrderedDict()
-        self.unlock()
-
-    def unlock(self) -> None:
-        """Forgets a lock that a thread of the parent process held when it forked."""
-        self._lock = threading.Lock()
-
-    def find(self, key: _Key) -> _OpenFile | None:
-        """Returns a file that is open; None if it is not."""
-        with self._lock:
-            opened = self._files.get(key)
-            if opened is not None:
-                self._files.move_to_end(key)
-            return opened
-
-    def open(self, key: _Key, *, path: str) -> _OpenFile:
-        """Opens a file.
-
-        Args:
-            key: The file.
-            path: The path of the file, or of a copy of it.
-
-        Raises:
-            ChangedError: It has another length than was listed.
-            OSError: It cannot be opened.
-        """
-        opened = _OpenFile(path)
-        if os.fstat(opened.descriptor).st_size != key[0].size_bytes:
-            raise ChangedError(f"{path} has another length than was listed")
-        with self._lock:
-            self._files[key] = opened
-            while len(self._files) > MAX_OPEN_FILES:
-                self._files.popitem(last=False)
-            return opened
-
-
-_open_files = _OpenFiles()
-os.register_at_fork(after_in_child=_open_files.unlock)

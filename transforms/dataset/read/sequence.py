@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import posixpath
 import reprlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from shardbeam.transforms.dataset.read.arguments import (
     as_number,
     as_numbers,
     check_flag,
+    check_size,
     check_texts,
     is_list,
 )
@@ -58,7 +60,7 @@ from shardbeam.transforms.dataset.read.items import (
     Item,
     SplitContents,
 )
-from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.legend import find_manifest, read_legend
 from shardbeam.transforms.dataset.read.records import Records, find_index, read_bounds
 from shardbeam.transforms.dataset.read.selection import Where, check_where, select, where_columns
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
@@ -85,6 +87,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
         split: The split.
         index: The folder of indexes; None for those in the dataset.
         cache: The folder for copies of shards; None to read them where they are.
+        cache_bytes: What all copies there may take; None for no bound.
         checksums: Whether the checksum of each record's data is compared.
     """
 
@@ -92,6 +95,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     split: str
     index: str | None
     cache: str | None
+    cache_bytes: int | None
     checksums: bool
 
 
@@ -293,6 +297,7 @@ def open(  # As in gzip and tarfile.
     split: str | None = None,
     index: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
     features: Sequence[str] | None = None,
     decode: bool = False,
     checksums: bool = False,
@@ -321,8 +326,12 @@ def open(  # As in gzip and tarfile.
         split: Which split; required if there are several.
         index: The folder that `shardbeam index` has written; by default the index in the dataset.
         cache: A folder on disk for whole copies of the shards, which several processes may share.
-            A shard is copied when one of its Examples is first read. By default each Example is
-            read where it is; on `gs://` by a request of its range.
+            A shard is copied when one of its Examples is first read. Each user has copies of their
+            own, in the folder `shardbeam-<uid>` in it. By default each Example is read where it
+            is; on `gs://` by a request of its range.
+        cache_bytes: The most bytes that the user's copies in `cache` may take, those of other
+            datasets, too. To make room for a copy, those are deleted that were opened longest ago.
+            By default nothing is deleted, and there must be room for the whole split.
         features: The keys that items have; all by default. An item with few of them is made
             faster.
         decode: Whether to decode images.
@@ -333,9 +342,11 @@ def open(  # As in gzip and tarfile.
 
     Raises:
         InputError: There is no such dataset, split, feature, class or key; the shards have no
-            index, or are not TFRecord files; there is no room in `cache`.
+            index, or are not TFRecord files; there is no room in `cache`, or its folder of this
+            user could be changed by others; a shard is larger than `cache_bytes`.
         TypeError: An argument is of another type.
-        ValueError: A path is empty; a condition in `where` is unknown, or is of another type.
+        ValueError: A path is empty; a condition in `where` is unknown, or is of another type;
+            `cache_bytes` is below 1, or given without `cache`.
     """
     where = check_where(where)
     check_flag("decode", decode)
@@ -349,6 +360,10 @@ def open(  # As in gzip and tarfile.
     cache = None if cache is None else absolute_path("cache", cache)
     if cache is not None and is_uri(cache):
         raise ValueError(f"cache: expected a folder on disk, got {cache!r}")
+    if cache_bytes is not None:
+        cache_bytes = check_size("cache_bytes", cache_bytes)
+        if cache is None:
+            raise ValueError("cache_bytes: only together with cache, the folder of the copies")
     index = None if index is None else absolute_path("index", index)
     dataset = open_dataset(absolute_path("path", path))
     place = _Place(
@@ -357,6 +372,7 @@ def open(  # As in gzip and tarfile.
         split=dataset.find_split(split).name,
         index=index,
         cache=cache,
+        cache_bytes=cache_bytes,
         checksums=bool(checksums),
     )
     opened = _open_split(place, dataset=dataset, columns=where_columns(where))
@@ -419,13 +435,12 @@ def _open_split(
             f"{readers or 'what reads that format'}",
         )
     shards = split.shards
-    cache = None if place.cache is None else ShardCache(place.cache)
-    if cache is not None:
-        if dataset.features is not None:
-            # The manifest's checksums show whether a copy is whole.
-            listed = {shard.path: shard for shard in shards}
-            listed = with_checksums(listed, output=dataset.path)
-            shards = tuple(listed[shard.path] for shard in shards)
+    cache = None
+    if place.cache is not None:
+        cache = ShardCache(place.cache, max_bytes=place.cache_bytes)
+        # The manifest's checksums show whether a copy is whole.
+        listed = {posixpath.basename(shard.uri): shard for shard in shards}
+        shards = tuple(with_checksums(listed, manifest=find_manifest(dataset)).values())
         cache.check_room(shards)
 
     def read(shard: StoredFile) -> tuple[npt.NDArray[np.int64], pa.Table]:
