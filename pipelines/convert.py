@@ -12,8 +12,8 @@ from typing import Any
 from shardbeam.configs.load import make_config
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.commands import ConvertArguments
-from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.library import Build
+from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.run import run_to_end
 from shardbeam.pipelines.runners import make_options
@@ -46,8 +46,7 @@ def run_convert(arguments: ConvertArguments) -> int:
             converted.
     """
     dataset, manifest = _open(arguments.path)
-    if join_uri(absolute_path(dataset.path), "") == join_uri(absolute_path(arguments.output), ""):
-        raise UsageError("--output: is the dataset itself; name another folder")
+    check_apart(absolute_path(arguments.output), name="--output", inputs=[dataset.path])
     sources = _find_sources(dataset)
     config = _make_config(
         manifest,

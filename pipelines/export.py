@@ -11,7 +11,8 @@ from shardbeam.pipelines.commands import ExportArguments
 from shardbeam.pipelines.failures import UsageError, machine_error
 from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.own_files import Mark, check_outside_datasets, dataset_name
+from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
+from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.tables import PLAIN, cell_text, make_table, render_table
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.counters import counters
@@ -65,6 +66,7 @@ def run_export(arguments: ExportArguments) -> None:
     """
     output = _check_output(arguments.output, overwrite=arguments.overwrite)
     dataset = open_dataset(arguments.path)
+    check_apart(output, name="--output", inputs=[dataset.path])
     names = [each.name for each in dataset.splits] if arguments.split is None else [arguments.split]
     splits = [dataset.find_split(name) for name in names]
     losses = Losses()
@@ -95,7 +97,7 @@ def _check_output(output: str, *, overwrite: bool) -> str:
     """
     if is_uri(output):
         raise UsageError(f"--output: {output}: expected a folder on disk; copy the export from it")
-    check_outside_datasets(output, flag="--output")
+    check_outside_datasets(output, name="--output")
     path = os.path.realpath(output)
     try:
         if not os.path.lexists(path):

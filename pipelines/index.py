@@ -7,7 +7,7 @@ import posixpath
 from shardbeam.pipelines.commands import IndexArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.own_files import check_outside_datasets
+from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.dataset.index import index_parquet
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
@@ -27,7 +27,7 @@ def run_index(arguments: IndexArguments) -> None:
     """
     dataset = open_dataset(arguments.path)
     splits = check_indexable(dataset)
-    check_outside_datasets(arguments.output, flag="--output")
+    check_outside_datasets(arguments.output, name="--output")
     kinds = (".parquet", ".idx") if arguments.idx else (".parquet",)
     storage = storage_for(arguments.output)
     is_taken = not storage.is_remote and storage.holds(arguments.output)

@@ -16,6 +16,7 @@ from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import InitArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import end_progress, escape, write_stderr, write_stdout
+from shardbeam.pipelines.overlap import check_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
@@ -33,6 +34,9 @@ _FOLDERS = 3
 _COLUMNS = 200
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _ONE_LINE = 1_000_000
+# A line near the beginning of each config; the lines before it describe the dataset.
+_NEXT = b"# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it."
+_HEAD_BYTES = 10_000
 # {what a format does with images that no annotation file names: the comment in a config}
 _UNANNOTATED = {
     "drop": "leaves out images that no annotation file names; keep writes them as negatives",
@@ -56,7 +60,7 @@ def run_init(arguments: InitArguments) -> int:
     Raises:
         FormatError: There is no format with the given name.
         InputError: The folder cannot be listed, or the user has to decide what is in it.
-        UsageError: The file exists already, or cannot be written.
+        UsageError: The file exists already, lies in a dataset, or cannot be written.
     """
     if arguments.format is not None:
         find_format(arguments.format)
@@ -78,8 +82,15 @@ def run_init(arguments: InitArguments) -> int:
         return 0
     storage = storage_for(arguments.output)
     try:
-        if not arguments.overwrite and storage.stat(arguments.output) is not None:
-            raise UsageError(f"{arguments.output}: exists already; --overwrite replaces it")
+        within = check_file(arguments.output, name="--output", inputs=[arguments.path])
+        if storage.stat(arguments.output) is not None:
+            if not arguments.overwrite:
+                raise UsageError(f"{arguments.output}: exists already; --overwrite replaces it")
+            if within and _NEXT not in storage.read(arguments.output, size_bytes=_HEAD_BYTES):
+                raise UsageError(
+                    f"--output: {arguments.output} exists, and is not a config that `shardbeam "
+                    "init` wrote, but may be a file of the dataset; name another file"
+                )
         storage.replace(arguments.output, text.encode())
     except OSError as error:
         raise UsageError(f"{arguments.output}: {error.strerror or error}") from error
@@ -215,7 +226,7 @@ def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str
     described = "".join(f"# {escape(line)}\n" for line in heading)
     return (
         f"{described}"
-        "# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it.\n"
+        f"{_NEXT.decode()}\n"
         f"{dumped}"
         f"{_write_unannotated(plan)}"
         "\n# More keys; docs/config.md lists all.\n"

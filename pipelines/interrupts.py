@@ -139,7 +139,8 @@ def _end(reader: int) -> None:
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-        for action in reversed(_actions):
+        # The main thread, whose files are being removed, leaves its contexts meanwhile.
+        for action in [*_actions][::-1]:
             with contextlib.suppress(Exception):
                 action()
         with contextlib.suppress(OSError):

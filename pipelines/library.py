@@ -306,6 +306,7 @@ class Build:
         self._plan = found.plan
         if found.damage:
             self._previous = found.plan.output
+        self._replaces = found.replaces
         with lease:
             if found.current is not None:
                 return self._keep(found.current, found, lease=lease)
@@ -466,6 +467,7 @@ class Build:
             **msgspec.structs.asdict(outcome),
             output=self._plan.output,
             latest=self._plan.latest if outcome.status is Status.COMMITTED else "",
+            replaced=self._replaces if outcome.status is Status.COMMITTED else "",
             current=current,
             storage=self._meter.usage(),
             wall_time_s=time.monotonic() - self._started_s,

@@ -11,10 +11,9 @@ import datetime
 import functools
 import hashlib
 import logging
-import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +28,7 @@ from shardbeam.configs.placeholders import (
     placeholders,
 )
 from shardbeam.pipelines.failures import UsageError, machine_error
+from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.plan import Plan, absolute_path
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_many
@@ -37,12 +37,18 @@ from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import foreign_files
 from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.dataset.lease import Lease
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST, read_manifest
+from shardbeam.transforms.dataset.manifest import (
+    DATASET_INFO,
+    MANIFEST,
+    Manifest,
+    read_manifest,
+)
 from shardbeam.transforms.dataset.object_lease import ObjectLease
 from shardbeam.transforms.dataset.pointer import pointed_folder, read_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, read_runs
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors, staged_commits
 from shardbeam.transforms.dataset.verify import find_missing, list_files
+from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -107,11 +113,16 @@ def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> P
         plan: The plan.
         inputs: Its inputs; listed only if the output has `{fingerprint}`.
         started: When the run was started, UTC.
+
+    Raises:
+        UsageError: The output is an input, lies in one, or holds one.
     """
     values = {VERSION: plan.dataset.version, DATE: run_date(started)}
     if FINGERPRINT in placeholders(plan.output_template):
         values[FINGERPRINT] = inputs.fingerprint
-    return dataclasses.replace(plan, output=fill_template(plan.output_template, values))
+    output = fill_template(plan.output_template, values)
+    check_apart(output, name="output.path", inputs=plan.inputs)
+    return dataclasses.replace(plan, output=output)
 
 
 def run_date(started: datetime.datetime) -> str:
@@ -154,7 +165,7 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
             f"{plan.latest}: output.latest is a file, but output.path lies below it; choose "
             "another path"
         )
-    _check_apart(plan.latest, sources=plan.sources, key="output.latest")
+    check_apart(plan.latest, name="output.latest", inputs=plan.inputs)
 
 
 def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
@@ -169,21 +180,6 @@ def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
     ):
         if asked:
             raise UsageError(f"{name}: not together with records, which only the build knows")
-
-
-def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
-    """Refuses an output within an image root, because a run would list its own files."""
-    for root in (root for source in sources for root in source.format.roots()):
-        if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
-            raise UsageError(
-                f"{path}: lies within the images' folder {root}, so a build would list "
-                f"its own files; choose another {key}"
-            )
-
-
-def _real_path(path: str) -> str:
-    """Follows symbolic links on local disk, because links may hide that folders overlap."""
-    return path if is_uri(path) else os.path.realpath(path)
 
 
 def _matches(path: str, template: str) -> bool:
@@ -210,6 +206,7 @@ class Output(NamedTuple):
         left: Its staging, if that was left behind.
         is_pointer_stale: Whether the pointer names another version.
         message: Why there is nothing to build.
+        replaces: The dataset there that the build replaces: its name, version and size.
         damage: What is wrong with the version that was built from the same inputs. It is repaired
             in place, and its undamaged shards are copied.
     """
@@ -219,6 +216,7 @@ class Output(NamedTuple):
     left: Staging | None = None
     is_pointer_stale: bool = False
     message: str = "nothing to do: inputs and config are as they were"
+    replaces: str = ""
     damage: Sequence[str] = ()
 
     @property
@@ -261,7 +259,6 @@ def hold_output(
         InputError: It cannot be written, or the input cannot be listed.
     """
     plan = place_output(plan, inputs=inputs, started=started)
-    _check_apart(plan.output, sources=plan.sources, key="output.path")
     lease = _find_lease(plan.output, plan=plan, runner=runner)
     try:
         while True:
@@ -319,12 +316,18 @@ def _look(
             "was built from; to build from what is there now, run `shardbeam build` with "
             "--overwrite; --reuse with this folder copies the unchanged shards"
         )
-    if found is None and _is_committed(plan.output):
-        if not overwrite:
-            found = _find_uncleared(plan, latest=latest)
-        if found is None:
-            _check_replaceable(plan, overwrite=overwrite, if_changed=if_changed, latest=latest)
-    return found or Output(plan)
+    if found is not None:
+        return found
+    if plan.latest and latest is None:
+        check_outside_datasets(plan.latest, name="output.latest", may_be_one=True)
+    there = _read_committed(plan.output)
+    if there is None:
+        return Output(plan)
+    if not overwrite:
+        found = _find_uncleared(plan, latest=latest)
+    if found is None:
+        _check_replaceable(plan, there, overwrite=overwrite, if_changed=if_changed, latest=latest)
+    return found or Output(plan, replaces=_describe(there))
 
 
 def read_latest(plan: Plan) -> str | None:
@@ -435,25 +438,29 @@ def _last_run(output: str) -> RunRecord | None:
     return max(read_runs(output), key=lambda run: run.finished_at, default=None)
 
 
-def _is_committed(output: str) -> bool:
-    """Whether `output` holds a committed dataset of ours.
+def _read_committed(output: str) -> Manifest | None:
+    """Returns the manifest of the committed dataset of ours in `output`; None if there is none.
 
     Raises:
-        UsageError: It holds other files, which must not be mixed with a dataset, or it is not a
-            folder.
+        UsageError: It holds other files, which must not be mixed with a dataset, it lies in a
+            dataset, or it is not a folder.
     """
     with _explain_read_errors(output):
-        if read_manifest(output) is not None:
+        manifest = read_manifest(output)
+        if manifest is not None:
             # Fail before any work is done if a list of staged files is damaged.
             staged_commits(output)
-            return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
+            is_committed = storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
+            return manifest if is_committed else None
+        # What is there already may be repaired or replaced wherever it lies.
+        check_outside_datasets(output, name="output.path", may_be_one=True)
         foreign = foreign_files(output)
     if foreign:
         raise UsageError(
             f"{output}: holds files that are not Shardbeam's ({_first_of(foreign)}); choose "
             "another output.path, or empty the folder"
         )
-    return False
+    return None
 
 
 def _first_of(items: Sequence[str]) -> str:
@@ -474,7 +481,7 @@ def _explain_read_errors(output: str) -> Iterator[None]:
 
 
 def _check_replaceable(
-    plan: Plan, *, overwrite: bool, if_changed: bool, latest: str | None
+    plan: Plan, there: Manifest, *, overwrite: bool, if_changed: bool, latest: str | None
 ) -> None:
     """Refuses to replace the committed dataset in a plan's output, if it must not be."""
     if not overwrite:
@@ -489,6 +496,32 @@ def _check_replaceable(
         )
     if latest == plan.output:
         raise _refused_for_readers(plan)
+    old, new = _formats(there.config), _formats(plan.dataset.config)
+    if there.name != plan.dataset.name and (old != new or not old):
+        raise UsageError(
+            f"{plan.output}: holds {_describe(there)} from {_list(old)}; --overwrite replaces it "
+            f"only with a dataset of its name or its formats, not with {plan.dataset.name} from "
+            f"{_list(new)}; choose another output.path, such as {plan.output.rstrip('/')}-"
+            f"{plan.dataset.name}, or delete it first"
+        )
+
+
+def _describe(manifest: Manifest) -> str:
+    """Describes a dataset in a few words: its name, version and size."""
+    examples = sum(split.outcome.examples for split in manifest.splits.values())
+    return f"{manifest.name} {manifest.version}, {counted(examples, 'example')}"
+
+
+def _list(formats: Sequence[str]) -> str:
+    return ", ".join(formats) or "other sources"
+
+
+def _formats(config: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the formats in a config as a manifest holds it, sorted."""
+    splits = config.get("splits")
+    sources = [config.get("source"), *(splits.values() if isinstance(splits, dict) else ())]
+    each = [one for some in sources for one in (some if isinstance(some, list) else [some])]
+    return sorted({str(one["format"]) for one in each if isinstance(one, dict) and "format" in one})
 
 
 def _refused_for_readers(plan: Plan, *, cause: str = "") -> UsageError:

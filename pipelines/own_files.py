@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.overlap import check_file
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.pointer import pointed_folder
@@ -74,7 +76,9 @@ def dataset_name(path: str) -> str:
     return posixpath.basename(path.rstrip("/"))
 
 
-def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrite: bool) -> None:
+def check_replaceable(
+    uri: str, *, flag: str, start: bytes, mark: Mark, overwrite: bool, inputs: Iterable[str]
+) -> None:
     """Makes sure that a file may be written: none is there, or an older one of the same dataset.
 
     Args:
@@ -82,7 +86,8 @@ def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrit
         flag: The flag that names it.
         start: The first bytes of all files of its kind.
         mark: The mark of the new file.
-        overwrite: Whether any other file may be replaced, too.
+        overwrite: Whether any other file may be replaced, too, except within an input.
+        inputs: What the command reads. The file may be none of these, nor lie in a dataset.
 
     Raises:
         UsageError: It may not be written, or no name is given.
@@ -90,41 +95,19 @@ def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrit
     if not uri:
         raise UsageError(f"{flag}: expected the name of a file, got ''")
     try:
+        within = check_file(uri, name=flag, inputs=inputs)
         storage = storage_for(uri)
         file = storage.stat(uri)
         if file is None and not storage.is_remote and storage.holds(uri):
             raise UsageError(f"{flag}: {uri} exists and is not a file; name another one")
-        if file is None or overwrite:
+        if file is None or (overwrite and not within):
             return
         beginning = storage.read(uri, size_bytes=_MARK_BYTES)
     except OSError as error:
         raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
     if not (beginning.startswith(start) and mark.text.encode() in beginning):
+        fix = "name another file" + ("" if within else ", or replace it with --overwrite")
         raise UsageError(
             f"{flag}: {uri} exists, and is not a {mark.kind} that Shardbeam wrote for a dataset "
-            f"named {mark.name!r}; name another file, or replace it with --overwrite"
+            f"named {mark.name!r}; {fix}"
         )
-
-
-def check_outside_datasets(output: str, *, flag: str) -> None:
-    """Makes sure that a folder does not lie in a committed dataset.
-
-    Args:
-        output: The folder; it need not exist.
-        flag: The flag that names it.
-
-    Raises:
-        UsageError: It does, or no name is given.
-    """
-    if not output:
-        raise UsageError(f"{flag}: expected a folder, got ''")
-    folder = output.rstrip("/") if is_uri(output) else os.path.realpath(output)
-    storage = storage_for(output)
-    while folder not in ("", "/") and is_uri(folder) == is_uri(output):
-        uri = join_uri(folder, DATASET_INFO)
-        if storage.stat(uri) is not None:
-            raise UsageError(
-                f"{flag}: {output} lies in a dataset ({uri}), to which nothing may be added; "
-                "name another folder"
-            )
-        folder = posixpath.dirname(folder)

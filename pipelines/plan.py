@@ -8,7 +8,7 @@ import importlib.metadata
 import itertools
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,7 +40,6 @@ from shardbeam.transforms.formats.key_file import (
     image_groups,
 )
 from shardbeam.transforms.formats.sources import Source
-from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import expand_pattern
 
 # The split of all images if nothing names another one.
@@ -57,6 +56,7 @@ class Plan:
         splits: Which split a key belongs to.
         labels: Which classes are written.
         objects: Whether there are labels of objects.
+        inputs: Paths and URIs of all files and folders that are read.
         join: Rules of the join.
         encoder: How a record becomes an Example.
         dataset: What concerns the dataset as a whole.
@@ -74,6 +74,7 @@ class Plan:
     splits: SplitAssignment
     labels: LabelSettings
     objects: bool
+    inputs: tuple[str, ...]
     join: JoinSettings
     encoder: EncoderSettings
     dataset: DatasetSettings
@@ -130,8 +131,8 @@ def make_plan(
         map_ids_hint="; or set panoptic.bits: 16" if _map_ids(encoder) == (1, 255) else "",
     )
     output = _output(config)
-    exclude = _key_file(config.exclude, "exclude", output=output)
-    groups = _key_file(config.group_file, "group_by", output=output)
+    exclude = _key_file(config.exclude)
+    groups = _key_file(config.group_file)
     if groups is not None:
         # Fail here, not during the run, if the file has no groups.
         image_groups(groups)
@@ -148,6 +149,7 @@ def make_plan(
         # In panoptic maps, 0 means no segment, so ids start at 1 as for objects. The census shows
         # whether records that a program gives have boxes.
         objects=not records and bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
+        inputs=tuple(dict.fromkeys(_inputs(config, sources=sources, files=(exclude, groups)))),
         join=JoinSettings(
             splits=splits,
             labels=labels,
@@ -413,13 +415,23 @@ def _resolve_format(source: schema.Source, *, fields: Mapping[str, bool]) -> For
     return msgspec.structs.replace(source, **changes).resolve()
 
 
-def _key_file(path: str | None, key: str, *, output: str) -> KeyFile | None:
-    if path is None:
-        return None
-    path = absolute_path(path)
-    if path.startswith(join_uri(output, "")):
-        raise _wrong(f"{path} lies in the output, which is replaced: copy it first", key)
-    return find_key_file(path)
+def _key_file(path: str | None) -> KeyFile | None:
+    return None if path is None else find_key_file(absolute_path(path))
+
+
+def _inputs(
+    config: schema.Config, *, sources: Iterable[Source], files: Iterable[KeyFile | None]
+) -> Iterator[str]:
+    """Yields what is read: the paths of the config, and the files that its folders stand for."""
+    for _, source in config.sources():
+        for key in keys_of(type(source)).values():
+            value = getattr(source, key.name)
+            if key.is_location and value is not None:
+                yield from map(absolute_path, [value] if isinstance(value, str) else value)
+    for resolved in sources:
+        yield from resolved.format.roots()
+        yield from resolved.format.annotation_files()
+    yield from (file.uri for file in files if file is not None)
 
 
 def _portable_config(config: schema.Config) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
     Attributes:
         output: The dataset's folder.
         latest: The pointer that names the dataset; empty if there is none.
+        replaced: Name, version and size of the dataset that was there before; empty if none was.
         current: Whether nothing was done, because inputs and config are those of the dataset there.
         storage: Requests to object storage.
         wall_time_s: How long it took, in seconds.
@@ -25,6 +26,7 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
 
     output: str
     latest: str = ""
+    replaced: str = ""
     current: bool = False
     storage: StorageUsage = StorageUsage()
     wall_time_s: float = 0.0

@@ -46,9 +46,12 @@ from shardbeam.pipelines.commands import SampleArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.worker import without_interrupts
+from shardbeam.transforms.storage.base import is_uri
+from shardbeam.transforms.storage.local import make_folders, remove_empty
 
 Json = dict[str, object]
 Mask = npt.NDArray[np.bool_]
@@ -146,8 +149,11 @@ def run_sample(arguments: SampleArguments) -> None:
     """Draws the sample dataset.
 
     Raises:
-        UsageError: The folder is not empty.
+        UsageError: The folder is not empty, lies in a dataset, or is not on disk.
     """
+    if is_uri(arguments.output):
+        raise UsageError(f"--output: {arguments.output}: expected a folder on disk; copy it then")
+    check_outside_datasets(arguments.output, name="--output")
     output = Path(arguments.output)
 
     def describe_interrupt() -> str:
@@ -219,9 +225,10 @@ def write_shapes(
     # Absolute, because a spawned process may start in another working directory.
     draw = functools.partial(_draw, output.absolute(), seed, (width, height))
     drawn = []
+    made = make_folders(str(output))
     try:
         for folder in (*_FOLDERS, *(f"class_folders/{shape}" for shape in SHAPES)):
-            (output / folder).mkdir(parents=True)
+            (output / folder).mkdir()
         with contextlib.closing(_draw_all(draw, images=images, workers=workers)) as pictures:
             for picture in pictures:
                 drawn.append(picture)
@@ -232,6 +239,7 @@ def write_shapes(
         # Clean up even when interrupted: half a sample could be mistaken for a whole one.
         for folder in _FOLDERS:
             shutil.rmtree(output / folder, ignore_errors=True)
+        remove_empty(made)
         raise
     return sum(len(annotations["instances"]) for _, annotations in drawn)
 

@@ -133,19 +133,22 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
     job.follow(kept="")
 
 
-def check_report(uri: str, *, mark: Mark, overwrite: bool) -> None:
+def check_report(uri: str, *, mark: Mark, overwrite: bool, dataset: str) -> None:
     """Makes sure that a result can be written, and removes the result of an earlier run.
 
     Args:
         uri: The file.
         mark: The mark in the file.
         overwrite: Whether a file that is no such result may be replaced, too.
+        dataset: What the command reads.
 
     Raises:
         UsageError: It cannot be written, or would replace something else.
     """
     start = f'{{"{_MARK}":'.encode()
-    check_replaceable(uri, flag="--report", start=start, mark=mark, overwrite=overwrite)
+    check_replaceable(
+        uri, flag="--report", start=start, mark=mark, overwrite=overwrite, inputs=[dataset]
+    )
     try:
         write_report({}, uri=uri, mark=mark)
         storage_for(uri).delete(uri)

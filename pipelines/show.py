@@ -130,6 +130,7 @@ def run_show(arguments: ShowArguments) -> None:
             start=_PNG,
             mark=mark,
             overwrite=arguments.overwrite,
+            inputs=[arguments.path],
         )
         (found, *_) = _find(arguments, dataset=dataset, legend=legend)
         _draw(found, legend=legend, path=arguments.output, mark=mark)

@@ -79,7 +79,9 @@ def run_stats(arguments: StatsArguments) -> None:
     """
     mark = Mark("result of stats", dataset_name(arguments.path))
     if arguments.report:
-        check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
+        check_report(
+            arguments.report, mark=mark, overwrite=arguments.overwrite, dataset=arguments.path
+        )
     dataset = open_dataset(arguments.path)
     # A single file has no manifest, even if it is a shard of a dataset.
     manifest = dataset.read_manifest()

@@ -119,6 +119,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         current: Whether nothing was done because nothing had changed.
         output: The dataset's folder.
         latest: The pointer that names it now; empty if there is none.
+        replaced: Name, version and size of the dataset that was there before; empty if none was.
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
         rejects: The folder of the rejects files; empty if there are none.
         corrections: The folder of the files of corrections; empty if there are none.
@@ -151,6 +152,7 @@ def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
         "current": result.current,
         "output": result.output,
         "latest": result.latest,
+        "replaced": result.replaced,
         "splits": {
             name: {**msgspec.structs.asdict(split), "reject_ratio": split.reject_ratio}
             for name, split in result.splits.items()
@@ -241,6 +243,8 @@ def codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
 def _closing_lines(result: PlanResult) -> Iterator[str]:
     yield escape(_heading(result))
     yield from map(escape, result.message.splitlines())
+    if result.replaced:
+        yield f"replaced: {escape(result.replaced)}"
     if result.latest:
         yield f"latest: {escape(result.latest)}"
     if result.rejects:

@@ -12,8 +12,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from shardbeam.pipelines.interrupts import do_when_interrupted, handles_signals
+from shardbeam.pipelines.interrupts import (
+    delay_interrupts,
+    do_when_interrupted,
+    handles_signals,
+)
 from shardbeam.transforms.core.memory import COMMAND_FOLDER, TEMPORARY_PREFIX, machine_folder
+from shardbeam.transforms.storage.local import make_folders, remove_empty
 
 # Seconds that a command may take to lock its new folder.
 _YOUNG_S = 60
@@ -27,10 +32,14 @@ _MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 @contextlib.contextmanager
 def temporary_folder(*, prefix: str = TEMPORARY_PREFIX, parent: str | None = None) -> Iterator[str]:
     """Makes a temporary folder, which is removed after a signal, too."""
-    temporary = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
-    # A signal may come while the folder is being removed, too.
-    with do_when_interrupted(functools.partial(_remove, temporary.name)), temporary as folder:
-        yield folder
+    with contextlib.ExitStack() as stack:
+        with delay_interrupts():
+            temporary = tempfile.TemporaryDirectory(
+                prefix=prefix, dir=parent, ignore_cleanup_errors=True
+            )
+            # A signal may come while the folder is being removed, too.
+            stack.enter_context(do_when_interrupted(functools.partial(_remove, temporary.name)))
+        yield stack.enter_context(temporary)
 
 
 def _remove(folder: str) -> None:
@@ -48,28 +57,24 @@ def folder_inside(path: str) -> Iterator[str]:
     into the same folder removes it.
 
     Args:
-        path: The folder. If it is not there it is made, and removed again if nothing is in it.
+        path: The folder. If it, or folders above it, are not there they are made, and removed again
+            if nothing is in them.
 
     Raises:
         OSError: No folder can be made there.
     """
-    is_new = not os.path.isdir(path)
-    os.makedirs(path, exist_ok=True)
-    _remove_left(path, prefix=FOLDER_INSIDE)
-    try:
-        with (
-            temporary_folder(prefix=FOLDER_INSIDE, parent=path) as folder,
-            contextlib.ExitStack() as stack,
-        ):
-            # Some network mounts keep no locks; then nobody removes another command's folder.
-            with contextlib.suppress(OSError):
-                stack.callback(os.close, _lock(folder))
-            _mark(folder)
-            yield folder
-    finally:
-        if is_new:
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
+    with contextlib.ExitStack() as stack:
+        with delay_interrupts():
+            remove = functools.partial(remove_empty, make_folders(path))
+            stack.callback(remove)
+            stack.enter_context(do_when_interrupted(remove))
+        _remove_left(path, prefix=FOLDER_INSIDE)
+        folder = stack.enter_context(temporary_folder(prefix=FOLDER_INSIDE, parent=path))
+        # Some network mounts keep no locks; then nobody removes another command's folder.
+        with contextlib.suppress(OSError):
+            stack.callback(os.close, _lock(folder))
+        _mark(folder)
+        yield folder
 
 
 def own_temporary_files(*, outlived: bool = False) -> None:

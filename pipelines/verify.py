@@ -42,7 +42,9 @@ def run_verify(arguments: VerifyArguments) -> int:
     mark = Mark("result of verify", dataset_name(arguments.path))
     if arguments.report:
         # Notice early if the report cannot be written; an older report is replaced.
-        check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
+        check_report(
+            arguments.report, mark=mark, overwrite=arguments.overwrite, dataset=arguments.path
+        )
     checks = plan_checks(arguments.path)
     repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
     found = CheckReport(count=len(checks.problems), problems=checks.problems)

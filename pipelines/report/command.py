@@ -58,6 +58,9 @@ def run_report(arguments: ReportArguments) -> None:
         start=_BEGINNING,
         mark=Mark("report", dataset_name(arguments.path)),
         overwrite=arguments.overwrite,
+        inputs=filter(
+            None, (arguments.path, arguments.keys, arguments.previous, *arguments.images)
+        ),
     )
     keys = _read_keys(arguments.keys) if arguments.keys else None
     dataset = open_dataset(arguments.path)

@@ -14,6 +14,7 @@ from shardbeam.transforms.dataset.export import names
 from shardbeam.transforms.dataset.export.names import (
     NumberSet,
     UniqueNames,
+    is_refused_by_windows,
     safe_name,
     safe_path,
     strip_layout,
@@ -79,8 +80,28 @@ def test_reserved_folders_get_another_name() -> None:
     assert path == "a/Labels_/x.jpg"
 
 
+def test_reserved_extensions_get_another_name() -> None:
+    path = safe_path("a.txt/B.TXT/x.jpg", image_format=JPEG, number=1, reserved={".txt"})
+    assert path == "a.txt_/B.TXT_/x.jpg"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a:b.jpg", "a?.jpg", "a/CON.jpg", "nul/x.jpg", "com1", "lpt¹.x", "a ./b.jpg", "a /b", "b."],
+)
+def test_what_windows_refuses(path: str) -> None:
+    assert is_refused_by_windows(path)
+
+
+@pytest.mark.parametrize("path", ["a b.jpg", "icon.jpg", "con1/x", "com10.x", "a.b/é.jpg", "conx"])
+def test_what_windows_takes(path: str) -> None:
+    assert not is_refused_by_windows(path)
+
+
 def test_safe_names_of_splits() -> None:
     assert [safe_name(each) for each in ("train", "a/b", "..", "")] == ["train", "a_b", "_..", "_"]
+    for around in (0, 22):
+        assert 0 <= 240 - around - len(safe_name("é" * 200, around=around).encode()) <= 1
 
 
 @pytest.mark.parametrize(

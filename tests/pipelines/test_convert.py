@@ -165,7 +165,7 @@ def test_what_cannot_be_converted(mixed: Build, tmp_path: Path) -> None:
     assert "did you mean 'array_record'" in unknown.stderr
     itself = run(*words, "--container", "tfrecord", "--output", f"{mixed.output}/")
     assert itself.exit_code == 2
-    assert "is the dataset itself" in itself.stderr
+    assert "itself; choose another path" in itself.stderr
     nothing = run("convert", str(tmp_path / "none"), "--container", "tfrecord", "--output", folder)
     assert nothing.exit_code == 1
     assert "nothing is there" in nothing.stderr

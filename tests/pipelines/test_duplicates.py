@@ -337,7 +337,7 @@ def test_files_that_cannot_be_used(flag: str, pictures: Path, built: Path, tmp_p
     for path, exit_code, problem in (
         (tmp_path / "none.parquet", 1, "none.parquet: cannot be read: No such file"),
         (bad, 1, "bad.parquet: not a Parquet file"),
-        (built / "duplicates.parquet", 2, "lies in the output, which is replaced: copy it first"),
+        (built / "duplicates.parquet", 2, "holds the input"),
     ):
         words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))
         done = run(*words, *SPLITS, "--overwrite", flag, str(path))

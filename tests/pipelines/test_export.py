@@ -445,6 +445,8 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
         "e\u0301.jpg",
     ]
     keys += ["a.jpg/b.jpg", "n" * 300 + ".jpg", "images/labels/x.jpg", "a.png", "..", "x\n.jpg"]
+    # The label file of a.jpg is a.txt.
+    keys += ["a.txt/b.jpg", "a.txt_/b.jpg", "A.TXT/c.jpg", "d/a.txt/b.jpg", "d/a.jpg"]
     box = objects((0.0, 0.0, 0.5, 1.0))
     folder = examples(tmp_path / "in", *({"image/filename": key.encode(), **box} for key in keys))
     before = read_tree(tmp_path)
@@ -463,6 +465,46 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
         shutil.rmtree(again.output)
         again.output.with_suffix(".yaml").unlink()
     assert read_tree(tmp_path) == before
+
+
+def test_names_that_windows_refuses_are_counted_and_kept(tmp_path: Path) -> None:
+    keys = ["a:b.jpg", "aux/b.jpg", "a./b.jpg", "auxiliary.jpg", "a/nul.x.jpg", "a.b/c d.jpg"]
+    box = objects((0.0, 0.0, 0.5, 1.0))
+    features = [{"image/filename": key.encode(), **box} for key in keys]
+    folder = examples(tmp_path / "in", *features, name="what?.tfrecord")
+    for layout, split in (("coco", "what?"), ("yolo", "train")):
+        counts = losses(export_to(folder, tmp_path / layout, layout))
+        assert counts["names of images that Windows refuses"] == 4
+        assert counts.get("names of splits that Windows refuses", 0) == (layout == "coco")
+        assert read_tree(tmp_path / layout / "images" / split).keys() == {*keys}
+
+
+def test_the_longest_name_of_a_split(tmp_path: Path) -> None:
+    """Its JSON files have longer names than its folder."""
+    name = f"{'n' * 246}.tfrecord"
+    features = objects((0.0, 0.0, 0.5, 1.0), keypoint__x=[0.5], keypoint__y=[0.5])
+    more = {"keypoint__visibility": [2], "keypoint__num": [1]}
+    features |= {f"image/object/{key.replace('__', '/')}": value for key, value in more.items()}
+    printed = export_to(examples(tmp_path / "in", features, name=name), tmp_path / "out", "coco")
+    assert losses(printed)["changed names of splits"] == 1
+    (folder,) = os.listdir(tmp_path / "out/images")
+    assert os.listdir(tmp_path / "out/annotations") == [f"person_keypoints_{folder}.json"]
+
+
+def test_a_path_of_very_many_folders(
+    tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = Path("a/" * 1900)
+    export_to(small, output, "coco")
+    assert (output / "annotations").is_dir()
+    # This one has more bytes than a path can have.
+    assert refused(small, Path("b/" * 2100)).endswith(
+        ": File name too long (ENAMETOOLONG); fix it and run the same command again\n"
+    )
+    assert sorted(os.listdir()) == ["a", "in"]
+    # pytest cannot remove so many, one within the other.
+    subprocess.run(["rm", "-r", "a"], check=True)
 
 
 def test_objects_of_one_image_in_several_examples(tmp_path: Path) -> None:
@@ -843,7 +885,7 @@ def test_places_that_are_refused(small: Path, tmp_path: Path, built: Build) -> N
     assert "is not a folder" in refused(small, tmp_path / "file")
     assert "lies in a dataset" in refused(small, built.output / "export")
     assert "holds other files" in refused(small, small)
-    for output, problem in (("", "expected a folder, got ''"), ("gs://b/x", "a folder on disk")):
+    for output, problem in (("", "expected a path, got ''"), ("gs://b/x", "a folder on disk")):
         result = run("export", str(small), "--format", "coco", "--output", output)
         assert (result.exit_code, problem in result.stderr) == (2, True)
     result = run("export", str(small))
@@ -968,10 +1010,10 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return examples(folder, *[objects((0.0, 0.0, 1.0, 1.0))] * 6_000)
 
 
-def begin_export(folder: Path, output: Path) -> subprocess.Popen[str]:
+def begin_export(folder: Path, output: Path, *, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Starts an export, and waits until it has written an image."""
     words = ("export", folder, "--format", "yolo", "--output", output)
-    process = start(*map(str, words), cwd=output.parent)
+    process = start(*map(str, words), cwd=cwd or output.parent)
     wait_for(lambda: any(output.glob(".shardbeam-*/export/images/train/1.jpg")), process)
     return process
 
@@ -991,14 +1033,21 @@ def test_a_killed_export_leaves_nothing_that_looks_finished(
 
 
 def test_an_interrupted_export_leaves_nothing(many: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    process = begin_export(many, output)
+    output = tmp_path / "new" / "out"
+    process = begin_export(many, output, cwd=tmp_path)
     process.terminate()
     result = finish(process)
     words = "shardbeam: error: interrupted; nothing was written\n"
     assert (result.exit_code, result.stderr) == (130, words)
-    # The signal may come before the folder is there.
-    assert not output.exists() or not os.listdir(output)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_an_export_that_fails_leaves_no_empty_folder(small: Path, tmp_path: Path) -> None:
+    assert "no split 'x'" in refused(small, tmp_path / "a/b", "--split", "x")
+    shard = next(small.iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert "cut off" in refused(small, tmp_path / "a/b")
+    assert os.listdir(tmp_path) == [small.name]
 
 
 def test_two_exports_into_one_folder(

@@ -269,7 +269,8 @@ def test_an_output_within_the_images_is_refused(where: str, inputs: Path) -> Non
     before = read_tree(inputs)
     result = run(*coco_words(inputs, inputs / where))
     assert result.exit_code == 2
-    assert "lies within the images' folder" in one_line_error(result)
+    problem = "/images itself" if where in ("images", "link") else "lies within the input"
+    assert problem in one_line_error(result)
     assert read_tree(inputs) == before
 
 

@@ -340,11 +340,6 @@ class TestDigest:
         ),
         (CLASSES, {"expect": {"min_objects": 1}}, "expect.min_objects: there are no objects"),
         (CLASSES, {"expect": {"max_crowds": 0.1}}, "expect.max_crowds: there are no objects"),
-        (
-            COCO,
-            {"exclude": "out/exclude.txt"},
-            "exclude: {data}/out/exclude.txt lies in the output",
-        ),
         (COCO, {"output": {"path": "out", "container": "zip"}}, "output.container: "),
         (COCO, {"output": {"path": "out", "file_name": "all.tfrecord"}, **FRACTIONS}, "file_name"),
         # Only the plan knows the splits of these folders.

@@ -290,6 +290,7 @@ def test_json_says_all() -> None:
         "current": False,
         "output": "out/d",
         "latest": "",
+        "replaced": "",
         "splits": {
             "train": {**msgspec.to_builtins(TRAIN), "reject_ratio": 3 / 1004},
             "test": {**msgspec.to_builtins(TEST), "reject_ratio": 0.0},

@@ -263,19 +263,22 @@ def test_what_readers_are_led_to_is_not_replaced(inputs: Path) -> None:
         ("plain", "d/plain/latest", "output.latest lies within the folder of a version"),
         ("{date}/x", "d/20250131", "output.latest is a file, but output.path lies below it"),
         ("{date}", "d", "output.latest is a file, but output.path lies below it"),
-        ("{date}", "shapes/images/latest", "lies within the images' folder"),
+        ("{date}", "shapes/images/latest", "lies within the input"),
+        ("{date}", "shapes/annotations/instances.json", "instances.json itself; choose another"),
         (
             "{date}",
-            "shapes/annotations/instances.json",
+            "shapes/annotations/captions.json",
             "is not a pointer (one line with the absolute path or URI of a dataset's folder)",
         ),
-        ("{date}", "shapes", "cannot be read: a folder; only regular files are read"),
+        ("{date}", "shapes/annotations", "holds the input"),
+        ("{date}", "folder", "cannot be read: a folder; only regular files are read"),
     ],
 )
 @pytest.mark.parametrize("command", ["build", "plan"])
 def test_where_a_pointer_cannot_be(
     command: str, path: str, latest: str, problem: str, inputs: Path
 ) -> None:
+    (inputs.parent / "folder").mkdir()
     before = read_tree(inputs.parent)
     setting = f"output.latest={inputs.parent / latest}"
     result = run(*words(inputs, path, "--set", setting, command=command))

@@ -12,6 +12,7 @@ import logging
 import os
 
 from shardbeam.transforms.dataset.lease import Lease, LeaseError
+from shardbeam.transforms.storage.local import make_folders, remove_empty
 
 _log = logging.getLogger(__name__)
 
@@ -52,18 +53,12 @@ class FolderLock(Lease):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
-        for folder in self._made:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                break
+        remove_empty(self._made)
         os.close(descriptor)
 
     def _lock(self) -> None:
         while self._descriptor is None:
-            missing = _missing_folders(self.output)
-            os.makedirs(self.output, exist_ok=True)
-            self._made = self._made or missing
+            self._made = make_folders(self.output) or self._made
             try:
                 # Python opens with O_CLOEXEC.
                 descriptor = os.open(self.output, os.O_RDONLY | os.O_DIRECTORY)
@@ -81,14 +76,6 @@ class FolderLock(Lease):
             else:
                 # The folder was moved or removed before it was locked.
                 os.close(descriptor)
-
-
-def _missing_folders(path: str) -> list[str]:
-    missing = []
-    while path and not os.path.lexists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    return missing
 
 
 def _flock(descriptor: int, *, folder: str) -> None:

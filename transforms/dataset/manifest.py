@@ -91,6 +91,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     numbered_maps: bool = False
 
     @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return str(self.config.get("name", ""))
+
+    @property
     def ignored_findings(self) -> frozenset[str]:
         """Kinds of findings that the config ignores."""
         findings = self.config.get("findings")

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from shardbeam.transforms.core.errors import InputError, naming
@@ -144,7 +144,7 @@ class LocalStorage(Storage):
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
         """Opens a new file for writing."""
-        os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
+        make_folders(os.path.dirname(uri) or ".")
         with io.BufferedWriter(_NamedFile(uri, "xb"), _WRITE_BUFFER_BYTES) as file:
             try:
                 yield file
@@ -181,7 +181,7 @@ class LocalStorage(Storage):
         """Moves a file, and replaces a file that has the new name."""
         del replaces
         os.stat(source)
-        os.makedirs(os.path.dirname(destination) or ".", exist_ok=True)
+        make_folders(os.path.dirname(destination) or ".")
         os.replace(source, destination)
 
     def delete(self, uri: str, *, version: str | None = None) -> bool:
@@ -224,6 +224,37 @@ def check_encoding() -> None:
             problem=f"Python reads them as {encoding} in this locale and would change each one "
             "that is not ASCII; set PYTHONUTF8=1, or a UTF-8 locale such as LC_ALL=C.UTF-8",
         )
+
+
+def make_folders(path: str) -> list[str]:
+    """Makes a folder and those above it that are missing; if one fails, none is left.
+
+    `os.makedirs` calls itself for each folder, which fails for thousands of them.
+
+    Returns:
+        Those that were made, the deepest first.
+
+    Raises:
+        OSError: One cannot be made.
+    """
+    folders = [path]
+    while (above := os.path.dirname(folders[-1])) and not os.path.exists(above):
+        folders.append(above)
+    made = [folder for folder in folders if not os.path.lexists(folder)]
+    try:
+        for folder in reversed(folders):
+            os.makedirs(folder, exist_ok=True)
+    except OSError:
+        remove_empty(made)
+        raise
+    return made
+
+
+def remove_empty(folders: Iterable[str]) -> None:
+    """Removes those of some folders that are empty; folders above others come later."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 class _Walk:

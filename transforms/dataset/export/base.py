@@ -9,7 +9,12 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, ClassVar
 
 from shardbeam.transforms.dataset.export.images import Classes, ExportImage, Losses
-from shardbeam.transforms.dataset.export.names import UniqueNames, safe_name, safe_path
+from shardbeam.transforms.dataset.export.names import (
+    UniqueNames,
+    is_refused_by_windows,
+    safe_name,
+    safe_path,
+)
 
 # Begins the mark that one file of each export holds; the dataset's name follows.
 MARK = "Shardbeam export"
@@ -133,18 +138,23 @@ class Layout(abc.ABC):
         name = names.take(path, number=image.number)
         if name != key:
             self.losses.note("changed names of images", example=f"{image.key!r}: {name!r}")
+        if is_refused_by_windows(name):
+            self.losses.note("names of images that Windows refuses", example=repr(name))
         return name
 
-    def unique_folder(self, split: str, *, names: UniqueNames) -> str:
+    def unique_folder(self, split: str, *, names: UniqueNames, around: int = 0) -> str:
         """Returns a safe, unused folder for a split, and counts it if it differs from the name.
 
         Args:
             split: The split.
             names: The names that other splits have, or that no split may have.
+            around: See `safe_name`.
         """
-        name = names.take(safe_name(split), number=self.splits.index(split) + 1)
+        name = names.take(safe_name(split, around=around), number=self.splits.index(split) + 1)
         if name != split:
             self.losses.note("changed names of splits", example=f"{split!r}: {name!r}")
+        if is_refused_by_windows(name):
+            self.losses.note("names of splits that Windows refuses", example=repr(name))
         return name
 
     def create(self, path: str) -> BinaryIO:

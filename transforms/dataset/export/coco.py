@@ -46,6 +46,9 @@ _POINT_DIGITS = 3
 _POINT_VALUES = 3
 _OBJECTS, _CAPTIONS, _LABELS = "instances", "captions", "labels"
 _KEYPOINTS = "person_keypoints"
+_FILE_NAME = "{}_{}.json"
+# The most bytes that names of annotation files have beside that of the split.
+_AROUND_BYTES = len(_FILE_NAME.format(_KEYPOINTS, ""))
 # A longer section waits on disk until its file is written.
 _MEMORY_BYTES = 1 << 20
 
@@ -114,7 +117,10 @@ class CocoLayout(Layout):
     def _folders(self) -> dict[str, str]:
         """`{split: its folder of images, also in the names of its files}`."""
         names = UniqueNames(by_stem=False)
-        return {split: self.unique_folder(split, names=names) for split in self.splits}
+        return {
+            split: self.unique_folder(split, names=names, around=_AROUND_BYTES)
+            for split in self.splits
+        }
 
     def _image_id(self, image: ExportImage, *, split: _Split) -> int:
         """Returns the image's own id if it is an unused integer, or else the next free one."""
@@ -190,7 +196,7 @@ class CocoLayout(Layout):
         for what, section in split.sections.items():
             kind = _KEYPOINTS if what == _OBJECTS and split.has_keypoints else what
             categories = [] if what == _CAPTIONS else list(self._categories(split, what=what))
-            with self.create(f"annotations/{kind}_{split.folder}.json") as file:
+            with self.create(f"annotations/{_FILE_NAME.format(kind, split.folder)}") as file:
                 info = {"description": self.mark, "contributor": "Shardbeam"}
                 file.write(b'{"info":%s,\n"licenses":[],\n' % msgspec.json.encode(info))
                 split.images.copy_to(file, name=b"images")

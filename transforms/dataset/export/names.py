@@ -21,6 +21,13 @@ _DIGEST_DIGITS = 8
 _NUMBER_DIGITS = 9
 # Control characters, lone surrogates, and the separator of Windows.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\\\\\ud800-\udfff]")
+# Part of a path that Windows refuses: some characters, a dot or a space at the end, and the names
+# of devices, whatever follows their first dot. (learn.microsoft.com, "Naming Files, Paths, and
+# Namespaces")
+_WINDOWS = re.compile(
+    r"""[<>:"|?*] | [. ](?=/|$) | (?:^|/)(?:con|prn|aux|nul|(?:com|lpt)[0-9¹²³])\ *(?=[./]|$)""",
+    re.IGNORECASE | re.VERBOSE,
+)
 # {usual name of a split: all names that layouts use for it}
 _SPLITS = {
     "train": ("train", "training"),
@@ -37,10 +44,20 @@ def split_names(split: str) -> Collection[str]:
     return next((names for names in _SPLITS.values() if split in names), (split,))
 
 
-def safe_name(name: str) -> str:
-    """Makes a text the name of a file or folder: no separators, not hidden, at most 240 bytes."""
+def safe_name(name: str, *, around: int = 0) -> str:
+    """Makes a text the name of a file or folder: no separators, not hidden, at most 240 bytes.
+
+    Args:
+        name: The text.
+        around: The bytes that names of files have before and after it.
+    """
     name = _UNSAFE.sub("_", name.replace("/", "_"))
-    return _shorten(f"_{name}" if not name or is_hidden(name) else name)
+    return _shorten(f"_{name}" if not name or is_hidden(name) else name, room=around)
+
+
+def is_refused_by_windows(path: str) -> bool:
+    """Returns whether Windows cannot have a file of this name, or a folder that it lies in."""
+    return _WINDOWS.search(path) is not None
 
 
 def strip_layout(key: str, *, split: str) -> str:
@@ -68,12 +85,15 @@ def safe_path(
         key: The image's key, which may hold anything.
         image_format: The format of the stored image.
         number: Number of its Example, for an image without a key.
-        reserved: Names that no folder may have, in lower case.
+        reserved: Names that no folder may have, in lower case, and extensions that none may have.
     """
     parts = [part for part in key.split("/") if part not in ("", ".")]
     *folders, name = map(safe_name, parts or [f"{number:0{_NUMBER_DIGITS}}"])
     folders = [
-        _shorten(f"{folder}_") if is_image_name(folder) or folder.casefold() in reserved else folder
+        _shorten(f"{folder}_")
+        if is_image_name(folder)
+        or not {folder.casefold(), posixpath.splitext(folder)[1].casefold()}.isdisjoint(reserved)
+        else folder
         for folder in folders
     ]
     if claimed_format(name) is not image_format:
@@ -83,16 +103,16 @@ def safe_path(
     return path if len(path.encode()) <= _MAX_PATH_BYTES else _shorten(name, digest_of=key)
 
 
-def _shorten(name: str, *, digest_of: str = "") -> str:
+def _shorten(name: str, *, digest_of: str = "", room: int = 0) -> str:
     """Cuts a name that is too long, and adds a digest; with `digest_of`, it always adds one."""
-    if len(name.encode()) <= _MAX_NAME_BYTES and not digest_of:
+    if len(name.encode()) <= _MAX_NAME_BYTES - room and not digest_of:
         return name
     stem, extension = posixpath.splitext(name)
     if not is_image_name(name):
         stem, extension = name, ""
     digest = hashlib.sha256((digest_of or name).encode(errors="replace")).hexdigest()
     ending = f"~{digest[:_DIGEST_DIGITS]}{extension}"
-    kept = stem.encode()[: _MAX_NAME_BYTES - len(ending)].decode(errors="ignore")
+    kept = stem.encode()[: _MAX_NAME_BYTES - room - len(ending)].decode(errors="ignore")
     return f"{kept}{ending}"
 
 

@@ -43,6 +43,7 @@ _TOLERANCE = 0.01
 # Readers find labels by the last folder `images` in an image's path, so no folder below it may have
 # a name like these.
 _RESERVED = frozenset({"images", "image", "labels", "label", "annotations"})
+_LABELS = ".txt"
 _KNOWN_SPLITS = ("train", "val", "test")
 # Keys of data.yaml with another meaning, so no split may have these names.
 _DATA_KEYS = frozenset(
@@ -86,7 +87,8 @@ class YoloLayout(Layout):
         lines = [line for item in image.objects if (line := self._line(item, image=image))]
         text = "".join(f"{line}\n" for line in lines)
         # Labels go first, so that no image is there without them.
-        self.write(f"labels/{self._folder}/{posixpath.splitext(name)[0]}.txt", text.encode())
+        path = f"labels/{self._folder}/{posixpath.splitext(name)[0]}{_LABELS}"
+        self.write(path, text.encode())
         self.write(f"images/{self._folder}/{name}", image.data)
         self._has_objects |= image.has_objects
         return len(lines)
@@ -150,7 +152,9 @@ class YoloLayout(Layout):
         key = strip_layout(image.key, split=self._split)
         while key.partition("/")[0].casefold() in _RESERVED and "/" in key:
             key = key.partition("/")[2]
-        return self.unique_name(key, image=image, names=self._names, reserved=_RESERVED)
+        # A folder may have the name of the label file of another image.
+        reserved = _RESERVED | {_LABELS}
+        return self.unique_name(key, image=image, names=self._names, reserved=reserved)
 
     def _line(self, item: ObjectAnnotation, *, image: ExportImage) -> str:
         """Returns the line of an object: class, box and keypoints; empty if it is left out."""
