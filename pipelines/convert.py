@@ -97,8 +97,13 @@ def _find_sources(dataset: StoredDataset) -> list[Source]:
     """
     shards = [shard for split in dataset.splits for shard in split.shards]
 
+    listed = dataset.listed_files()
+
     def read_sources(path: str) -> list[str]:
-        table = load_index(join_uri(dataset.path, index_path(path)), columns=["source"])
+        index = index_path(path)
+        table = load_index(
+            join_uri(dataset.path, index), listed=listed.get(index), columns=["source"]
+        )
         names: list[str] = table.column("source").unique().to_pylist()
         return names
 

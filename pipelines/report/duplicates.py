@@ -79,7 +79,7 @@ def read_duplicates(dataset: StoredDataset, *, counts: DuplicateCounts) -> Dupli
     if not counts.groups:
         return Duplicates(counts)
     find = functools.partial(_find_place, dataset=dataset, indexes={})
-    rows = sorted(_read_rows(dataset.path), key=_order)
+    rows = sorted(_read_rows(dataset), key=_order)
     groups = (list(members) for _, members in itertools.groupby(rows, key=_order))
     first = itertools.islice(groups, _GROUPS)
     return Duplicates(counts, [_make_group(members, find=find) for members in first])
@@ -89,12 +89,16 @@ def _order(row: Row) -> tuple[object, ...]:
     return *(not row[flag] for flag in _FLAGS), row["group"]
 
 
-def _read_rows(folder: str) -> list[Row]:
-    table = load_duplicates(folder, columns=[*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES])
+def _read_rows(dataset: StoredDataset) -> list[Row]:
+    table = load_duplicates(
+        dataset.path,
+        listed=dataset.listed_files().get(DUPLICATES),
+        columns=[*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES],
+    )
     table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
     if set(_COLUMNS) - set(table.column_names):
         raise InputError(
-            uri=join_uri(folder, DUPLICATES),
+            uri=join_uri(dataset.path, DUPLICATES),
             problem="not the duplicates of a dataset: a column is missing",
         )
     return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]
@@ -154,10 +158,16 @@ def _find_place(
     split = dataset.find_split(row["split"])
     try:
         shard = split.shards[row["shard"]]
-        uri = join_uri(dataset.path, index_path(shard.path))
+        path = index_path(shard.path)
+        uri = join_uri(dataset.path, path)
         if uri not in indexes:
             columns = ["offset", "length"]
-            table = load_index(uri, columns=columns, max_rows=split.shard_examples[row["shard"]])
+            table = load_index(
+                uri,
+                listed=dataset.listed_files().get(path),
+                columns=columns,
+                max_rows=split.shard_examples[row["shard"]],
+            )
             indexes[uri] = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
         offset, length = indexes[uri][row["row"]]
     except IndexError as error:

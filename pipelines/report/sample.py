@@ -208,9 +208,10 @@ def _read_indexes(
     limits = limits_of(counted)
     first = 1
     for index, shard in enumerate(split.shards):
-        uri = join_uri(dataset.path, index_path(shard.path))
+        path = index_path(shard.path)
         table = load_index(
-            uri,
+            join_uri(dataset.path, path),
+            listed=dataset.listed_files().get(path),
             columns=[*COLUMNS, "offset", "length", "classes", "map_classes"],
             max_rows=max(split.shard_examples),
         )

@@ -35,6 +35,7 @@ from tests.support.builds import Build, build, build_config, build_shapes
 from tests.support.dataset import run
 from tests.support.image_makers import pixels as decode_pixels
 from tests.support.image_makers import plain_jpeg, save
+from tests.support.manifests import list_again
 from tests.support.map_files import (
     CLASSES,
     MAPPED,
@@ -362,6 +363,7 @@ def test_a_pickle_of_another_dataset_is_an_error(copied: Path) -> None:
     assert run("index", str(copied), "--output", str(copied.parent / "i")).exit_code == 0
     for path in (copied.parent / "i").iterdir():
         shutil.copy(path, copied / "index")
+    list_again(copied)
     info = json.loads((copied / "dataset_info.json").read_bytes())
     lengths = [len(list(parse_frames((copied / name).read_bytes()))) for name in shards(copied)]
     info["splits"][0]["shardLengths"] = [str(length) for length in lengths]
@@ -542,8 +544,8 @@ def swap_rows(columns: dict[str, list[Any]]) -> None:
         (set_value("length", 0, -1), "row 0 says -1 bytes"),
         (set_value("length", 0, 2**63 - 1), "row 0 says 9"),
         (set_value("length", 1, 7), "row 1 says 7 bytes"),
-        (set_value("offset", 1, None), "values are missing"),
-        (set_value("length", 1, None), "values are missing"),
+        (set_value("offset", 1, None), "row 1: has no value in 'offset'"),
+        (set_value("length", 1, None), "row 1: has no value in 'length'"),
         (drop_rows, "does not fit"),
         (swap_rows, "its first record begins at"),
     ],
@@ -553,6 +555,9 @@ def test_hostile_values_of_an_index(
 ) -> None:
     path = copied / "index" / f"{shards(copied)[0]}.parquet"
     change_index(path, change)
+    with pytest.raises(DamagedError, match=r"--repair CONFIG\.yaml"):
+        shardbeam.open(copied)
+    list_again(copied)
     with pytest.raises(InputError, match=problem) as raised:
         shardbeam.open(copied)
     assert str(path) in str(raised.value)
@@ -561,6 +566,7 @@ def test_hostile_values_of_an_index(
 def test_an_index_that_is_no_index(copied: Path) -> None:
     path = copied / "index" / f"{shards(copied)[0]}.parquet"
     path.write_bytes(b"PAR1")
+    list_again(copied)
     with pytest.raises(DamagedError, match="not a Parquet file"):
         shardbeam.open(copied)
     path.unlink()
@@ -771,6 +777,7 @@ def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
         table = parquet.read_table(path).drop_columns(["classes", "findings", "map_classes"])
         names = ["classes" if name == "classes_digest" else name for name in table.column_names]
         parquet.write_table(table.rename_columns(names), path)
+    list_again(copied)
     assert len(shardbeam.open(copied, where={"min_objects": 0})) == 40
     with pytest.raises(InputError, match=r"no 'classes'.*`shardbeam index .*index=DIR"):
         shardbeam.open(copied, where={"classes": [3]})
@@ -819,6 +826,7 @@ def drop_map_classes(output: Path) -> None:
     """Makes the indexes those of an older version."""
     for path in (output / "index").iterdir():
         parquet.write_table(parquet.read_table(path).drop_columns("map_classes"), path)
+    list_again(output)
 
 
 def test_an_older_index_has_no_classes_of_maps(mapped: Build, tmp_path: Path) -> None:

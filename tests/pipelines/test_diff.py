@@ -26,6 +26,7 @@ from shardbeam.transforms.examples.picture_changes import compare_pictures
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
+from tests.support.manifests import list_again
 from tests.support.tfrecords import draw_image
 
 CAT, DOG = 1, 2
@@ -290,6 +291,7 @@ def test_examples_that_are_not_where_the_index_says(
             lengths = [length - 1 for length in table["length"].to_pylist()]
             column = table.schema.field("length")
             parquet.write_table(table.set_column(place, column, [lengths]), path)
+        list_again(folder)
         result = run("diff", str(folder), str(boxes[0].output))
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.startswith(f"shardbeam: error: {folder}/")
@@ -325,6 +327,7 @@ def test_a_note_says_what_an_older_index_cannot_show(
     shutil.copytree(boxes[0].output, older)
     for path in (older / "index").iterdir():
         parquet.write_table(parquet.read_table(path).select(range(11)), path)
+    list_again(older)
     result = run("diff", str(older), str(boxes[1].output))
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"the index of {older} is of an older version" in result.stdout

@@ -27,6 +27,7 @@ from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.example_pb2 import Example
 from tests.support.builds import Build, build
 from tests.support.dataset import run
+from tests.support.manifests import list_again
 from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
@@ -465,8 +466,8 @@ def test_an_example_of_anyones_by_its_key(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "the index of a shard is missing"),
-        (b"", "not a Parquet file: "),
-        (b"PAR1" * 10, "not a Parquet file: "),
+        (b"", "not a Parquet file, or a damaged one: "),
+        (b"PAR1" * 10, "not a Parquet file, or a damaged one: "),
     ],
 )
 def test_a_damaged_index(
@@ -476,6 +477,7 @@ def test_a_damaged_index(
     shutil.copytree(dataset.output, folder)
     (index,) = folder.glob("index/*validation*")
     index.unlink() if content is None else index.write_bytes(content)
+    list_again(folder)
     words = ("--key", "x", "--split", "validation")
     assert show_error(folder, *words).startswith(f"{index}: {message}")
 

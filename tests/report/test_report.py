@@ -36,6 +36,7 @@ from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
 from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
 from tests.support.image_makers import photograph
+from tests.support.manifests import list_again
 from tests.support.map_files import panoptic_words, write_maps, write_numbered_maps
 from tests.support.planted import KINDS
 from tests.support.python_runs import LIST_MODULES, run_python
@@ -244,6 +245,7 @@ def test_classes_of_maps_come_from_the_index(
     # The maps of an older dataset are decoded, and give the same page.
     for path in (built.output / "index").iterdir():
         parquet.write_table(parquet.read_table(path).drop_columns("map_classes"), path)
+    list_again(built.output)
     splits.clear()
     older = report(built.output, tmp_path / "page.html", "--examples", "3", "--overwrite")
     assert sorted(splits) == sorted(built.summary["splits"])
@@ -375,6 +377,7 @@ def test_contradictions_in_a_large_group_are_shown(tmp_path: Path) -> None:
         table.drop(["classes_digest", "near_contradiction"]),
     ):
         parquet.write_table(older, path)
+        list_again(built.output)
         assert report(built.output, tmp_path / "older.html") == page
 
 
@@ -394,6 +397,7 @@ def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None
         (lambda path: path.unlink(), "is missing"),
     ):
         damage(folder / "duplicates.parquet")
+        list_again(folder)
         result = run("report", str(folder), "--output", str(tmp_path / "page.html"))
         assert (result.exit_code, result.stdout) == (1, "")
         assert problem in result.stderr

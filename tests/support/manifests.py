@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -116,3 +118,14 @@ def make_files(
 def make_manifest(*paths: str) -> bytes:
     """A manifest that lists files."""
     return make_files(moved=[describe_data(path, b"") for path in paths])[MANIFEST]
+
+
+def list_again(folder: Path) -> None:
+    """Lists the files of a dataset with the sizes and checksums that they have now."""
+    path = folder / MANIFEST
+    manifest = json.loads(path.read_bytes())
+    for entry in manifest["files"]:
+        file = folder / entry["path"]
+        if file.exists():
+            entry.update(msgspec.structs.asdict(describe_data(entry["path"], file.read_bytes())))
+    path.write_text(json.dumps(manifest))

@@ -39,6 +39,7 @@ from shardbeam.transforms.examples.columns import (
 )
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -55,8 +56,8 @@ _KINDS = {
     **dict.fromkeys((pa.string(), pa.binary(), _IMAGE), FeatureKind.BYTES),
 }
 _FILENAME = "image/filename"
-# Exceptions of a row that Shardbeam has not written.
-_NO_ROW = (pa.ArrowException, OSError, AttributeError, KeyError, TypeError, ValueError)
+# Exceptions of a damaged file, and of a row that Shardbeam has not written.
+_NO_ROW = (*PARQUET_ERRORS, AttributeError, TypeError)
 
 
 class HFParquet(Container):
@@ -97,7 +98,10 @@ class HFParquet(Container):
             try:
                 # With threads, pyarrow sometimes aborts when the program ends
                 # (https://github.com/apache/arrow/issues/33975).
-                with pa.OSFile(path) as source, parquet.ParquetFile(source) as rows:
+                with (
+                    pa.OSFile(path) as source,
+                    parquet.ParquetFile(source, page_checksum_verification=True) as rows,
+                ):
                     kinds = _read_kinds(rows.schema_arrow)
                     for group in range(rows.num_row_groups):
                         following = number + rows.metadata.row_group(group).num_rows
@@ -110,7 +114,8 @@ class HFParquet(Container):
                             number += 1
             except _NO_ROW as error:
                 place = self.describe_place(number) if number else ""
-                problem = f"not a Parquet file of Shardbeam, or a damaged one: {error}"
+                detail = describe_parquet_error(error)
+                problem = f"not a Parquet file of Shardbeam, or a damaged one: {detail}"
                 raise DamagedError(uri=file.uri, place=place, problem=problem) from error
 
     def describe_place(self, place: int) -> str:

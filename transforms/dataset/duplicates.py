@@ -45,6 +45,7 @@ from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import ListedFile, check_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 DUPLICATES = "duplicates.parquet"
@@ -74,6 +75,8 @@ SCHEMA = pa.schema(
         ("same_picture", pa.int32()),
     ]
 )
+# The columns that have a value in every row.
+_FILLED = frozenset(SCHEMA.names) - {"distance", "same_picture"}
 # A row of the file.
 Row: TypeAlias = Mapping[str, Any]
 _T = TypeVar("_T")
@@ -128,8 +131,14 @@ def _read_staged(shard: ShardResult, *, staging: Staging, columns: Sequence[str]
     raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
 
 
-def load_duplicates(folder: str, *, columns: Sequence[str]) -> pa.Table:
+def load_duplicates(folder: str, *, listed: ListedFile | None, columns: Sequence[str]) -> pa.Table:
     """Reads columns of a dataset's `duplicates.parquet`; those that the file lacks are skipped.
+
+    Args:
+        folder: The dataset's folder.
+        listed: What its manifest says about the file (`StoredDataset.listed_files`), which is
+            compared before anything is decoded; None if it does not list the file.
+        columns: The columns.
 
     Raises:
         InputError: It is missing, cannot be read, or is damaged.
@@ -142,7 +151,8 @@ def load_duplicates(folder: str, *, columns: Sequence[str]) -> pa.Table:
         raise InputError(uri=uri, problem=problem) from error
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    return read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS)
+    check_listed(data, uri=uri, listed=listed)
+    return read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS, filled=_FILLED)
 
 
 def report_duplicates(

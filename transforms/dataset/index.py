@@ -16,6 +16,7 @@ from pyarrow import parquet, types
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import ListedFile, check_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 
@@ -104,6 +105,8 @@ _OLDER = (17, 15, 14, 11)
 _OLD_DIGEST = "classes"
 # The columns that hold lists.
 _LISTS = ("classes", "findings", "map_classes")
+# The columns that have a value in every row: those of all versions.
+_FILLED = frozenset(INDEX_SCHEMA.names[: min(_OLDER)])
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
@@ -225,10 +228,18 @@ def decode_index(data: bytes, *, uri: str, max_rows: int = limits.INDEX_ROWS) ->
 def load_index(
     uri: str,
     *,
+    listed: ListedFile | None,
     columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
     max_rows: int = limits.INDEX_ROWS,
 ) -> pa.Table:
     """Reads columns of a shard's index from storage, as `read_index` decodes them.
+
+    Args:
+        uri: The index.
+        listed: What the dataset's manifest says about it (`StoredDataset.listed_files`), which is
+            compared before anything is decoded; None where no manifest lists it.
+        columns: As for `read_index`, like `max_rows`.
+        max_rows: How many Examples the shard holds, if that is known.
 
     Raises:
         InputError: It is not there, cannot be read, or is damaged.
@@ -239,6 +250,7 @@ def load_index(
         raise InputError(uri=uri, problem="the index of a shard is missing") from error
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
+    check_listed(data, uri=uri, listed=listed)
     return read_index(data, uri=uri, columns=columns, max_rows=max_rows)
 
 
@@ -250,7 +262,9 @@ def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str
     """
     columns = INDEX_SCHEMA.names
     table = _with_present_names(
-        read_parquet(data, uri=uri, columns=columns, max_rows=max_rows, lists=_LISTS),
+        read_parquet(
+            data, uri=uri, columns=columns, max_rows=max_rows, lists=_LISTS, filled=_FILLED
+        ),
         columns=columns,
     )
     known = [field.name for field in table.schema if field in list(INDEX_SCHEMA)]
@@ -285,6 +299,7 @@ def read_index(
         max_rows=min(max_rows, limits.INDEX_ROWS),
         schemas=_SCHEMAS,
         lists=_LISTS,
+        filled=_FILLED,
     )
     return _with_present_names(table, columns=columns)
 

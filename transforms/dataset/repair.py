@@ -15,7 +15,7 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.files import ShardEntry, ShardResult
+from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, ShardResult
 from shardbeam.transforms.dataset.index import load_index
 from shardbeam.transforms.dataset.manifest import MANIFEST, decode_manifest, was_changed
 from shardbeam.transforms.dataset.metadata import DatasetSettings
@@ -73,7 +73,9 @@ def find_differences(
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
     manifest = decode_manifest(data, uri=uri)
     is_changed = was_changed(data)
+    # A manifest that was changed says nothing that can be relied on.
     listed = {} if is_changed else {entry.path: entry for entry in manifest.shards()}
+    files = {} if is_changed else {file.path: file for file in manifest.files}
     found = []
     if not is_changed and manifest.labels != label_map.ids:
         found.append("the classes differ from the manifest's")
@@ -89,7 +91,10 @@ def find_differences(
         ):
             # To name images, both indexes must be read: do this only for the first shards.
             names = len(found) < _NAMED_SHARDS or entry is None
-            problem = _compare(shard, entry=entry, staging=staging) if names else "differs"
+            index = files.get(shard.index.path)
+            problem = "differs"
+            if names:
+                problem = _compare(shard, entry=entry, index=index, staging=staging)
             if problem:
                 found.append(f"{shard.data.path}: {problem}")
     if not found:
@@ -127,12 +132,22 @@ def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
     )
 
 
-def _compare(shard: ShardResult, *, entry: ShardEntry | None, staging: Staging) -> str:
-    """Describes how a shard differs from that of the dataset; empty if it does not."""
+def _compare(
+    shard: ShardResult, *, entry: ShardEntry | None, index: DatasetFile | None, staging: Staging
+) -> str:
+    """Describes how a shard differs from that of the dataset; empty if it does not.
+
+    Args:
+        shard: The shard.
+        entry: Its entry in the manifest, if the manifest can be relied on.
+        index: The entry of its index, as well.
+        staging: Where it waits.
+    """
     path = shard.index.path
-    old = _read_examples([join_uri(staging.output, path)])
+    moved = join_uri(staging.output, path)
+    old = _read_examples([moved], listed=index)
     # A killed commit may have moved the new index already.
-    new = _read_examples([staging.uri(shard.staged, path), join_uri(staging.output, path)])
+    new = _read_examples([staging.uri(shard.staged, path), moved], listed=shard.index)
     if entry is None and old is None:
         return "cannot be compared: the manifest was changed, and its index is gone or damaged"
     if entry is None and old == new:
@@ -178,11 +193,13 @@ def _compare_images(
         yield f"{change}: {', '.join(names[:_NAMED_IMAGES])}{rest}"
 
 
-def _read_examples(uris: Iterable[str]) -> dict[_ImageKey, _Examples] | None:
+def _read_examples(
+    uris: Iterable[str], *, listed: DatasetFile | None
+) -> dict[_ImageKey, _Examples] | None:
     """Reads the first index that exists and is not damaged; None if there is none."""
     for uri in uris:
         try:
-            table = load_index(uri, columns=_COLUMNS)
+            table = load_index(uri, listed=listed, columns=_COLUMNS)
         except InputError:
             continue
         rows: dict[_ImageKey, list[tuple[str, int, int | None]]] = defaultdict(list)

@@ -1,11 +1,13 @@
 """Reads Parquet files from unknown sources within limits on their rows and texts.
 
-A file of 50 KB may declare a billion rows, or repeat a text of 1 MB in each of them.
+A file of 50 KB may declare a billion rows, or repeat a text of 1 MB in each of them. A damaged file
+must not end the process: pyarrow aborts where a footer's metadata of columns
+(`RowGroupMetaData.column`) contradict themselves, so these are never asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +21,11 @@ _BYTES, _BYTES_PER_ROW = 64 << 20, 8 << 10
 _INTEGER_BYTES = 8
 _IS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (types.is_string, types.is_large_string)
 _IS_FLAT = (*_IS_TEXT, types.is_integer, types.is_boolean)
+# Rows whose lists are decoded at a time, before their items are counted.
+_BATCH_ROWS = 1024
+# What pyarrow raises for files that are damaged, or no Parquet files: a name in a footer may be no
+# UTF-8 text (ValueError), or that of no column (KeyError).
+PARQUET_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError)
 
 
 def read_parquet(
@@ -29,6 +36,7 @@ def read_parquet(
     max_rows: int,
     schemas: Sequence[pa.Schema] = (),
     lists: Collection[str] = (),
+    filled: Collection[str] = (),
 ) -> pa.Table:
     """Decodes columns of texts, integers and booleans.
 
@@ -39,10 +47,11 @@ def read_parquet(
         max_rows: The most rows that a file of this purpose can have.
         schemas: The allowed schemas, with columns in order; empty to allow any.
         lists: The columns that may hold lists: of integers, or of structs of such values.
+        filled: The columns that have a value in every row, if they are there.
 
     Raises:
-        DamagedError: It is not a Parquet file, has too many rows, other columns, or values that
-            are too long.
+        DamagedError: It is not a Parquet file, is damaged, has too many rows, other columns, values
+            that are too long, or rows that lack a value.
     """
     try:
         # With a Python file object, or with threads, the program sometimes aborts when it ends
@@ -65,18 +74,62 @@ def read_parquet(
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         if sum(group.total_byte_size for group in groups) > limit:
             raise _too_long(uri)
-        # A million equal items of a list take a few bytes in the file.
-        items = sum(_count_items(group, lists=lists) for group in groups)
-        if items * _INTEGER_BYTES > limit:
-            raise _too_long(uri)
-        # Dictionaries keep a repeated text once, until the total length is known to be small.
-        file = parquet.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts)
-        table = file.read(columns=[field.name for field in fields], use_threads=False)
+        file = parquet.ParquetFile(
+            pa.BufferReader(data),
+            metadata=metadata,
+            # Dictionaries keep a repeated text once, until the total length is known to be small.
+            read_dictionary=texts,
+            page_checksum_verification=True,
+        )
+        table = _read_columns(file, fields=fields, max_items=limit // _INTEGER_BYTES, uri=uri)
         if sum(_text_bytes(table[path.partition(".")[0]]) for path in texts) > limit:
             raise _too_long(uri)
-        return table.cast(pa.schema([(f.name, _values(f.type)) for f in fields]))
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedError(uri=uri, problem=f"not a Parquet file: {error}") from error
+        table = table.cast(pa.schema([(f.name, _values(f.type)) for f in fields]))
+        # Texts may be no UTF-8.
+        table.validate(full=True)
+    except PARQUET_ERRORS as error:
+        problem = f"not a Parquet file, or a damaged one: {describe_parquet_error(error)}"
+        raise DamagedError(uri=uri, problem=problem) from error
+    for name in table.column_names:
+        if name in filled and table[name].null_count:
+            row = table[name].is_null().index(True).as_py()
+            raise DamagedError(uri=uri, place=f"row {row}", problem=f"has no value in {name!r}")
+    return table
+
+
+def describe_parquet_error(error: Exception) -> str:
+    """Returns the text of one of `PARQUET_ERRORS`, which may have several lines, on one line."""
+    return " ".join(str(error).split())
+
+
+def _read_columns(
+    file: parquet.ParquetFile, *, fields: Sequence[pa.Field], max_items: int, uri: str
+) -> pa.Table:
+    """Reads columns, those with lists some rows at a time.
+
+    A million equal items of a list take a few bytes in the file.
+    """
+    lists = [field.name for field in fields if types.is_list(field.type)]
+    flat = [field.name for field in fields if field.name not in lists]
+    table = file.read(columns=flat, use_threads=False)
+    if lists:
+        batches = list(_read_lists(file, columns=lists, max_items=max_items, uri=uri))
+        found = pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table()
+        for name in lists:
+            table = table.append_column(found.field(name), found[name])
+    return table.select([field.name for field in fields])
+
+
+def _read_lists(
+    file: parquet.ParquetFile, *, columns: Sequence[str], max_items: int, uri: str
+) -> Iterator[pa.RecordBatch]:
+    """Yields columns of lists, some rows at a time, while their items are few enough."""
+    items = 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+        items += sum(len(column.flatten()) for column in batch.columns)
+        if items > max_items:
+            raise _too_long(uri)
+        yield batch
 
 
 def _values(kind: pa.DataType) -> pa.DataType:
@@ -94,14 +147,6 @@ def _is_list(kind: pa.DataType) -> bool:
     if types.is_struct(item):
         return all(_is_flat(field.type) for field in item)
     return bool(types.is_integer(item))
-
-
-def _count_items(group: parquet.RowGroupMetaData, *, lists: Collection[str]) -> int:
-    """Counts the items of lists in a row group, as its metadata declare them."""
-    columns = map(group.column, range(group.num_columns))
-    return sum(
-        column.num_values for column in columns if column.path_in_schema.split(".")[0] in lists
-    )
 
 
 def _is_text(kind: pa.DataType) -> bool:

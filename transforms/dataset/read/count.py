@@ -10,6 +10,7 @@ import numpy as np
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.files import DatasetFile
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.statistics import (
@@ -46,12 +47,14 @@ class CountTask(msgspec.Struct, frozen=True, kw_only=True):
         container: Name of its container (`find_container`).
         split: Its split.
         index: URI of its index, which holds the findings of its pictures; empty if it has none.
+        listed: What the dataset's manifest says about the index.
     """
 
     data: StoredFile
     container: str
     split: str
     index: str = ""
+    listed: DatasetFile | None = None
 
 
 class CountResult(msgspec.Struct, frozen=True):
@@ -92,14 +95,15 @@ def plan_counts(dataset: StoredDataset) -> list[CountTask]:
     Raises:
         InputError: A split is incomplete.
     """
+    in_folder = dataset.features is not None
+    listed = dataset.listed_files() if in_folder else {}
     return [
         CountTask(
             data=shard,
             container=split.container,
             split=split.name,
-            index=""
-            if dataset.features is None
-            else join_uri(dataset.path, index_path(shard.path)),
+            index=join_uri(dataset.path, index_path(shard.path)) if in_folder else "",
+            listed=listed.get(index_path(shard.path)),
         )
         for split in (dataset.find_split(each.name) for each in dataset.splits)
         for shard in split.shards
@@ -125,7 +129,7 @@ def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
     """
     counter = StatisticsCounter(class_names=legend.map_names())
     try:
-        pictures = KnownPictures(_read_known(shard.index))
+        pictures = KnownPictures(_read_known(shard))
         for _ in count_examples(shard, legend=legend, counter=counter, look=pictures.look):
             pass
     except InputError as error:
@@ -159,16 +163,22 @@ class KnownPictures:
         return [Finding(kind, strength) for kind, strength in known if kind in PICTURE_KINDS]
 
 
-def _read_known(index: str) -> list[dict[str, Any]]:
-    """Reads what an index says about pictures; nothing if there is no such index."""
-    if not index:
+def _read_known(shard: CountTask) -> list[dict[str, Any]]:
+    """Reads what a shard's index says about pictures; nothing if there is no such index.
+
+    Raises:
+        InputError: It cannot be read, or is damaged.
+    """
+    if not shard.index:
         return []
     try:
         rows: list[dict[str, Any]] = load_index(
-            index, columns=["source", "key", "findings"]
+            shard.index, listed=shard.listed, columns=["source", "key", "findings"]
         ).to_pylist()
-    except InputError:
-        return []
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from shardbeam.transforms.containers.tfrecord import (
     is_tfrecord_name,
 )
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import check_paths
+from shardbeam.transforms.dataset.files import DatasetFile, check_paths
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
@@ -93,6 +94,26 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def _manifest(self) -> Manifest | None:
         return None if self.features is None else read_manifest(self.path)
+
+    def listed_files(self) -> Mapping[str, DatasetFile]:
+        """Returns the files that the manifest lists beside the shards, by path.
+
+        The manifest is read once. For a single file, it is that of the file's folder. Without a
+        manifest nothing is listed.
+
+        Raises:
+            InputError: The manifest is damaged.
+        """
+        return self._listed
+
+    @functools.cached_property
+    def _listed(self) -> Mapping[str, DatasetFile]:
+        manifest = self._manifest
+        if self.features is None:
+            # Other programs write files with this name, too.
+            with contextlib.suppress(InputError, OSError):
+                manifest = read_manifest(posixpath.dirname(self.path) or ".")
+        return {} if manifest is None else {file.path: file for file in manifest.files}
 
     def find_split(self, name: str | None, *, hint: str = "name one") -> StoredSplit:
         """Returns the split with this name, which has at least one shard and none missing.

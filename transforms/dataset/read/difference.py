@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.dataset.files import DatasetFile
 from shardbeam.transforms.dataset.index import first_bits, index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
@@ -212,12 +213,14 @@ class _Dataset(NamedTuple):
     Attributes:
         path: Its folder.
         manifest: Its manifest.
+        listed: The files that the manifest lists (`StoredDataset.listed_files`).
         rows: Its examples, split after split, in the order of the shards.
         has_labels: Whether its index holds labels and checksums of Examples.
     """
 
     path: str
     manifest: Manifest
+    listed: Mapping[str, DatasetFile]
     rows: _Rows
     has_labels: bool
 
@@ -321,6 +324,7 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
             uri=dataset.path,
             problem="not a dataset of Shardbeam: without an index, examples cannot be compared",
         )
+    listed = dataset.listed_files()
     parts = [np.empty(0, _ROW)]
     has_labels = True
     for split, entry in manifest.splits.items():
@@ -330,8 +334,11 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
                 problem=f"dataset_info.json lacks the split {split!r} of the manifest",
             )
         for shard in entry.shards:
-            uri = join_uri(dataset.path, index_path(shard.path))
-            table = load_index(uri, columns=_COLUMNS, max_rows=shard.examples)
+            path = index_path(shard.path)
+            uri = join_uri(dataset.path, path)
+            table = load_index(
+                uri, listed=listed.get(path), columns=_COLUMNS, max_rows=shard.examples
+            )
             has_labels &= "labels" in table.column_names
             if table.num_rows != shard.examples:
                 problem = f"has {table.num_rows:,} rows for {shard.examples:,} examples"
@@ -341,7 +348,7 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
             except (TypeError, ValueError, OverflowError) as error:
                 raise DamagedError(uri=uri, problem=f"a value is invalid: {error}") from error
             counters.indexes.add()
-    return _Dataset(dataset.path, manifest, np.concatenate(parts), has_labels)
+    return _Dataset(dataset.path, manifest, listed, np.concatenate(parts), has_labels)
 
 
 def _make_rows(table: pa.Table, *, split: int) -> _Rows:
@@ -635,8 +642,13 @@ def _locate(dataset: _Dataset, wanted: Iterable[_Places]) -> dict[int, ExamplePl
         for shard in entry.shards:
             end = start + shard.examples
             if place is not None and place < end:
-                uri = join_uri(dataset.path, index_path(shard.path))
-                table = load_index(uri, columns=_PLACE_COLUMNS, max_rows=shard.examples)
+                path = index_path(shard.path)
+                table = load_index(
+                    join_uri(dataset.path, path),
+                    listed=dataset.listed.get(path),
+                    columns=_PLACE_COLUMNS,
+                    max_rows=shard.examples,
+                )
                 while place is not None and place < end:
                     (row,) = table.slice(place - start, 1).to_pylist()
                     located[place] = ExamplePlace(

@@ -132,7 +132,9 @@ def read_same_pictures(dataset: StoredDataset) -> SamePictures:
     manifest = dataset.read_manifest()
     if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
         return {}
-    table = load_duplicates(dataset.path, columns=_MARKED_COLUMNS)
+    table = load_duplicates(
+        dataset.path, listed=dataset.listed_files().get(DUPLICATES), columns=_MARKED_COLUMNS
+    )
     if table.column_names != [*_MARKED_COLUMNS]:
         raise InputError(
             uri=join_uri(dataset.path, DUPLICATES),
@@ -145,16 +147,18 @@ def read_same_pictures(dataset: StoredDataset) -> SamePictures:
 def _read_indexes(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
     """Yields the indexes in a dataset, one for each shard of a split."""
     most = max(split.shard_examples, default=0)
+    listed = dataset.listed_files()
     for shard in split.shards:
-        uri = join_uri(dataset.path, index_path(shard.path))
-        yield uri, load_index(uri, columns=COLUMNS, max_rows=most)
+        path = index_path(shard.path)
+        uri = join_uri(dataset.path, path)
+        yield uri, load_index(uri, listed=listed.get(path), columns=COLUMNS, max_rows=most)
 
 
 def _read_separate_indexes(split: StoredSplit, *, folder: str) -> Iterator[tuple[str, pa.Table]]:
     """Yields the indexes that `shardbeam index` wrote, one for each shard of a split."""
     for shard in split.shards:
         uri = find_index(shard, folder=folder)
-        _, table = read_bounds(shard, index=uri, columns=COLUMNS)
+        _, table = read_bounds(shard, index=uri, listed=None, columns=COLUMNS)
         yield uri, table
 
 

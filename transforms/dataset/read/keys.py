@@ -71,9 +71,16 @@ def _read_keys(
     number = 1
     if legend.is_ours and dataset.features is not None:
         most = max(split.shard_examples, default=0)
+        listed = dataset.listed_files()
         for shard in split.shards:
-            uri = join_uri(dataset.path, index_path(shard.path))
-            keys = load_index(uri, columns=["key"], max_rows=most).column("key")
+            path = index_path(shard.path)
+            table = load_index(
+                join_uri(dataset.path, path),
+                listed=listed.get(path),
+                columns=["key"],
+                max_rows=most,
+            )
+            keys = table.column("key")
             for key in keys.to_pylist():
                 yield number, key
                 number += 1

@@ -21,6 +21,7 @@ from shardbeam.transforms.dataset.read.open_files import OPEN_FILES, OpenFile
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import ListedFile
 from shardbeam.transforms.storage.local import open_regular
 
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
@@ -42,7 +43,7 @@ def find_index(shard: StoredFile, *, folder: str | None) -> str:
 
 
 def read_bounds(
-    shard: StoredFile, *, index: str, columns: Sequence[str]
+    shard: StoredFile, *, index: str, listed: ListedFile | None, columns: Sequence[str]
 ) -> tuple[Bounds, pa.Table]:
     """Reads where the records of a shard begin, and other columns of its index.
 
@@ -52,6 +53,7 @@ def read_bounds(
     Args:
         shard: The shard.
         index: The URI of its index.
+        listed: What the dataset's manifest says about the index (`load_index`).
         columns: More columns of the index.
 
     Returns:
@@ -61,10 +63,8 @@ def read_bounds(
     Raises:
         InputError: The index is missing or damaged, or does not fit the shard.
     """
-    table = load_index(index, columns=["offset", "length", *columns])
+    table = load_index(index, listed=listed, columns=["offset", "length", *columns])
     places, lengths = (table[name] for name in ("offset", "length"))
-    if places.null_count or lengths.null_count:
-        raise _unfit(shard, index=index, detail="values are missing")
     size = shard.size_bytes
     bounds = np.append(places.to_numpy(), size).astype(np.int64)
     # Checked first, so that no difference of two of them overflows.

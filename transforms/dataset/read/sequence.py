@@ -21,13 +21,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_ahead
-from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.read.arguments import (
     absolute_path,
     as_number,
@@ -70,6 +69,7 @@ from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import ListedFile
 
 T = TypeVar("T")
 
@@ -443,10 +443,16 @@ def _open_split(
         shards = tuple(with_checksums(listed, manifest=find_manifest(dataset)).values())
         cache.check_room(shards)
 
+    entries = dataset.listed_files() if place.index is None else {}
+
+    def find(shard: StoredFile) -> tuple[str, ListedFile | None]:
+        entry = entries.get(index_path(posixpath.basename(shard.uri)))
+        return find_index(shard, folder=place.index), entry
+
     def read(shard: StoredFile) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        index = find_index(shard, folder=place.index)
+        index, entry = find(shard)
         try:
-            return read_bounds(shard, index=index, columns=columns)
+            return read_bounds(shard, index=index, listed=entry, columns=columns)
         except InputError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -470,28 +476,34 @@ def _open_split(
             features=features,
             is_inferred=dataset.features is None,
             legend=functools.cache(functools.partial(read_legend, dataset)),
-            with_objects=functools.partial(_read_one_with_objects, records, shards, place.index),
+            with_objects=functools.partial(
+                _read_one_with_objects, records, [find(shard) for shard in shards]
+            ),
         ),
         tables=[table for _, table in indexes],
     )
 
 
 def _read_one_with_objects(
-    records: Records, shards: Sequence[StoredFile], index: str | None
+    records: Records, indexes: Sequence[tuple[str, ListedFile | None]]
 ) -> Example | None:
     """Reads the first Example with objects; None if there is none.
+
+    Args:
+        records: The records.
+        indexes: For each shard the URI of its index, and what the manifest says about it.
 
     Raises:
         InputError: An index or the record cannot be read.
     """
     first = 0
-    for shard in shards:
-        objects = load_index(find_index(shard, folder=index), columns=["objects"])["objects"]
-        found = np.flatnonzero(pc.fill_null(objects, 0).to_numpy())
+    for uri, listed in indexes:
+        objects = load_index(uri, listed=listed, columns=["objects"])["objects"]
+        found = np.flatnonzero(objects.to_numpy())
         if len(found):
             number = first + int(found[0])
-            uri, place = records.place(number)
-            return parse_example(records.read(number), uri=uri, place=place)
+            shard, place = records.place(number)
+            return parse_example(records.read(number), uri=shard, place=place)
         first += len(objects)
     return None
 
