@@ -233,8 +233,8 @@ def make_link(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (make_link, "is a link or a file, and must be a folder; remove it, or choose another"),
-        (Path.touch, "is a link or a file, and must be a folder; remove it, or choose another"),
+        (make_link, "is a link or a file, and must be a folder; remove it, or choose"),
+        (Path.touch, "is a link or a file, and must be a folder; remove it, or choose"),
         (lambda path: (path.mkdir(), path.chmod(0o777)), "has the mode 0777 instead of 0700"),
         (lambda path: (path.mkdir(), path.chmod(0o750)), "has the mode 0750 instead of 0700"),
     ],

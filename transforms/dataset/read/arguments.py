@@ -27,10 +27,10 @@ def absolute_path(name: str, path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise TypeError(f"{name}: expected a path, got {reprlib.repr(path)}")
+        raise TypeError(f"{name}: expected a path, got {shown(path)}")
     # An empty path would be the current folder.
     if not text or "\0" in text or not is_encodable(text, errors="surrogateescape"):
-        raise ValueError(f"{name}: expected a path, got {reprlib.repr(text)}")
+        raise ValueError(f"{name}: expected a path, got {shown(text)}")
     return text if is_uri(text) else os.path.abspath(text)
 
 
@@ -41,7 +41,7 @@ def check_flag(name: str, value: object) -> None:
         TypeError: It is not; a text such as `"no"` would count as True.
     """
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}: expected True or False, got {reprlib.repr(value)}")
+        raise TypeError(f"{name}: expected True or False, got {shown(value)}")
 
 
 def check_size(name: str, value: object) -> int:
@@ -52,9 +52,9 @@ def check_size(name: str, value: object) -> int:
         ValueError: It is below 1.
     """
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TypeError(f"{name}: expected a number of bytes, got {reprlib.repr(value)}")
+        raise TypeError(f"{name}: expected a number of bytes, got {shown(value)}")
     if value < 1:
-        raise ValueError(f"{name}: expected at least 1 byte, got {value}")
+        raise ValueError(f"{name}: expected at least 1 byte, got {shown(value)}")
     return int(value)
 
 
@@ -70,12 +70,21 @@ def check_texts(name: str, values: object, *, what: str) -> tuple[str, ...]:
         TypeError: It is no list, or something in it is no text.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name}: expected a list of {what}, got {reprlib.repr(values)}")
+        raise TypeError(f"{name}: expected a list of {what}, got {shown(values)}")
     texts = tuple(values)
     for text in texts:
         if not isinstance(text, str):
-            raise TypeError(f"{name}: expected a list of {what}, got {reprlib.repr(text)} in it")
+            raise TypeError(f"{name}: expected a list of {what}, got {shown(text)} in it")
     return texts
+
+
+def shown(value: object) -> str:
+    """Returns a short text of one line for a wrong value."""
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:
+        # Python writes no integers of more than 4,300 digits.
+        return f"{type(value).__name__} of too many digits"
 
 
 def is_encodable(text: str, *, errors: str = "strict") -> bool:
@@ -139,5 +148,5 @@ def as_numbers(indexes: Iterable[object], *, size: int) -> list[int]:
 def _no_index(index: object) -> TypeError:
     return TypeError(
         "expected an integer, a slice, a list of integers, or an array of integers or of a boolean "
-        f"for each item (a mask), got {reprlib.repr(index)}"
+        f"for each item (a mask), got {shown(index)}"
     )

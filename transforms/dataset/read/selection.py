@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.read.arguments import is_encodable
+from shardbeam.transforms.dataset.read.arguments import is_encodable, shown
 
 # The most objects of an Example, in the type of the index's column.
 _MAX_OBJECTS = (1 << 31) - 1
@@ -59,26 +58,26 @@ def check_where(where: Where | None) -> Where:
     if where is None:
         return {}
     if not isinstance(where, Mapping):
-        raise ValueError(f"where: expected a dictionary of conditions, got {reprlib.repr(where)}")
+        raise ValueError(f"where: expected a dictionary of conditions, got {shown(where)}")
     value: Any
     for name, value in where.items():
         if name not in _COLUMNS:
-            shown, hint = reprlib.repr(name), did_you_mean(str(name), _COLUMNS)
-            raise ValueError(f"where: no condition {shown}{hint}")
+            hint = did_you_mean(name, _COLUMNS) if isinstance(name, str) else ""
+            raise ValueError(f"where: no condition {shown(name)}{hint}")
         if name == "min_objects":
             if not _is_one_of(value, int, np.integer) or not 0 <= value <= _MAX_OBJECTS:
                 raise ValueError(
                     f"where: min_objects: expected a number from 0 to {_MAX_OBJECTS:,}, got "
-                    f"{reprlib.repr(value)}"
+                    f"{shown(value)}"
                 )
             continue
         what, kinds = _LISTS[name]
         if isinstance(value, (str, bytes)) or not isinstance(value, Collection):
-            raise ValueError(f"where: {name}: expected a list of {what}, got {reprlib.repr(value)}")
+            raise ValueError(f"where: {name}: expected a list of {what}, got {shown(value)}")
         for each in value:
             if not _is_one_of(each, *kinds):
                 raise ValueError(
-                    f"where: {name}: expected a list of {what}, got {reprlib.repr(each)} in it"
+                    f"where: {name}: expected a list of {what}, got {shown(each)} in it"
                 )
     return where
 
@@ -177,7 +176,7 @@ def _class_ids(
             number = int(each)
             if class_names and number not in class_names:
                 known = ", ".join(str(known) for known in sorted(class_names)[:10])
-                problem = f"no class with the id {number}; the first ids are {known}"
+                problem = f"no class with the id {shown(number)}; the first ids are {known}"
                 raise InputError(uri=path, problem=problem)
             ids.add(number)
     return ids

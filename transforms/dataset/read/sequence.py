@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-import reprlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
@@ -35,6 +34,7 @@ from shardbeam.transforms.dataset.read.arguments import (
     check_size,
     check_texts,
     is_list,
+    shown,
 )
 from shardbeam.transforms.dataset.read.dataset import (
     StoredDataset,
@@ -185,14 +185,14 @@ class ExampleSequence(Generic[T]):
         # Asked first, because it costs less than the other question.
         if type(index) is not int and is_list(index):
             return self.__getitems__(cast("Sequence[SupportsIndex]", index))
-        return self._read(self._selection[as_number(index)])
+        return self._read(self._number(as_number(index)))
 
     def __getitems__(
         self, indexes: Sequence[SupportsIndex] | npt.NDArray[np.integer[Any] | np.bool_], /
     ) -> list[T]:
         """Returns several items; in object storage they are read at the same time."""
-        numbers = as_numbers(indexes, size=len(self))
-        return list(self._read_all([self._selection[number] for number in numbers]))
+        chosen = as_numbers(indexes, size=len(self))
+        return list(self._read_all([self._number(index) for index in chosen]))
 
     # Grain's name for it.
     _getitems = __getitems__
@@ -229,9 +229,7 @@ class ExampleSequence(Generic[T]):
             ValueError: `boxes` is none of these forms.
         """
         if not isinstance(boxes, str) or boxes not in BOX_FORMATS:
-            raise ValueError(
-                f"boxes: expected one of {', '.join(BOX_FORMATS)}, got {reprlib.repr(boxes)}"
-            )
+            raise ValueError(f"boxes: expected one of {', '.join(BOX_FORMATS)}, got {shown(boxes)}")
         check_flag("masks", masks)
         check_flag("keypoints", keypoints)
         return self._as(Detections(boxes=boxes, masks=masks, keypoints=keypoints))
@@ -259,6 +257,16 @@ class ExampleSequence(Generic[T]):
     @functools.cached_property
     def _make(self) -> Any:  # noqa: ANN401  # mypy takes a function in an attribute for a method.
         return self._form.prepare(self._split.opened.contents)
+
+    def _number(self, index: int) -> int:
+        """Returns the number of an item's record in the split.
+
+        Raises:
+            IndexError: There is no such item.
+        """
+        if not -len(self._selection) <= index < len(self._selection):
+            raise IndexError(f"no item {shown(index)} in a sequence of {len(self._selection):,}")
+        return int(self._selection[index])
 
     def _read_all(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Iterator[T]:
         """Yields items, read many at a time where each is a request."""
@@ -352,7 +360,7 @@ def open(  # As in gzip and tarfile.
     check_flag("decode", decode)
     check_flag("checksums", checksums)
     if split is not None and not isinstance(split, str):
-        raise TypeError(f"split: expected a name, got {reprlib.repr(split)}")
+        raise TypeError(f"split: expected a name, got {shown(split)}")
     form = Dictionaries(
         decode=bool(decode),
         features=None if features is None else check_texts("features", features, what="keys"),

@@ -38,7 +38,6 @@ _PART = ".part"
 # Whoever counts, deletes or renames copies holds a lock on this file.
 _LOCK = ".lock"
 _MODE = 0o700
-_OTHERWISE = "choose another folder for cache=, or read without a cache"
 # Between two looks at copies that other processes are making.
 _WAIT_S = 0.05
 
@@ -132,12 +131,12 @@ class ShardCache:
                 os.mkdir(self.folder, _MODE)
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._check(os.lstat(self.folder))
             problem = f"cannot be made: {error.strerror}"
-            if error.errno in (errno.ENOTDIR, errno.ELOOP) and os.path.lexists(self.folder):
-                problem = f"is a link or a file, and must be a folder; remove it, or {_OTHERWISE}"
             raise InputError(uri=error.filename or self.folder, problem=problem) from error
         try:
-            self._check_owner(os.fstat(descriptor))
+            self._check(os.fstat(descriptor))
             yield descriptor
         except InputError:
             raise
@@ -147,9 +146,16 @@ class ShardCache:
         finally:
             os.close(descriptor)
 
-    def _check_owner(self, status: os.stat_result) -> None:
+    def _check(self, status: os.stat_result) -> None:
+        """Makes sure that the user's folder is a folder that the user alone can enter.
+
+        Raises:
+            InputError: It is not.
+        """
         mode = stat.S_IMODE(status.st_mode) & 0o777
-        if status.st_uid != os.geteuid():
+        if not stat.S_ISDIR(status.st_mode):
+            problem = "is a link or a file, and must be a folder; remove it"
+        elif status.st_uid != os.geteuid():
             problem = (
                 f"belongs to another user ({status.st_uid}), who could change what is read; have "
                 "it removed"
@@ -161,7 +167,8 @@ class ShardCache:
             )
         else:
             return
-        raise InputError(uri=self.folder, problem=f"{problem}, or {_OTHERWISE}")
+        problem += ", or choose another folder for cache=, or read without a cache"
+        raise InputError(uri=self.folder, problem=problem)
 
     def _make_copy(self, shard: StoredFile, *, folder: int) -> int | None:
         """Makes a copy, and opens it; None if another process may just have made it."""
