@@ -469,6 +469,9 @@ class Config(_Strict, frozen=True, kw_only=True):
         unannotated: What happens to images that no annotation file names: `keep` writes them as
             negatives, `drop` leaves them out, `reject` rejects them. `auto` leaves the choice to
             the format.
+        objects_lost: What happens to images that have objects in their source, of which none can
+            be written, because they have no box, no area in the image, or no known category:
+            `reject` rejects them, `drop` leaves them out, `keep` writes them as negatives.
         objects: A dataset of objects that ends up without any object is refused, for example
             because no category is declared. `none` allows it.
         masks: `png` writes a mask for each object, as a PNG.
@@ -518,6 +521,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         Location | None, named("leave out the images that this file names", metavar="FILE")
     ] = None
     unannotated: Literal["auto", "keep", "drop", "reject"] = "auto"
+    objects_lost: Literal["reject", "drop", "keep"] = "reject"
     objects: Literal["some", "none"] = "some"
     masks: Literal["png", "none"] = "none"
     example_per: Literal["image", "annotation"] = "image"

@@ -186,4 +186,5 @@ def _build_label_map(census: Census, *, settings: LabelSettings, objects: bool) 
         categories=census.categories.values(),
         settings=settings,
         objects=objects or census.has_boxes,
+        lost=census.lost,
     )

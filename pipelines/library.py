@@ -688,7 +688,10 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         for joined in [census.splits.get(split, SplitOutcome())]
     }
     label_map = build_label_map(
-        categories=census.categories.values(), settings=plan.labels, objects=plan.objects
+        categories=census.categories.values(),
+        settings=plan.labels,
+        objects=plan.objects,
+        lost=census.lost,
     )
     return Outcome(
         status=Status.APPROVED,

@@ -316,6 +316,7 @@ def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> En
         raw_images=any(known.raw_images for known in formats),
         image=config.image,
         panoptic=config.panoptic,
+        objects_lost=config.objects_lost,
     )
 
 

@@ -44,6 +44,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "masks": st.sampled_from(["png", "none"]),
     "example_per": st.sampled_from(["image", "annotation"]),
     "unannotated": st.sampled_from(["auto", "keep", "drop", "reject"]),
+    "objects_lost": st.sampled_from(["reject", "drop", "keep"]),
     "objects": st.sampled_from(["some", "none"]),
     "image.verify": st.sampled_from(["decode", "header", "none"]),
     "image.damaged": st.sampled_from(["reject", "keep"]),

@@ -372,6 +372,33 @@ def test_a_dataset_that_lost_all_of_its_objects_is_refused(
     assert judge(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
 
 
+LOST = SplitOutcome(listed=3, rejected={"objects_lost": 3})
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (LOST, "no object is left: 3 images have lost all objects; if that is intended: "),
+        (
+            SplitOutcome(listed=1, excluded={"objects_lost": 1}),
+            "no object is left: 1 image has lost all of its objects; ",
+        ),
+        # Most rejects have another reason.
+        (SplitOutcome(listed=9, rejected={"objects_lost": 3, "corrupt": 6}), "too many rejects: "),
+        (SplitOutcome(listed=4, images=1, objects=1, rejected={"objects_lost": 3}), "too many "),
+    ],
+)
+def test_lost_objects_are_the_message_if_they_are_why_no_object_is_left(
+    counts: SplitOutcome, message: str
+) -> None:
+    splits = {"train": SplitOutcome(examples=counts.images)}
+    splits["train"].add(counts)
+    outcome = judge(splits, max_ratio=0.1, rejects_root="", objects=True)
+    assert outcome.status is Status.REFUSED
+    assert outcome.message.startswith(message)
+    assert ("max_ratio" in outcome.message) == message.startswith("too many")
+
+
 PETS = make_label_map({"cat": 1, "dog": 2})
 COUNTED = {"train": Statistics(images_by_class={"cat": 1})}
 

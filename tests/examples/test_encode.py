@@ -382,6 +382,7 @@ def test_nothing_is_lost(annotated: list[ObjectAnnotation], pixels: bytes, key: 
         label_map=LABEL_MAP,
         image=make_image(data=pixels),
         key=key,
+        objects_lost="keep",
     )
     values, written = rendered.values, rendered.encoded[0].objects
     assert values["image/encoded"] == [pixels]

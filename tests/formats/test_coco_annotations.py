@@ -39,7 +39,7 @@ _NO_BOX: dict[str, Any] = {"bbox": ..., "segmentation": ...}
         (["semantic"], {}, (0, 0, 1, 0), ""),
         (["semantic"], {"bbox": ...}, (0, 0, 1, 0), ""),
         (["semantic"], {"segmentation": {}}, (0, 0, 0, 0), "region_unusable_dropped"),
-        (["semantic"], {"category_id": 99}, (0, 0, 0, 0), "object_of_unknown_category_dropped"),
+        (["semantic"], {"category_id": 99}, (0, 0, 0, 0), "region_of_unknown_class_void"),
         (["captions"], {"caption": "A dog."}, (0, 0, 0, 1), ""),
         (["captions"], {}, (0, 0, 0, 0), ""),
         (["detection", "captions"], {"caption": "A dog."}, (0, 1, 0, 1), ""),

@@ -210,7 +210,7 @@ def test_stuff_is_kept_apart_from_objects() -> None:
         region["segmentation"] for region in regions[:2]
     ]
     assert found.corrections == {
-        "object_of_unknown_category_dropped": 1,
+        "region_of_unknown_class_void": 1,
         "region_unusable_dropped": 1,
     }
 

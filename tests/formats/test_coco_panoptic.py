@@ -180,7 +180,7 @@ def test_segments_that_cannot_be_used_are_left_out_and_counted() -> None:
     assert found.segments == (Segment(segment_id=1, label="dog"),)
     assert found.corrections == {
         "duplicate_segment_dropped": 1,
-        "object_of_unknown_category_dropped": 2,
+        "region_of_unknown_class_void": 2,
     }
 
 

@@ -44,6 +44,8 @@ def _read(
 
 
 _DOG = _shape("dog", group_id=1)
+# The lower left half of the square.
+_BELOW = _shape("dog", points=[[0, 0], [0, 4], [4, 4]])
 _MOVED = _DOG | {"points": [[8, 8], [9, 8], [9, 9]]}
 
 
@@ -69,9 +71,39 @@ _MOVED = _DOG | {"points": [[8, 8], [9, 8], [9, 9]]}
         (
             [_DOG, _shape("nose", "point", group_id=2)],
             [("dog", ..., 1, 0)],
-            {"object_without_box_dropped": 1},
+            {"keypoint_in_no_object_dropped": 1},
         ),
-        ([_shape("nose", "point")], [], {"object_without_box_dropped": 1}),
+        # Without a group, they belong to the one object that contains them.
+        ([_shape("dog"), _shape("nose", "point")], [("dog", ..., 1, 6)], {}),
+        ([_shape("dog", "rectangle"), _shape("tail", "point")], [("dog", ..., 0, 6)], {}),
+        ([_shape("dog", group_id=1), _shape("nose", "point")], [("dog", ..., 1, 6)], {}),
+        # Of several boxes around it, the outline decides.
+        (
+            [_BELOW, _shape("cat"), _shape("nose", "point", points=[[3, 1]])],
+            [("dog", ..., 1, 0), ("cat", ..., 1, 6)],
+            {},
+        ),
+        (
+            [_shape("dog"), _shape("cat"), _shape("nose", "point")],
+            [("dog", ..., 1, 0), ("cat", ..., 1, 0)],
+            {"keypoint_in_several_objects_dropped": 1},
+        ),
+        (
+            [_shape("dog"), *[_shape("nose", "point")] * 2, _shape("tail", "point")],
+            [("dog", ..., 1, 6)],
+            {"keypoint_repeated_dropped": 2},
+        ),
+        (
+            [_DOG, *[_shape("nose", "point", **group) for group in ({"group_id": 1}, {})]],
+            [("dog", ..., 1, 6)],
+            {"keypoint_repeated_dropped": 1},
+        ),
+        (
+            [_shape("dog"), _shape("nose", "point", points=[[9, 9]])],
+            [("dog", ..., 1, 0)],
+            {"keypoint_in_no_object_dropped": 1},
+        ),
+        ([_shape("nose", "point")], [], {"keypoint_in_no_object_dropped": 1}),
         ([_shape("ear", "point", group_id=1)], [], {"object_without_box_dropped": 1}),
         ([_shape("dog", "line")], [], {"object_without_box_dropped": 1}),
         ([_shape("__ignore__")], [], {"object_of_excluded_label_dropped": 1}),

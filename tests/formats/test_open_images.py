@@ -278,8 +278,8 @@ def test_labels_that_the_classes_do_not_name_are_left_out_and_counted(tmp_path: 
     image = read.image()
     assert (image.objects, image.labels) == ((), ())
     assert image.corrections == {
-        "object_of_unknown_category_dropped": 1,
-        "label_of_unknown_category_dropped": 1,
+        "object_of_excluded_label_dropped": 1,
+        "excluded_label_dropped": 1,
     }
 
 

@@ -236,7 +236,11 @@ def test_objects_without_box_are_counted() -> None:
 
     categories, annotations = read(voc_xml(without, voc_object(name="cat")))
 
-    assert categories == [Category(name="cat", origin="data")]
+    assert categories == [
+        Category(name="cat", origin="data"),
+        Category(name="dog", origin="data", lost="no bndbox"),
+    ]
+    assert annotations.lost == {"dog": {"no bndbox": 1}}
     # Its number in the map of objects stays.
     assert [(item.label, item.annotation_id) for item in annotations.objects] == [("cat", 2)]
     assert annotations.corrections == {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 1}

@@ -253,9 +253,8 @@ def test_each_correction_of_a_box_is_counted_by_name(tmp_path: Path) -> None:
     source = coco_source(
         tmp_path, {"images": images, "annotations": annotations, "categories": categories}
     )
-    built = build_config(
-        {"splits": {"train": source}, "labels": {"exclude": ["dog"]}}, folder=tmp_path
-    )
+    config = {"splits": {"train": source}, "labels": {"exclude": ["dog"]}, "objects_lost": "keep"}
+    built = build_config(config, folder=tmp_path)
 
     assert built.exit_code == 0
     expected = {

@@ -186,8 +186,12 @@ def test_a_dataset_without_any_object_of_the_source_is_refused(tmp_path: Path) -
     coco = write_coco(tmp_path / "c.json", document("1.jpg", categories=[{"id": 7, "name": "dog"}]))
     built = build_coco(images, coco, folder=tmp_path)
     assert built.exit_code == 3
-    assert "1 object_of_unknown_category_dropped" in built.summary["message"]
-    words = ("coco", "--images", images, "--annotations", coco, "--set", "objects=none")
+    message = built.summary["message"]
+    assert message.startswith("no object is left: 1 image has lost all of its objects; ")
+    assert "1 object_of_unknown_category_dropped" in message
+    assert "max_ratio" not in message
+    meant = ("--set", "objects=none", "--set", "objects_lost=keep")
+    words = ("coco", "--images", images, "--annotations", coco, *meant)
     assert build(*words, output=tmp_path / "meant").exit_code == 0
 
 

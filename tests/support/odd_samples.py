@@ -676,14 +676,15 @@ TABLES = (
             "images/a.jpg": plain_jpeg(),
             "images/b.jpg": plain_jpeg(),
             "boxes.csv": "filename,xmin,ymin,xmax,ymax,cell_type\n"
-            "a.jpg,0,0,16,12,3\na.jpg,8,6,40,24,7\nb.jpg,4,4,4,9,3\n",
+            "a.jpg,0,0,16,12,3\na.jpg,8,6,40,24,7\na.jpg,4,4,4,9,3\nb.jpg,4,4,4,9,3\n",
         },
-        "csv --manifest {data}/boxes.csv --image-root {data}/images --label-column cell_type",
-        {
-            "train": {
-                "a.jpg": _objects(xmin=[0, 0.25], **_class_ids(3, 7)),
-                "b.jpg": _objects(xmin=[]),
-            }
+        "csv --manifest {data}/boxes.csv --image-root {data}/images --label-column cell_type "
+        "--set rejects.max_ratio=0.5",
+        {"train": {"a.jpg": _objects(xmin=[0, 0.25], **_class_ids(3, 7))}},
+        rejects={"b.jpg": "objects_lost"},
+        details={
+            "b.jpg": "nothing is left of its annotations: 1 box_without_area_dropped "
+            "([4.0, 4.0, 4.0, 9.0])"
         },
         corrections={"box_clipped": 1, "box_without_area_dropped": 1},
     ),
@@ -1306,7 +1307,12 @@ LABELME = (
             "c.jpg": "c.json: $.shapes: group 1 has keypoints and 2 objects, expected one",
             "d.jpg": "d.json: $.shapes[1]: 'nose' occurs twice in group 1",
         },
-        corrections={"object_without_box_dropped": 3},
+        corrections={
+            "keypoint_in_no_object_dropped": 1,
+            # The cat has a nose of its group.
+            "keypoint_repeated_dropped": 1,
+            "object_without_box_dropped": 1,
+        },
     ),
     OddSample(
         "labelme: masks, and the picture inside",

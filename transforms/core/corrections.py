@@ -32,6 +32,8 @@ class Corrections(Counter[str]):
 
     Attributes:
         changes: `{correction: its changes}`, the first 200 of each kind.
+        lost: `{class: {shape: objects}}` of the objects that have a class and no box
+            (`note_lost`).
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Corrections(Counter[str]):
     ) -> None:
         super().__init__(counts)
         self.changes = {what: list(each) for what, each in changes.items()}
+        self.lost: dict[str, dict[str, int]] = {}
 
     def note(self, what: Correction, before: object = None, after: object = None) -> None:
         """Counts a correction and keeps the values before and after it."""
@@ -47,12 +50,24 @@ class Corrections(Counter[str]):
         if len(changes) < MOST_NAMED:
             changes.append((_shorten(before), _shorten(after)))
 
+    def note_lost(self, label: str, shape: str) -> None:
+        """Counts an object that has no box, with its class and the shape that it has instead."""
+        self.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{label} ({shape})")
+        self.include_lost({label: {shape: 1}})
+
     def include(self, counts: Mapping[str, int], changes: Mapping[str, Sequence[Change]]) -> None:
         """Adds other counts and changes."""
         self.update(counts)
         for what, more in changes.items():
             known = self.changes.setdefault(what, [])
             known += more[: MOST_NAMED - len(known)]
+
+    def include_lost(self, lost: Mapping[str, Mapping[str, int]]) -> None:
+        """Adds objects without a box to `lost`; they are counted already."""
+        for label, shapes in lost.items():
+            known = self.lost.setdefault(label, {})
+            for shape, count in shapes.items():
+                known[shape] = known.get(shape, 0) + count
 
     def counts(self) -> dict[str, int]:
         """Returns the counts, sorted by code, without zeros."""

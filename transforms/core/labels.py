@@ -70,6 +70,8 @@ class LabelMap(msgspec.Struct, frozen=True, dict=True):
             therefore are not classes.
         shifted_by: Source name of the class with id 0 that shifts the source's ids by one; empty
             where the ids stay as they are.
+        left_out: Source names that the config leaves out, of classes with objects that cannot be
+            read (`Category.lost`).
     """
 
     ids: dict[str, int]
@@ -80,6 +82,7 @@ class LabelMap(msgspec.Struct, frozen=True, dict=True):
     source_ids: Mapping[str, tuple[int, ...]] = {}
     background: tuple[str, ...] = ()
     shifted_by: str = ""
+    left_out: tuple[str, ...] = ()
 
     @functools.cached_property
     def written(self) -> Mapping[str, WrittenLabel]:
@@ -136,7 +139,11 @@ def check_class_name(name: str, *, uri: str) -> None:
 
 
 def build_label_map(
-    *, categories: Iterable[Category], settings: LabelSettings, objects: bool
+    *,
+    categories: Iterable[Category],
+    settings: LabelSettings,
+    objects: bool,
+    lost: Collection[str] = (),
 ) -> LabelMap:
     """Decides the name and id of every class that is written.
 
@@ -144,13 +151,14 @@ def build_label_map(
         categories: The categories of all sources; their order and repetitions do not matter.
         settings: The config's rules.
         objects: Whether the labels are of objects, not of whole images.
+        lost: Names of classes with objects that cannot be read. The settings may name them.
 
     Raises:
         InputError: The sources contradict each other on ids, the settings name an unknown class
             or leave no class, or a name is empty.
     """
     declared = set(categories)
-    _check_names_in_settings({category.name for category in declared}, settings=settings)
+    _check_names_in_settings({*lost, *(each.name for each in declared)}, settings=settings)
     backgrounds = _find_backgrounds(declared, settings=settings) if objects else set()
     ordered = sorted(declared - backgrounds, key=_source_order)
     names: dict[str, str] = {}
@@ -199,6 +207,7 @@ def build_label_map(
             )
         ),
         shifted_by=shifted_by,
+        left_out=tuple(sorted(name for name in lost if settings.written_name(name) is None)),
     )
 
 

@@ -21,6 +21,7 @@ class Reason(str, enum.Enum):
     NO_CLASS_FOLDER = "no_class_folder"
     GROUP_NOT_MATCHED = "group_not_matched"
     UNANNOTATED = "unannotated"
+    OBJECTS_LOST = "objects_lost"
     # reading the annotations of one image
     ANNOTATION_MALFORMED = "annotation_malformed"
     OUTSIDE_ROOTS = "outside_roots"
@@ -60,6 +61,7 @@ class Exclusion(str, enum.Enum):
     HIDDEN_FILE = "hidden_file"
     NOT_AN_IMAGE_NAME = "not_an_image_name"
     UNANNOTATED = "unannotated"
+    OBJECTS_LOST = "objects_lost"
     CLASS_NOT_LISTED = "class_not_listed"
     LABEL_EXCLUDED = "label_excluded"
     IN_NO_SPLIT = "in_no_split"
@@ -86,6 +88,9 @@ class Correction(str, enum.Enum):
     OBJECT_OF_UNKNOWN_CATEGORY_DROPPED = "object_of_unknown_category_dropped"
     LABEL_OF_UNKNOWN_CATEGORY_DROPPED = "label_of_unknown_category_dropped"
     KEYPOINTS_MALFORMED_DROPPED = "keypoints_malformed_dropped"
+    KEYPOINT_IN_NO_OBJECT_DROPPED = "keypoint_in_no_object_dropped"
+    KEYPOINT_IN_SEVERAL_OBJECTS_DROPPED = "keypoint_in_several_objects_dropped"
+    KEYPOINT_REPEATED_DROPPED = "keypoint_repeated_dropped"
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
     OBJECT_OF_BACKGROUND_DROPPED = "object_of_background_dropped"
     DELETED_OBJECT_DROPPED = "deleted_object_dropped"
@@ -124,7 +129,9 @@ class Correction(str, enum.Enum):
 
 # {words in a correction's code: what the correction counts}; all others count images.
 _UNITS = {
-    frozenset({"box", "object", "polygon", "rle", "mask", "annotation", "keypoints"}): "objects",
+    frozenset(
+        {"box", "object", "polygon", "rle", "mask", "annotation", "keypoints", "keypoint"}
+    ): "objects",
     frozenset({"label", "confidence"}): "labels",
     frozenset({"region", "segment"}): "segments",
     frozenset({"surrogate"}): "texts",
@@ -137,13 +144,20 @@ def correction_unit(code: str) -> str:
     return next((unit for marks, unit in _UNITS.items() if marks & words), "images")
 
 
-# Corrections that leave an annotated object out of the dataset.
-DROPPED_OBJECTS = frozenset(
+# Corrections that leave an annotated object out because it cannot be read as one.
+LOST_OBJECTS = frozenset(
     {
         Correction.BOX_WITHOUT_AREA_DROPPED,
         Correction.OBJECT_WITHOUT_BOX_DROPPED,
         Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED,
-        Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
-        Correction.OBJECT_OF_BACKGROUND_DROPPED,
+        # Its object may be one that nobody has drawn.
+        Correction.KEYPOINT_IN_NO_OBJECT_DROPPED,
     }
 )
+# The same for labels of an image.
+LOST_LABELS = frozenset({Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED})
+# Corrections that leave an annotated object out for any reason, also because the config does.
+DROPPED_OBJECTS = LOST_OBJECTS | {
+    Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+    Correction.OBJECT_OF_BACKGROUND_DROPPED,
+}

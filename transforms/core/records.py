@@ -182,6 +182,8 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
             of classes, the map is drawn from these.
         changes: `{correction: the values before and after each}`, as far as they are known
             (`shardbeam.transforms.core.corrections.Corrections` keeps them).
+        lost: `{class: {shape: objects}}` of the objects that `corrections` counts as
+            `OBJECT_WITHOUT_BOX_DROPPED`, as far as their classes are known.
     """
 
     image_id: str
@@ -198,6 +200,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
     values: Mapping[str, tuple[Value, ...]] = {}
     stuff: tuple[ObjectAnnotation, ...] = ()
     changes: Mapping[str, Sequence[Change]] = {}
+    lost: Mapping[str, Mapping[str, int]] = {}
 
 
 class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -249,6 +252,8 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
         skeleton: Pairs of indexes into `keypoints`; drawings join each pair by a line.
         is_background: Whether it stands for the background in its source, and not for objects.
             This only counts if its id is 0.
+        lost: How an object of it is drawn that cannot be read, such as `point`, and the fix, if
+            there is one. It is then no declaration: the class is known, and may not be written.
     """
 
     name: str
@@ -258,6 +263,7 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
     is_thing: bool = True
     skeleton: tuple[tuple[int, int], ...] = ()
     is_background: bool = False
+    lost: str = ""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

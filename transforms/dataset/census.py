@@ -13,7 +13,7 @@ import msgspec
 
 from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.labels import MAX_CLASSES, check_class_name
+from shardbeam.transforms.core.labels import MAX_CLASS_NAME, MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Reject, decode_annotations
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
@@ -136,6 +136,7 @@ class Census(msgspec.Struct):
         sources: The counts of the join, by source.
         categories: The declared classes, each with its alphabetically first origin; the key is the
             class as JSON, without its origin.
+        lost: `{class: how its objects are drawn that cannot be read}` (`Category.lost`).
         first_rejects: The first rejects, by split.
         left_out: The first images that are left out because no annotation names them, by split.
         edges: The elements that were sent and received.
@@ -147,6 +148,7 @@ class Census(msgspec.Struct):
     splits: dict[str, SplitOutcome] = {}
     sources: dict[str, SourceCensus] = {}
     categories: dict[str, Category] = {}
+    lost: dict[str, set[str]] = {}
     first_rejects: dict[str, tuple[Reject, ...]] = {}
     left_out: dict[str, tuple[str, ...]] = {}
     edges: Edges = msgspec.field(default_factory=Edges)
@@ -159,6 +161,9 @@ class Census(msgspec.Struct):
         Raises:
             InputError: Its name is too long, or there are too many classes.
         """
+        if category.lost:
+            self._add_lost(category.name, {category.lost})
+            return
         check_class_name(category.name, uri=category.origin)
         identity = msgspec.json.encode(msgspec.structs.replace(category, origin="")).decode()
         known = self.categories.get(identity)
@@ -224,6 +229,8 @@ class Census(msgspec.Struct):
             self.sources.setdefault(source, SourceCensus()).add(seen)
         for category in other.categories.values():
             self.add_category(category)
+        for name, shapes in other.lost.items():
+            self._add_lost(name, shapes)
         for split, rejects in other.first_rejects.items():
             self._add_first(split, *rejects)
         for split, keys in other.left_out.items():
@@ -244,6 +251,12 @@ class Census(msgspec.Struct):
             "followed only to folders below the listed one; list the other folder as a source, or "
             "copy it into the listed one"
         )
+
+    def _add_lost(self, name: str, shapes: Iterable[str]) -> None:
+        # What is no class, because it is too long or one too many, is no error here.
+        is_class = len(name) <= MAX_CLASS_NAME and len(self.lost) < MAX_CLASSES
+        if name in self.lost or is_class:
+            self.lost.setdefault(name, set()).update(shapes)
 
     def _add_linked_folders(self, *paths: str) -> None:
         self.linked_folders = tuple(sorted({*self.linked_folders, *paths})[:_NAMED])

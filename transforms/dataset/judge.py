@@ -36,7 +36,7 @@ from shardbeam.transforms.core.edges import (
 )
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap, list_classes
-from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion
+from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
@@ -389,6 +389,9 @@ def judge(
             empty.append(f"split {name!r}")
     over = _describe_rejects(splits, max_ratio=max_ratio)
     without = _describe_lost_objects(splits.values()) if objects else []
+    if without and _is_mostly_lost(splits.values()):
+        # Rejects and empty splits follow from it.
+        over, empty = [], []
     status, lines = next(
         (
             (status, [f"{problem}{_ending(status)}: {found[0]}", *found[1:]])
@@ -533,7 +536,7 @@ def find_warnings(
     return (
         *dataset.warnings,
         *(f"a build would be refused: {split}" for split in over),
-        *_warn_of_classes(label_map, dataset=dataset, statistics=statistics),
+        *_warn_of_classes(census, label_map=label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
         *_warn_of_units(census),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
@@ -642,8 +645,9 @@ def name_classes(label_map: LabelMap) -> dict[str, Any]:
 
 
 def _warn_of_classes(
-    label_map: LabelMap,
+    census: Census,
     *,
+    label_map: LabelMap,
     dataset: DatasetSettings,
     statistics: Mapping[str, Statistics] | None,
 ) -> Iterator[str]:
@@ -679,15 +683,45 @@ def _warn_of_classes(
             "the background: 1 is added to all ids; labels.first_id: 0 keeps them"
         )
     # A sample does not show what the whole dataset has.
-    if statistics is not None and dataset.config.get("limit") is None:
+    if dataset.config.get("limit") is not None:
+        return
+    found = {*names}
+    if statistics is not None:
         found = {name for split in statistics.values() for name in split.images_by_class}
         found |= {label_map.names.get(name, name) for name in dataset.absent}
-        absent = [name for name in names if name not in found]
-        if absent:
-            yield (
-                f"{len(absent):,} of {len(names):,} declared classes never occur: "
-                f"{list_classes(absent)}"
-            )
+    lost = _find_lost_classes(census, found=found, label_map=label_map, labels=labels)
+    absent = [name for name in names if name not in found and name not in lost]
+    if absent:
+        yield (
+            f"{len(absent):,} of {len(names):,} declared classes never occur: "
+            f"{list_classes(absent)}"
+        )
+    if lost:
+        classes = "1 class is" if len(lost) == 1 else f"{len(lost):,} classes are"
+        yield (
+            f"{classes} in no Example, because no object of the source has a box: "
+            f"{list_classes([*lost.values()])}; draw boxes for them, or leave them out with "
+            "labels.exclude"
+        )
+
+
+def _find_lost_classes(
+    census: Census, *, found: Collection[str], label_map: LabelMap, labels: Mapping[str, Any]
+) -> dict[str, str]:
+    """Finds the classes that the dataset lacks because their objects have no box.
+
+    Returns:
+        `{written name: the class with its shapes}`, without classes that the config leaves out.
+    """
+    if not census.lost:
+        return {}
+    merged = {old: new for new, olds in labels.get("merge", {}).items() for old in olds}
+    lost: dict[str, str] = {}
+    for name in sorted(census.lost):
+        written = merged.get(name, name)
+        if written not in found and name not in label_map.left_out:
+            lost.setdefault(written, f"{name} ({', '.join(sorted(census.lost[name]))})")
+    return lost
 
 
 def _warn_of_units(census: Census) -> Iterator[str]:
@@ -735,19 +769,47 @@ def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
             yield f"no image of the source {name!r} is written"
 
 
-def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
-    """Describes why no object is written, if the source has some."""
+def _add_up(splits: Iterable[SplitOutcome]) -> SplitOutcome:
     total = SplitOutcome()
     for split in splits:
         total.add(split)
+    return total
+
+
+def _count_lost(total: SplitOutcome) -> int:
+    """Counts the images that are not written because all of their objects are lost."""
+    return sum(
+        counts.get(code, 0)
+        for counts, code in (
+            (total.rejected, Reason.OBJECTS_LOST.value),
+            (total.excluded, Exclusion.OBJECTS_LOST.value),
+        )
+    )
+
+
+def _is_mostly_lost(splits: Iterable[SplitOutcome]) -> bool:
+    """Whether most images that are missing from the dataset have lost their objects."""
+    total = _add_up(splits)
+    rejected = sum(total.rejected.values()) - total.rejected.get(Reason.OBJECTS_LOST.value, 0)
+    return _count_lost(total) > rejected
+
+
+def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
+    """Describes why no object is written, if the source has some."""
+    total = _add_up(splits)
     dropped = {code: count for code, count in total.corrections.items() if code in DROPPED_OBJECTS}
     causes = [f"{count:,} {code}" for code, count in dropped.items()]
     # Some unannotated images may have been rejected after they were counted.
-    if total.unannotated >= total.images + sum(total.rejected.values()) - total.unlisted:
+    if 0 < total.unannotated >= total.images + sum(total.rejected.values()) - total.unlisted:
         causes.append(f"no annotations name any of the {total.images:,} images")
+    fix = "--set objects=none"
+    if lost := _count_lost(total):
+        images = "1 image has lost all of its" if lost == 1 else f"{lost:,} images have lost all"
+        causes.insert(0, f"{images} objects")
+        fix += " --set objects_lost=keep"
     if total.objects or not causes:
         return []
-    return [f"{', '.join(causes)}; if that is intended: --set objects=none"]
+    return [f"{', '.join(causes)}; if that is intended: {fix}"]
 
 
 def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:

@@ -577,7 +577,7 @@ def annotations_of(
     objects = []
     for item, extra in zip(picture.objects, attributes, strict=True):
         if item.box is None:
-            corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, item.label)
+            corrections.note_lost(class_of(item)[0], "no box")
             continue
         objects.append(
             ObjectAnnotation(
@@ -611,6 +611,7 @@ def annotations_of(
         objects=tuple(objects),
         corrections=dict(corrections),
         changes=corrections.changes,
+        lost=corrections.lost,
         normalized=True,
         label_confidences=tuple(labels.values()) if confidences else (),
         captions=picture.captions,

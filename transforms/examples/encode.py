@@ -19,7 +19,14 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
-from shardbeam.transforms.core.reasons import PASSING_REASONS, Exclusion, Reason
+from shardbeam.transforms.core.reasons import (
+    LOST_LABELS,
+    LOST_OBJECTS,
+    PASSING_REASONS,
+    Correction,
+    Exclusion,
+    Reason,
+)
 from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
@@ -269,6 +276,10 @@ class RecordEncoder:
                 masks={role: _found(files[mask]) for role, mask in annotations.masks.items()},
             )
         except RejectedError as error:
+            if error.reason is Reason.OBJECTS_LOST and self._settings.objects_lost == "drop":
+                return EncodedRecord(
+                    record=record, content_sha256=content_sha256, excluded=Exclusion.OBJECTS_LOST
+                )
             reject = Reject(
                 split=self._split,
                 source=record.source,
@@ -320,8 +331,8 @@ class RecordEncoder:
             The Examples, and all corrections, including those of `annotations` and `image`.
 
         Raises:
-            RejectedError: The annotations are of an image of another size, or a mask cannot be
-                used.
+            RejectedError: The annotations are of an image of another size, a mask cannot be used,
+                or all objects are lost (unless `objects_lost` is `keep`).
         """
         corrections = Corrections(annotations.corrections, annotations.changes)
         for correction, (before, after) in zip(image.corrections, image.changes, strict=True):
@@ -353,6 +364,9 @@ class RecordEncoder:
 
     def _examples(self, subject: AnnotatedImage) -> Iterator[EncodedExample]:
         """Renders the values of an image's Examples and serializes each Example."""
+        lost = {} if self._settings.objects_lost == "keep" else _find_lost(subject)
+        if lost:
+            raise RejectedError(Reason.OBJECTS_LOST, _describe_lost(lost, subject=subject))
         with self._memory.take(_masks_bytes(subject)) if subject.masks else nullcontext():
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
         if self._settings.single_label and len(subject.labels) != 1:
@@ -397,6 +411,42 @@ class RecordEncoder:
                 image=subject.image.data,
                 layout=self._layout,
             )
+
+
+def _find_lost(subject: AnnotatedImage) -> dict[Correction, int]:
+    """Counts what is lost of an image's annotations, if it would look as if it had none.
+
+    Objects that the config leaves out are not lost, and neither are those of the background. Lost
+    labels only count if nothing else is left.
+
+    Returns:
+        `{correction: count}`; empty if the image may be written.
+    """
+    if subject.objects:
+        return {}
+    found = {what: subject.corrections[what.value] for what in LOST_OBJECTS}
+    found[Correction.OBJECT_WITHOUT_BOX_DROPPED] -= sum(
+        sum(shapes.values())
+        for label, shapes in subject.annotations.lost.items()
+        if label in subject.label_map.left_out
+    )
+    annotations = subject.annotations
+    others = (
+        *(annotations.captions, annotations.masks, annotations.stuff, annotations.segments),
+        *(annotations.values, subject.label_map.written.keys() & annotations.labels),
+    )
+    if not any(others):
+        found |= {what: subject.corrections[what.value] for what in LOST_LABELS}
+    return {what: count for what, count in sorted(found.items()) if count > 0}
+
+
+def _describe_lost(lost: Mapping[Correction, int], *, subject: AnnotatedImage) -> str:
+    kinds = []
+    for what, count in lost.items():
+        (before, _), *_ = subject.corrections.changes.get(what.value) or [(None, None)]
+        example = "" if before is None else f" ({'such as ' * (count > 1)}{before})"
+        kinds.append(f"{count:,} {what.value}{example}")
+    return f"nothing is left of its annotations: {', '.join(kinds)}"
 
 
 def _masks_bytes(subject: AnnotatedImage) -> int:

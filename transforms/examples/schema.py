@@ -80,6 +80,8 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
             image.
         image: The settings for checking and storing images.
         panoptic: The settings of maps of segments.
+        objects_lost: Whether images that have lost all of their objects are rejected, left out or
+            written.
     """
 
     kinds: frozenset[Kind]
@@ -89,6 +91,7 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
     raw_images: bool = False
     image: ImageConfig = ImageConfig()
     panoptic: PanopticConfig = PanopticConfig()
+    objects_lost: Literal["reject", "drop", "keep"] = "reject"
 
 
 def plan_features(settings: EncoderSettings) -> FeaturePlan:

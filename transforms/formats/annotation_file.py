@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import AnnotationEntry
+from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.formats.json_text import Places, TextInMemory, TextOnDisk
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, StoredFile, too_large
@@ -286,6 +286,22 @@ def defect_entry(
         place = f"{error.place}: " if error.place else ""
         reason, text = Reason.ANNOTATION_MALFORMED, f"{place}{error.problem}"
     return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}", split=split)
+
+
+def lost_classes(
+    lost: Mapping[str, Mapping[str, int]], *, origin: str, fixes: Mapping[str, str] = {}
+) -> Iterator[Category]:
+    """Names the classes of objects without a box, so that a build can say which ones vanish.
+
+    Args:
+        lost: `{class: {shape: objects}}` (`Corrections.lost`).
+        origin: The file or folder that holds them.
+        fixes: `{shape: what would keep it}`; `{label}` stands for the class.
+    """
+    for label, shapes in lost.items():
+        for shape in shapes if label else ():
+            fix = f": {fixes[shape].format(label=label)}" if shape in fixes else ""
+            yield Category(name=label, origin=origin, lost=f"{shape}{fix}")
 
 
 def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) -> InputError:

@@ -24,7 +24,11 @@ from shardbeam.transforms.examples.box_readings import CORNERS, BoxFormat
 from shardbeam.transforms.examples.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.segmentation import find_outline_box, has_segmentation
-from shardbeam.transforms.formats.annotation_file import count_replaced, decode_json
+from shardbeam.transforms.formats.annotation_file import (
+    count_replaced,
+    decode_json,
+    lost_classes,
+)
 from shardbeam.transforms.formats.box_format import BoxUnits
 from shardbeam.transforms.formats.coco_file import (
     CocoAnnotation,
@@ -126,6 +130,7 @@ class _Found:
             objects=tuple(self.objects.values()),
             corrections=self.corrections.counts(),
             changes=self.corrections.changes,
+            lost=self.corrections.lost,
             captions=tuple(self.captions),
             stuff=tuple(self.stuff),
         )
@@ -164,6 +169,7 @@ class AnnotationReader:
         self._known = 0
         self._first_error: tuple[int, InputError] | None = None
         self._needs_categories = False
+        self._lost: dict[str, dict[str, int]] = {}
         kinds = {Kind.DETECTION, Kind.SEMANTIC, Kind.INSTANCE_MASKS} & set(wanted)
         keeps = kinds == {Kind.DETECTION}
         # The ordinary objects, at the positions of their annotations.
@@ -295,7 +301,7 @@ class AnnotationReader:
     def _add_region(self, row: _Row, found: _Found) -> None:
         self._known += bool(row.segmentation)
         if row.label is None:
-            self._drop(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, row, found)
+            self._drop(Correction.REGION_OF_UNKNOWN_CLASS_VOID, row, found)
         elif not row.segmentation:
             found.corrections.note(Correction.REGION_UNUSABLE_DROPPED, row.label)
         else:
@@ -315,7 +321,8 @@ class AnnotationReader:
         if row.label is None:
             self._drop(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, row, found)
         elif row.bbox is None:
-            found.corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, row.label)
+            found.corrections.note_lost(row.label, "no bbox")
+            self._lost.update(found.corrections.lost)
         elif identity in found.objects:
             found.corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, row.item.id)
         else:
@@ -381,6 +388,7 @@ class AnnotationReader:
                 skeleton=self._skeleton(category),
                 is_background=file.is_dummy(category),
             )
+        yield from lost_classes(self._lost, origin=file.uri)
 
     def _bbox(
         self, item: CocoAnnotation, *, index: int, image: CocoImage

@@ -177,7 +177,7 @@ class PanopticReader:
         for item in annotation.segments_info:
             label = self._file.names.get(item.category_id)
             if label is None:
-                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
+                corrections.note(Correction.REGION_OF_UNKNOWN_CLASS_VOID, item.category_id)
             elif item.id in segments:
                 corrections.note(Correction.DUPLICATE_SEGMENT_DROPPED, item.id)
             else:

@@ -40,7 +40,7 @@ from shardbeam.transforms.examples.segmentation import (
     mask_object,
     outline_ellipse,
 )
-from shardbeam.transforms.formats.annotation_file import read_part
+from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
@@ -213,6 +213,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         uri = self.annotations[file_index]
         meta = _Meta()
         found: dict[str, None] = {}
+        lost: dict[str, dict[str, int]] = {}
         elements = _elements(uri, storage=storage)
         for position, element in enumerate(elements):
             if element.tag == "meta":
@@ -247,10 +248,13 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 continue
             names = (*annotations.labels, *(item.label for item in annotations.objects))
             found.update(dict.fromkeys(names))
+            for name, shapes in annotations.lost.items():
+                lost.setdefault(name, {}).update(shapes)
             yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
         labels = dict.fromkeys(found, ()) if meta.labels is None else meta.labels
         for name, keypoints in labels.items():
             yield Category(name=name, origin=uri, keypoints=keypoints)
+        yield from lost_classes(lost, origin=uri)
 
 
 def _elements(uri: str, *, storage: Storage) -> Iterator[XmlElement]:
@@ -348,13 +352,15 @@ class _ImageReader:
             "mask": functools.partial(_read_mask, size=self._size),
             "skeleton": self._read_skeleton,
         }
-        # Lines and points have no area, and a cuboid does not lie in the image's plane.
+        # Lines and points have no area, and a cuboid does not lie in the image's plane. Shapes that
+        # nobody here knows are counted like them.
         without_box = ("polyline", "points", "cuboid")
         tags: dict[str, None] = {}
         objects: list[ObjectAnnotation] = []
         corrections = Corrections()
         for shape in self._image.children:
-            if shape.tag not in (*shapes, *without_box, "tag"):
+            is_known = shape.tag in (*shapes, *without_box, "tag")
+            if not is_known and "label" not in shape.attributes:
                 continue
             label = " ".join(shape.required("label").split())
             is_tag = shape.tag == "tag"
@@ -365,8 +371,8 @@ class _ImageReader:
                 corrections.note(unknown, label)
             elif is_tag:
                 tags[label] = None
-            elif shape.tag in without_box or (item := shapes[shape.tag](shape)) is None:
-                corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{label} ({shape.tag})")
+            elif shape.tag not in shapes or (item := shapes[shape.tag](shape)) is None:
+                corrections.note_lost(label, shape.tag)
             else:
                 if shape.tag == "box" and item.segmentation:
                     corrections.note(Correction.BOX_TURNED, _given_box(shape), item.bbox)
@@ -387,6 +393,7 @@ class _ImageReader:
             objects=tuple(objects),
             corrections=corrections.counts(),
             changes=corrections.changes,
+            lost=corrections.lost,
         )
 
     def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:

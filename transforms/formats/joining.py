@@ -700,6 +700,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
     merged = _MergedParts(corrections)
     for part in parts:
         corrections.include(part.corrections, part.changes)
+        corrections.include_lost(part.lost)
         for label, confidence in zip(part.labels, part.label_confidences, strict=False):
             confidences[label] = max(confidence, confidences.get(label, confidence))
         merged.add(part, has_other_id=part.image_id not in ("", image_id))
@@ -712,6 +713,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         objects=tuple(merged.objects),
         corrections=dict(corrections),
         changes=corrections.changes,
+        lost=corrections.lost,
         normalized=any(part.normalized for part in parts),
         label_confidences=tuple(confidences.get(label, 1.0) for label in labels)
         if confidences

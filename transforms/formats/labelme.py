@@ -43,6 +43,7 @@ from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
     defect_entry,
+    lost_classes,
     replace_surrogates,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
@@ -105,6 +106,7 @@ class _File(msgspec.Struct):
 
 # An object's identity: its label and its group, or its position in the file.
 _Identity: TypeAlias = tuple[object, ...]
+_Point: TypeAlias = tuple[float, float]
 
 # Some tools write numbers as texts.
 _decoder = JsonDecoder(_File, strict=False)
@@ -123,7 +125,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     Attributes:
         root: The folder that holds everything, at any depth.
         keypoints: Labels of points that are keypoints, in order. They belong to the object with
-            the same `group_id`.
+            the same `group_id` or, without one, to the one object that contains them.
         _masks: Whether objects carry their polygons and masks.
         _splits: The folders that are splits.
         _mixed: The root's folders, in words, if only some of them are named like splits.
@@ -307,6 +309,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         for name in dict.fromkeys(names):
             # All files share one origin, so that equal categories are merged.
             yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
+        yield from lost_classes(
+            annotations.lost, origin=self.root, fixes={"point": "--keypoints {label}"}
+        )
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
@@ -340,14 +345,16 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             objects=tuple(objects),
             corrections=corrections.counts(),
             changes=corrections.changes,
+            lost=corrections.lost,
         )
 
 
 class _Shapes:
     """Puts the shapes of one file together.
 
-    Outlines with the same label and the same group are parts of one object. Points of a group that
-    are named like keypoints belong to the group's one object.
+    Outlines with the same label and the same group are parts of one object. Points that are named
+    like keypoints belong to the one object of their group or, without a group, to the one object
+    that contains them.
 
     Attributes:
         corrections: What was left out.
@@ -361,7 +368,9 @@ class _Shapes:
         # {group: its objects}, in order
         self._groups: dict[object, dict[_Identity, None]] = {}
         # {group: {keypoint: where it is}}
-        self._points: dict[object, dict[str, tuple[float, float]]] = {}
+        self._points: dict[object, dict[str, _Point]] = {}
+        # The keypoints without a group, each with its label.
+        self._loose: list[tuple[str, _Point]] = []
 
     def add(self, shape: _Shape, *, index: int, size: Size) -> None:
         """Adds a shape: as a keypoint, as an object, or as a part of one.
@@ -375,11 +384,13 @@ class _Shapes:
         is_in_group = shape.group_id is not None
         if label in _NO_CLASSES:
             self.corrections.note(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED, label)
-        elif shape.shape_type == "point" and is_in_group and label in self._keypoints:
-            self._add_keypoint(shape, label=label)
+        elif shape.shape_type == "point" and label in self._keypoints:
+            if is_in_group:
+                self._add_keypoint(shape, label=label)
+            else:
+                self._loose += ((label, point) for point in shape.points)
         elif item is None:
-            what = f"{label} ({shape.shape_type})"
-            self.corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, what)
+            self.corrections.note_lost(label, shape.shape_type or "polygon")
         else:
             is_part = outline is not None and is_in_group
             identity: _Identity = (label, shape.group_id) if is_part else (index,)
@@ -409,22 +420,53 @@ class _Shapes:
         for identity, outlines in self._outlines.items():
             segmentation = _encoder.encode(outlines)
             found[identity] = msgspec.structs.replace(found[identity], segmentation=segmentation)
+        for identity, points in self._attached_points().items():
+            keypoints = self._keypoint_values(points)
+            found[identity] = msgspec.structs.replace(found[identity], keypoints=keypoints)
+        return list(found.values())
+
+    def _attached_points(self) -> dict[_Identity, dict[str, _Point]]:
+        """Finds the keypoints of each object, and counts those that belong to none."""
+        attached: dict[_Identity, dict[str, _Point]] = {}
         for group, points in self._points.items():
             owners = list(self._groups.get(group, ()))
             if len(owners) > 1:
                 raise ValueError(
                     f"group {group!r} has keypoints and {len(owners)} objects, expected one"
                 )
-            if not owners:
-                for name in points:
-                    what = f"{name} (point)"
-                    self.corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, what)
-            for identity in owners:
-                keypoints = self._keypoint_values(points)
-                found[identity] = msgspec.structs.replace(found[identity], keypoints=keypoints)
-        return list(found.values())
+            attached |= dict.fromkeys(owners, points)
+            for name in () if owners else points:
+                self.corrections.note(Correction.KEYPOINT_IN_NO_OBJECT_DROPPED, name)
+        found: dict[tuple[_Identity, str], list[_Point]] = {}
+        for name, point in self._loose:
+            owners = self._owners(point)
+            if len(owners) == 1:
+                found.setdefault((owners[0], name), []).append(point)
+            elif owners:
+                self.corrections.note(Correction.KEYPOINT_IN_SEVERAL_OBJECTS_DROPPED, name)
+            else:
+                self.corrections.note(Correction.KEYPOINT_IN_NO_OBJECT_DROPPED, name)
+        for (identity, name), places in found.items():
+            if len(places) == 1 and name not in attached.get(identity, ()):
+                attached.setdefault(identity, {})[name] = places[0]
+                continue
+            for _ in places:
+                self.corrections.note(Correction.KEYPOINT_REPEATED_DROPPED, name)
+        return attached
 
-    def _keypoint_values(self, points: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
+    def _owners(self, point: _Point) -> list[_Identity]:
+        """Returns the objects whose boxes contain a point; of several, those whose outlines do."""
+        owners = [each for each, item in self._objects.items() if _is_in_box(point, item.bbox)]
+        if len(owners) > 1:
+            owners = [
+                each
+                for each in owners
+                if each not in self._outlines
+                or any(_is_inside(point, outline) for outline in self._outlines[each])
+            ]
+        return owners
+
+    def _keypoint_values(self, points: Mapping[str, _Point]) -> tuple[float, ...]:
         """Returns `x, y, visibility` of each keypoint; LabelMe has no hidden keypoints."""
         return tuple(
             value
@@ -534,6 +576,26 @@ def _read_mask(
     pixels = read_indices(png, size=(header.width, header.height))
     mask = (pixels != 0).view("uint8")
     return mask_object(mask, label=label, left=left, top=top, frame=size)
+
+
+def _is_in_box(point: _Point, box: Box) -> bool:
+    x, y = point
+    xmin, ymin, xmax, ymax = box
+    return xmin <= x <= xmax and ymin <= y <= ymax
+
+
+def _is_inside(point: _Point, outline: Sequence[float]) -> bool:
+    """Whether a ray from the point to the right crosses the outline an odd number of times."""
+    x, y = point
+    corners = list(zip(outline[0::2], outline[1::2], strict=True))
+    return bool(
+        sum(
+            (one[1] > y) != (other[1] > y)
+            and x < one[0] + (y - one[1]) * (other[0] - one[0]) / (other[1] - one[1])
+            for one, other in zip(corners, corners[1:] + corners[:1], strict=True)
+        )
+        % 2
+    )
 
 
 def _union(box: Box, other: Box) -> Box:

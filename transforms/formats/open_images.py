@@ -248,10 +248,11 @@ def _read_image(
     confidences: dict[str, float] = {}
     good = bad = 0
     corrections = Corrections()
-    unknown = (
-        Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
+    # The config names the file of classes, and with it the classes that are written.
+    left_out = (
+        Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED
         if is_boxes
-        else Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
+        else Correction.EXCLUDED_LABEL_DROPPED
     )
     begin = first_bad = -1
     detail = ""
@@ -272,7 +273,7 @@ def _read_image(
             continue
         good += 1
         if label is None:
-            corrections.note(unknown, cells["LabelName"])
+            corrections.note(left_out, cells["LabelName"])
         elif is_boxes:
             objects.append(ObjectAnnotation(label=label, bbox=bbox, attributes=attributes))
         else:

@@ -53,6 +53,7 @@ from shardbeam.transforms.examples.legend import (
 )
 from shardbeam.transforms.examples.maps import CLASS_MAP
 from shardbeam.transforms.examples.schema import check_key, known_keys
+from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.names import escape_key, normalize_key
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
@@ -458,6 +459,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             for each in images:
                 classes.add(each.picture)
+            classes.add_lost(annotations.lost)
             yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
         yield from classes.categories()
 
@@ -493,6 +495,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         corrections = Corrections()
         for part in (first, *others):
             corrections.include(part.corrections, part.changes)
+            corrections.include_lost(part.lost)
         unknown = self._unknown_keys(first_picture)
         if unknown:
             corrections.note(Correction.KEY_NOT_CARRIED_OVER, unknown)
@@ -505,6 +508,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
             objects=(*first.objects, *(item for part in others for item in part.objects)),
             corrections=dict(corrections),
             changes=corrections.changes,
+            lost=corrections.lost,
             masks=masks,
         )
 
@@ -570,6 +574,7 @@ class _Classes:
         self._ids = {name: label_id for label_id, name in legend.class_names.items()}
         self._found: dict[tuple[str, int], None] = {}
         self._keypoints: tuple[str, ...] = ()
+        self._lost: dict[str, Mapping[str, int]] = {}
 
     def add(self, picture: Picture) -> None:
         """Adds the classes of a picture, and the names of its keypoints."""
@@ -582,6 +587,10 @@ class _Classes:
             )
         )
         self._keypoints = self._keypoints or keypoint_names(picture, legend=self._legend)
+
+    def add_lost(self, lost: Mapping[str, Mapping[str, int]]) -> None:
+        """Adds the classes of objects without a box."""
+        self._lost |= lost
 
     def categories(self) -> Iterator[Category]:
         """Yields the classes; those of the files beside have the folder as their origin."""
@@ -604,3 +613,4 @@ class _Classes:
                 # Beside named classes, an object without a name and with id 0 has no class.
                 is_background=has_names and (name, label_id) == ("0", 0),
             )
+        yield from lost_classes(self._lost, origin=self._uri)

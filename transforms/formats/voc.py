@@ -37,7 +37,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     value_list,
 )
-from shardbeam.transforms.formats.annotation_file import text_lines
+from shardbeam.transforms.formats.annotation_file import lost_classes, text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
@@ -313,7 +313,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             if self._class_ids and label not in self._class_ids:
                 corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, label)
             elif shape.box is None:
-                corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, label)
+                corrections.note_lost(label, "no bndbox")
             else:
                 if shape.computed is not None:
                     corrections.note(*shape.computed, shape.box)
@@ -334,6 +334,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             yield from self._categories(self._class_ids)
         else:
             yield from self._categories(dict.fromkeys(item.label for item in objects))
+        yield from lost_classes(corrections.lost, origin=self.root)
         annotations = ImageAnnotations(
             image_id="",
             width=width,
@@ -341,6 +342,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             objects=tuple(objects),
             corrections=corrections,
             changes=corrections.changes,
+            lost=corrections.lost,
         )
         yield AnnotationEntry(
             key=_join(normalize_key(path)),

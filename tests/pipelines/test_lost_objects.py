@@ -1,0 +1,323 @@
+"""What happens to images of which no object is left, and to classes of which none is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.archive_files import write_files
+from tests.support.builds import Build, Json, build_config
+from tests.support.dataset import run
+from tests.support.image_makers import plain_jpeg
+from tests.support.tfrecords import make_example, write_tfrecord
+from tests.support.voc_files import voc_object, voc_xml
+
+# Every picture has 32 x 24 pixels. `kept.jpg` has a cat from (4, 4) to (16, 16).
+JPEG = plain_jpeg()
+
+
+class Lost(NamedTuple):
+    """A source with a picture that keeps an object, and one that loses all of them.
+
+    Attributes:
+        write: Writes the source into a folder; returns it for a config.
+        kinds: How the reject names what is lost.
+        vanished: The classes that vanish, as the warning lists them.
+    """
+
+    write: Callable[[Path], Json]
+    kinds: str
+    vanished: str = ""
+
+
+def _coco(**lost: object) -> Callable[[Path], Json]:
+    def write(folder: Path) -> Json:
+        annotations = [
+            {"id": 1, "image_id": 1, "category_id": 1, "bbox": [4, 4, 12, 12], "area": 144},
+            {"id": 2, "image_id": 2, "category_id": 2, **lost},
+        ]
+        document = {
+            "images": [
+                {"id": number, "file_name": name, "width": 32, "height": 24}
+                for number, name in ((1, "kept.jpg"), (2, "lost.jpg"))
+            ],
+            "annotations": annotations,
+            "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        }
+        write_files(folder, {"coco.json": json.dumps(document)})
+        return {"format": "coco", "images": str(folder), "annotations": [f"{folder}/coco.json"]}
+
+    return write
+
+
+def _lvis(folder: Path) -> Json:
+    return {**_coco(bbox=[4, 4, 0, 12])(folder), "format": "lvis"}
+
+
+def _voc(*lost: Json) -> Callable[[Path], Json]:
+    cat = voc_object(name="cat", xmin=5, ymin=5, xmax=16, ymax=16)
+
+    def write(folder: Path) -> Json:
+        write_files(folder, {"kept.xml": voc_xml(cat), "lost.xml": voc_xml(*lost)})
+        return {"format": "voc", "root": str(folder)}
+
+    return write
+
+
+def _labelme(*lost: Json, **more: object) -> Callable[[Path], Json]:
+    cat = {"label": "cat", "points": [[4, 4], [16, 16]], "shape_type": "rectangle"}
+
+    def write(folder: Path) -> Json:
+        for name, shapes in (("kept", [cat]), ("lost", lost)):
+            document = {"imagePath": f"{name}.jpg", "shapes": shapes}
+            write_files(folder, {f"{name}.json": json.dumps(document)})
+        return {"format": "labelme", "root": str(folder), **more}
+
+    return write
+
+
+def _cvat(lost: str) -> Callable[[Path], Json]:
+    def write(folder: Path) -> Json:
+        text = (
+            '<annotations><image id="0" name="kept.jpg" width="32" height="24">'
+            '<box label="cat" xtl="4" ytl="4" xbr="16" ybr="16"/></image>'
+            f'<image id="1" name="lost.jpg" width="32" height="24">{lost}</image></annotations>'
+        )
+        write_files(folder, {"cvat.xml": text})
+        return {"format": "cvat", "images": str(folder), "annotations": [f"{folder}/cvat.xml"]}
+
+    return write
+
+
+def _yolo(line: str) -> Callable[[Path], Json]:
+    def write(folder: Path) -> Json:
+        for name, lines in (("kept", "0 0.3 0.4 0.3 0.4\n"), ("lost", line)):
+            write_files(folder, {f"labels/{name}.txt": lines})
+            (folder / "images").mkdir(exist_ok=True)
+            (folder / f"{name}.jpg").rename(folder / "images" / f"{name}.jpg")
+        write_files(folder, {"data.yaml": "names: [cat, dog]"})
+        return {"format": "yolo", "root": str(folder)}
+
+    return write
+
+
+def _table(suffix: str) -> Callable[[Path], Json]:
+    rows = [("kept.jpg", 4, 4, 16, 16, "cat"), ("lost.jpg", 4, 4, 4, 16, "dog")]
+    names = ("filename", "xmin", "ymin", "xmax", "ymax", "class")
+
+    def write(folder: Path) -> Json:
+        text = "\n".join(",".join(map(str, row)) for row in (names, *rows))
+        if suffix == "jsonl":
+            text = "\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+        write_files(folder, {f"table.{suffix}": text})
+        manifest = [f"{folder}/table.{suffix}"]
+        return {"format": suffix, "manifest": manifest, "image_root": [str(folder)]}
+
+    return write
+
+
+def _open_images(folder: Path) -> Json:
+    header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax"
+    rows = ("kept,s,/m/1,1,0.1,0.5,0.1,0.5", "lost,s,/m/2,1,0.5,0.5,0,1")
+    write_files(folder, {"boxes.csv": "\n".join((header, *rows))})
+    return {"format": "open-images", "images": str(folder), "boxes": [f"{folder}/boxes.csv"]}
+
+
+def _tfrecord(right: float) -> Callable[[Path], Json]:
+    def write(folder: Path) -> Json:
+        box = {"xmin": 0.1, "ymin": 0.1, "xmax": 0.5, "ymax": 0.5}
+        examples = [
+            {
+                "image/encoded": [JPEG],
+                "image/filename": [name],
+                "image/object/class/text": [label],
+                **{f"image/object/bbox/{side}": [value] for side, value in sides.items()},
+            }
+            for name, label, sides in (
+                (b"kept.jpg", b"cat", box),
+                (b"lost.jpg", b"dog", box | {"xmax": right}),
+            )
+        ]
+        write_tfrecord(folder / "x.tfrecord", *map(make_example, examples))
+        return {"format": "tfrecord", "tfrecords": [f"{folder}/x.tfrecord"]}
+
+    return write
+
+
+def _shape(kind: str, *points: list[float], label: str = "dog") -> Json:
+    return {"label": label, "points": list(points), "shape_type": kind}
+
+
+NO_AREA = "1 box_without_area_dropped ("
+NO_BOX = "1 object_without_box_dropped ("
+LINES = '<polyline label="dog" points="1,1;5,5"/>'
+ROTATED = voc_object(name="dog", xmin=..., ymin=..., xmax=..., ymax=...)
+SOURCES = {
+    "coco: side of 0": Lost(_coco(bbox=[4, 4, 0, 12]), NO_AREA),
+    "coco: outside": Lost(_coco(bbox=[40, 4, 9, 12]), NO_AREA),
+    "coco: no bbox": Lost(_coco(), f"{NO_BOX}dog (no bbox))", "dog (no bbox)"),
+    "coco: unknown category": Lost(
+        _coco(bbox=[4, 4, 9, 9], category_id=7), "1 object_of_unknown_category_dropped (7)"
+    ),
+    "lvis: side of 0": Lost(_lvis, NO_AREA),
+    "voc: side of 0": Lost(_voc(voc_object(name="dog", xmin=5, ymin=5, xmax=4, ymax=16)), NO_AREA),
+    "voc: no box": Lost(_voc(ROTATED), f"{NO_BOX}dog (no bndbox))", "dog (no bndbox)"),
+    "labelme: points": Lost(
+        _labelme(_shape("point", [4, 4])),
+        f"{NO_BOX}dog (point))",
+        "dog (point: --keypoints dog)",
+    ),
+    "labelme: lines": Lost(
+        _labelme(*[_shape("line", [1, 1], [5, 5])] * 2),
+        "2 object_without_box_dropped (such as dog (line))",
+        "dog (line)",
+    ),
+    "labelme: keypoints of nothing": Lost(
+        _labelme(_shape("point", [4, 4], label="nose"), keypoints=["nose"]),
+        "1 keypoint_in_no_object_dropped (nose)",
+    ),
+    "labelme: flat polygon": Lost(_labelme(_shape("polygon", [4, 4], [4, 8], [4, 16])), NO_AREA),
+    "cvat: lines": Lost(_cvat(LINES), f"{NO_BOX}dog (polyline))", "dog (polyline)"),
+    "cvat: points": Lost(
+        _cvat(LINES.replace("polyline", "points")), f"{NO_BOX}dog (points))", "dog (points)"
+    ),
+    "cvat: another shape": Lost(_cvat('<arc label="dog"/>'), f"{NO_BOX}dog (arc))", "dog (arc)"),
+    "yolo: side of 0": Lost(_yolo("1 0.5 0.5 0 0.5\n"), NO_AREA),
+    "csv: side of 0": Lost(_table("csv"), NO_AREA),
+    "jsonl: side of 0": Lost(_table("jsonl"), NO_AREA),
+    "open-images: side of 0": Lost(_open_images, NO_AREA),
+    "tfrecord: side of 0": Lost(_tfrecord(0.1), NO_AREA),
+    "tfrecord: not a number": Lost(
+        _tfrecord(float("nan")), f"{NO_BOX}dog (no box))", "dog (no box)"
+    ),
+}
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def build(lost: Lost, folder: Path, **config: Any) -> Build:  # noqa: ANN401  # Any config.
+    data = folder / "data"
+    write_files(data, {"kept.jpg": JPEG, "lost.jpg": JPEG})
+    settings = {"rejects": {"max_ratio": 0.5}, **config}
+    return build_config({"splits": {"train": lost.write(data)}, **settings}, folder=folder)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_image_that_loses_all_of_its_objects_is_rejected(name: str, tmp_path: Path) -> None:
+    lost = SOURCES[name]
+    built = build(lost, tmp_path)
+
+    assert built.exit_code == 0, built.stderr
+    (reject,) = built.rejects()
+    assert (_name(reject["key"]), reject["reason"]) == ("lost.jpg", "objects_lost")
+    assert reject["detail"].startswith(f"nothing is left of its annotations: {lost.kinds}")
+    assert [len(example.boxes) for example in built.examples()] == [1]
+    vanished = [text for text in built.summary["warnings"] if " in no Example, " in text]
+    assert [text.split(": ", 1)[1].partition("; draw")[0] for text in vanished] == (
+        [lost.vanished] if lost.vanished else []
+    )
+    # Each class is named once.
+    assert sum("dog" in text for text in built.summary["warnings"]) <= 1
+
+
+@pytest.mark.parametrize("name", ["labelme: points", "csv: side of 0"])
+@pytest.mark.parametrize(
+    ("rule", "images", "excluded"),
+    [("drop", ["kept.jpg"], {"objects_lost": 1}), ("keep", ["kept.jpg", "lost.jpg"], {})],
+)
+def test_the_config_decides_what_happens_to_it(
+    rule: str, images: list[str], excluded: dict[str, int], name: str, tmp_path: Path
+) -> None:
+    built = build(SOURCES[name], tmp_path, objects_lost=rule)
+
+    assert built.exit_code == 0, built.stderr
+    assert sorted(built.by_key()) == images
+    assert built.counts()["excluded"].get("objects_lost", 0) == excluded.get("objects_lost", 0)
+    assert built.reasons() == {}
+    assert bool(built.counts()["corrections"]) == (rule == "keep")
+
+
+@pytest.mark.parametrize("labels", [{"exclude": ["dog"]}, {"include": ["cat"]}])
+@pytest.mark.parametrize(
+    "name", ["labelme: points", "cvat: lines", "coco: no bbox", "yolo: side of 0"]
+)
+def test_objects_that_the_config_leaves_out_are_not_lost(
+    name: str, labels: Json, tmp_path: Path
+) -> None:
+    built = build(SOURCES[name], tmp_path, labels=labels)
+
+    assert built.exit_code == 0, built.stderr
+    assert sorted(map(_name, built.by_key())) == ["kept.jpg", "lost.jpg"]
+    assert not any("dog" in text for text in built.summary["warnings"])
+
+
+def test_an_example_of_each_object_needs_one(tmp_path: Path) -> None:
+    lost = SOURCES["coco: side of 0"]
+    built = build(lost, tmp_path, example_per="annotation")
+    assert built.reasons() == {("lost.jpg", "objects_lost"): 1}
+    again = build(lost, tmp_path / "kept", example_per="annotation", objects_lost="keep")
+    assert again.counts()["excluded"] == {"no_objects": 1, "not_an_image_name": 1}
+
+
+def test_labels_do_not_make_up_for_lost_objects(tmp_path: Path) -> None:
+    source = _cvat(f'{LINES}<tag label="day"/>')
+    assert build(Lost(source, ""), tmp_path).reasons() == {("lost.jpg", "objects_lost"): 1}
+
+
+def test_lost_labels_count_if_nothing_else_is_left(tmp_path: Path) -> None:
+    def with_labels(lost: str) -> Callable[[Path], Json]:
+        def write(folder: Path) -> Json:
+            source = _cvat(lost)(folder)
+            path = folder / "cvat.xml"
+            names = "".join(f"<label><name>{name}</name></label>" for name in ("cat", "day"))
+            meta = f"<annotations><meta><task><labels>{names}</labels></task></meta>"
+            path.write_text(path.read_text().replace("<annotations>", meta))
+            return source
+
+        return write
+
+    alone, beside = '<tag label="night"/>', '<tag label="night"/><tag label="day"/>'
+    built = build(Lost(with_labels(alone), ""), tmp_path / "alone")
+    assert built.reasons() == {("lost.jpg", "objects_lost"): 1}
+    assert "1 label_of_unknown_category_dropped (night)" in built.rejects()[0]["detail"]
+    assert build(Lost(with_labels(beside), ""), tmp_path / "beside").reasons() == {}
+
+
+def test_if_no_object_is_left_the_message_says_so(tmp_path: Path) -> None:
+    lost = SOURCES["labelme: points"]
+    data = tmp_path / "data"
+    write_files(data, {"lost.jpg": JPEG})
+    source = lost.write(data)
+    (data / "kept.json").unlink()
+    built = build_config({"splits": {"train": source}}, folder=tmp_path)
+
+    assert built.exit_code == 3
+    message = built.summary["message"]
+    assert message.startswith(
+        "no object is left: 1 image has lost all of its objects; if that is intended: "
+        "--set objects=none --set objects_lost=keep\n"
+    )
+    assert "1 object_without_box_dropped (dog (point))" in message
+    assert "max_ratio" not in message
+    meant = {"objects": "none", "objects_lost": "keep"}
+    again = build_config({"splits": {"train": source}, **meant}, folder=tmp_path, name="meant")
+    assert again.exit_code == 0, again.stderr
+
+
+def test_a_plan_names_the_classes_that_vanish(tmp_path: Path) -> None:
+    write_files(tmp_path, {"kept.jpg": JPEG, "lost.jpg": JPEG})
+    _labelme(*(_shape("point", [4, 4], label=f"p{number:02}") for number in range(12)))(tmp_path)
+    words = ("labelme", "--root", str(tmp_path), "--output", str(tmp_path / "out"))
+
+    planned = run("plan", *words)
+
+    text = "12 classes are in no Example, because no object of the source has a box: p00 (point: "
+    assert text in planned.stdout
+    assert "p09 (point: --keypoints p09) and 2 more; draw boxes" in planned.stdout
+    assert " in no Example" not in run("plan", *words, "--limit", "1").stdout
