@@ -164,7 +164,7 @@ SOURCES = {
         _coco(bbox=[4, 4, 9, 9], category_id=7), "1 object_of_unknown_category_dropped (7)"
     ),
     "lvis: side of 0": Lost(_lvis, NO_AREA),
-    "voc: side of 0": Lost(_voc(voc_object(name="dog", xmin=5, ymin=5, xmax=4, ymax=16)), NO_AREA),
+    "voc: outside": Lost(_voc(voc_object(name="dog", xmin=41, ymin=5, xmax=50, ymax=16)), NO_AREA),
     "voc: no box": Lost(_voc(ROTATED), f"{NO_BOX}dog (no bndbox))", "dog (no bndbox)"),
     "labelme: points": Lost(
         _labelme(_shape("point", [4, 4])),
