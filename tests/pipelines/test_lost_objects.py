@@ -62,7 +62,13 @@ def _voc(*lost: Json) -> Callable[[Path], Json]:
     cat = voc_object(name="cat", xmin=5, ymin=5, xmax=16, ymax=16)
 
     def write(folder: Path) -> Json:
-        write_files(folder, {"kept.xml": voc_xml(cat), "lost.xml": voc_xml(*lost)})
+        write_files(
+            folder,
+            {
+                f"{name}.xml": voc_xml(*each, size=(32, 24))
+                for name, each in (("kept", [cat]), ("lost", lost))
+            },
+        )
         return {"format": "voc", "root": str(folder)}
 
     return write
@@ -311,9 +317,9 @@ def test_if_no_object_is_left_the_message_says_so(tmp_path: Path) -> None:
 
 
 def test_a_plan_names_the_classes_that_vanish(tmp_path: Path) -> None:
-    write_files(tmp_path, {"kept.jpg": JPEG, "lost.jpg": JPEG})
-    _labelme(*(_shape("point", [4, 4], label=f"p{number:02}") for number in range(12)))(tmp_path)
-    words = ("labelme", "--root", str(tmp_path), "--output", str(tmp_path / "out"))
+    data = write_files(tmp_path / "data", {"kept.jpg": JPEG, "lost.jpg": JPEG})
+    _labelme(*(_shape("point", [4, 4], label=f"p{number:02}") for number in range(12)))(data)
+    words = ("labelme", "--root", str(data), "--output", str(tmp_path / "out"))
 
     planned = run("plan", *words)
 
