@@ -632,11 +632,7 @@ def test_class_names(coco: Build, tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"path": value}, TypeError, "path: expected a path") for value in (3, None, b"a", NAN, ())),
     *(({"path": value}, ValueError, "path: expected a path") for value in ("", "a\0b", "\ud800")),
-    *(
-        ({"split": value}, TypeError, "split: expected a name")
-        for value in (3, b"train", 10**5_000)
-    ),
-    *(({"split": value}, TypeError, "split: expected a name") for value in (True, np.eye(2))),
+    *(({"split": value}, TypeError, "split: expected a name") for value in (3, b"a", np.eye(2))),
     *(({"split": value}, InputError, "no split") for value in ("", "\ud800", "x" * 10_000)),
     *(({"index": value}, TypeError, "index: expected a path") for value in (3, True, b"a")),
     *(({"index": value}, ValueError, "index: expected a path") for value in ("", "a\0b")),
