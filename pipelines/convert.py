@@ -17,10 +17,10 @@ from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.run import run_to_end
 from shardbeam.pipelines.runners import make_options
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.dataset.manifest import Manifest
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format
@@ -47,7 +47,7 @@ def run_convert(arguments: ConvertArguments) -> int:
     """
     dataset, manifest = _open(arguments.path)
     check_apart(absolute_path(arguments.output), name="--output", inputs=[dataset.path])
-    sources = _find_sources(dataset)
+    sources = _find_sources(dataset, manifest)
     config = _make_config(
         manifest,
         dataset=dataset,
@@ -89,21 +89,31 @@ def _open(path: str) -> tuple[StoredDataset, Manifest]:
     return dataset, manifest
 
 
-def _find_sources(dataset: StoredDataset) -> list[Source]:
+def _find_sources(dataset: StoredDataset, manifest: Manifest) -> list[Source]:
     """Finds the sources that the dataset was built from, as its index names them.
 
     Raises:
-        InputError: An index cannot be read.
+        InputError: An index cannot be read, or does not fit the manifest.
     """
     shards = [shard for split in dataset.splits for shard in split.shards]
-
     listed = dataset.listed_files()
+    examples = {shard.path: shard.examples for shard in manifest.shards()}
+    if examples.keys() != {shard.path for shard in shards}:
+        raise InputError(
+            uri=join_uri(dataset.path, DATASET_INFO),
+            problem="lists other shards than the manifest; check the dataset with `shardbeam "
+            f"verify {dataset.path}`",
+        )
 
     def read_sources(path: str) -> list[str]:
         index = index_path(path)
+        uri = join_uri(dataset.path, index)
         table = load_index(
-            join_uri(dataset.path, index), listed=listed.get(index), columns=["source"]
+            uri, listed=listed.get(index), columns=["source"], max_rows=examples[path]
         )
+        if table.num_rows != examples[path]:
+            problem = f"has {table.num_rows:,} rows for {examples[path]:,} Examples"
+            raise DamagedError(uri=uri, problem=problem)
         names: list[str] = table.column("source").unique().to_pylist()
         return names
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
@@ -14,6 +17,8 @@ from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Build, build, build_config
 from tests.support.dataset import coco_words, read_tree, run
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
+from tests.support.manifests import list_again
+from tests.support.tfrecords import draw_image
 
 # Maps of segments cannot be read back, and tables have no images.
 NOT_CONVERTED = {"coco-panoptic"}
@@ -192,3 +197,148 @@ def test_a_dataset_that_changed_is_refused(mixed: Build, tmp_path: Path) -> None
     assert gone.exit_code == 1
     assert "the index of a shard is missing" in gone.stderr
     assert not (tmp_path / "again" / "dataset_info.json").exists()
+
+
+# What was read is compared with the manifest
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Eight images in two shards with as many Examples."""
+    folder = tmp_path_factory.mktemp("halves")
+    for number in range(8):
+        path = folder / "images" / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw_image("JPEG", width=20 + number, height=10))
+    built = build(
+        *("image-folder", "--images", folder / "images", "--name", "pets"),
+        *("--set", "output.num_shards=2", "--set", "seed=13"),
+        output=folder / "out",
+    )
+    assert built.exit_code == 0, built.stderr
+    assert [shard["examples"] for shard in built.manifest["splits"]["train"]["shards"]] == [4, 4]
+    return built
+
+
+@pytest.fixture
+def copied(halves: Build, tmp_path: Path) -> Path:
+    shutil.copytree(halves.output, tmp_path / "copied")
+    return tmp_path / "copied"
+
+
+def change_index(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    parquet.write_table(change(parquet.read_table(path)), path)
+
+
+def set_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        field = table.schema.field(column)
+        values = pa.array([value, *table[column].to_pylist()[1:]], field.type)
+        return table.set_column(table.schema.get_field_index(column), field, values)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda table: table.slice(0, 0), "has 0 rows for 4 Examples"),
+        (lambda table: table.slice(0, 3), "has 3 rows for 4 Examples"),
+        (set_first("crc32c", 7), "its index has no such record, or says that another one is there"),
+        (set_first("length", 7), "its index has no such record, or says that another one is there"),
+        (set_first("offset", 7), "its index has no such record, or says that another one is there"),
+        (set_first("key", None), "row 0: has no value in 'key'"),
+    ],
+)
+def test_an_index_that_does_not_fit_its_shard(
+    change: Callable[[pa.Table], pa.Table], problem: str, copied: Path, halves: Build
+) -> None:
+    name = halves.shards()[1]
+    change_index(copied / "index" / f"{name}.parquet", change)
+    refused = convert(copied, copied.parent / "again")
+    assert (refused.exit_code, "--repair CONFIG.yaml" in refused.stderr) == (1, True)
+    # As if someone had written manifest and index.
+    list_again(copied)
+    refused = convert(copied, copied.parent / "again")
+    assert refused.exit_code == 1
+    assert problem in refused.stderr
+    assert name in refused.stderr
+    assert refused.stderr.count("shardbeam: error:") == 1
+    assert not (copied.parent / "again" / "dataset_info.json").exists()
+
+
+def drop_last(copied: Path, names: Sequence[str]) -> None:
+    table = parquet.read_table(copied / "index" / f"{names[0]}.parquet")
+    os.truncate(copied / names[0], table["offset"][-1].as_py())
+
+
+def exchange(copied: Path, names: Sequence[str]) -> None:
+    (copied / names[0]).rename(copied / "other")
+    (copied / names[1]).rename(copied / names[0])
+    (copied / "other").rename(copied / names[1])
+
+
+def delete(copied: Path, names: Sequence[str]) -> None:
+    (copied / names[0]).unlink()
+
+
+def damage_manifest(copied: Path, names: Sequence[str]) -> None:
+    path = copied / "manifest.json"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def shorten_info(copied: Path, names: Sequence[str]) -> None:
+    path = copied / "dataset_info.json"
+    info = json.loads(path.read_bytes())
+    info["splits"][0]["shardLengths"].pop()
+    info["splits"][0]["filepathTemplate"] = names[0]
+    path.write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize(
+    ("change", "of_build", "of_convert"),
+    [
+        (drop_last, "holds 3 Examples, and the manifest says 4", "3 Examples, and the manifest"),
+        (exchange, ", and the manifest says ", "its index has no such record"),
+        (delete, ", which its manifest lists; copy it from where", " is missing"),
+        (damage_manifest, "not a manifest of Shardbeam", "not a manifest of Shardbeam"),
+        (shorten_info, None, "lists other shards than the manifest"),
+    ],
+)
+def test_a_dataset_that_is_not_what_its_manifest_says(
+    change: Callable[[Path, Sequence[str]], None],
+    of_build: str | None,
+    of_convert: str,
+    copied: Path,
+    halves: Build,
+) -> None:
+    change(copied, halves.shards())
+    built = build("tfrecord", "--tfrecords", copied, output=copied.parent / "built")
+    for done, problem in ((built, of_build), (convert(copied, copied.parent / "a"), of_convert)):
+        if problem is None:
+            assert done.exit_code == 0, done.stderr
+            continue
+        assert done.exit_code == 1
+        assert problem in done.stderr
+        assert done.stderr.count("shardbeam: error:") == 1
+        assert not (done.output / "dataset_info.json").exists()
+
+
+def test_less_is_written_only_where_the_config_says_so(halves: Build, tmp_path: Path) -> None:
+    words = ("tfrecord", "--tfrecords", halves.output)
+    some = build(*words, "--limit", "3", output=tmp_path / "some")
+    assert (some.exit_code, some.summary["splits"]["train"]["examples"]) == (0, 3)
+    cats = build(
+        *words,
+        "--set",
+        "labels.exclude=[dog]",
+        "--set",
+        "rejects.max_ratio=1",
+        output=tmp_path / "cats",
+    )
+    assert cats.exit_code == 0, cats.stderr
+    # A single shard, by its name.
+    one = build(
+        "tfrecord", "--tfrecords", halves.output / halves.shards()[0], output=tmp_path / "1"
+    )
+    assert (one.exit_code, one.summary["splits"]["train"]["examples"]) == (0, 4)

@@ -7,7 +7,7 @@ create_coco_tf_record.py writes.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -31,7 +31,8 @@ from shardbeam.transforms.formats.recognition import (
     split_in,
 )
 from shardbeam.transforms.formats.table_roots import common_folder
-from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.formats.tfrecord_layout import Layout, ListedShard, read_layout
+from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 
@@ -47,6 +48,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         _legends: `{folder: how the Examples in its files are read}`, each a `Legend` in
             MessagePack, because the digest of a plan takes no mapping whose keys are integers.
         _splits: `{file: its split}`, if each file belongs to one.
+        _listed: `{file: what the manifest of its dataset says about it}`.
         _source: Only Examples that the index gives this source are read; the index gives their
             keys, too. Empty to read all.
     """
@@ -63,6 +65,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
     _keys: StoredKeys = StoredKeys()
     _legends: Mapping[str, bytes] = {}
     _splits: Mapping[str, str] = {}
+    _listed: Mapping[str, ListedShard] = {}
     _source: str = ""
 
     @property
@@ -105,18 +108,27 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         """Finds the files, and the keys of their Examples.
 
         Raises:
-            InputError: A folder holds no TFRecord file, a file cannot be read, or the Examples hold
-                no images.
+            InputError: A folder holds no TFRecord file, or lacks one that its manifest lists; a
+                file cannot be read, or the Examples hold no images.
         """
         # Imported here, because it imports NumPy and Pillow, which the help does not need.
-        from shardbeam.transforms.formats.tfrecord_file import find_keys, read_layout
+        from shardbeam.transforms.formats.tfrecord_file import find_keys
 
-        files = list(dict.fromkeys(file for path in self.tfrecords for file in _find(path)))
+        found = {path: _find(path) for path in self.tfrecords}
+        files = list(dict.fromkeys(file for path in self.tfrecords for file in found[path]))
         layouts = {folder: read_layout(folder) for folder in dict.fromkeys(map(_folder, files))}
-        splits = {
-            file: layouts[_folder(file)].splits.get(name) or split_in(name)
+        whole = {_folder(file) for path in found for file in found[path] if file != path}
+        for folder in whole:
+            _check_whole(folder, layout=layouts[folder], files=set(files))
+        listed = {
+            file: layouts[_folder(file)].shards[name]
             for file in files
             for name in [posixpath.basename(file)]
+            if name in layouts[_folder(file)].shards
+        }
+        splits = {
+            file: listed[file].split if file in listed else split_in(posixpath.basename(file))
+            for file in files
         }
         return msgspec.structs.replace(
             self,
@@ -126,6 +138,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
                 folder: msgspec.msgpack.encode(layout.legend) for folder, layout in layouts.items()
             },
             _splits=splits if all(splits.values()) else {},
+            _listed=listed,
         )
 
     def warnings(self) -> Iterable[str]:
@@ -156,8 +169,8 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         """Lists the images of a TFRecord file, with their annotations.
 
         Raises:
-            InputError: The file cannot be read, is truncated, damaged or compressed, or is not a
-                TFRecord file of Examples.
+            InputError: The file cannot be read, is truncated, damaged or compressed, is not a
+                TFRecord file of Examples, or not what the manifest of its dataset lists.
         """
         from shardbeam.transforms.formats.tfrecord_file import ExampleReader
 
@@ -168,12 +181,24 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
             legend=MsgpackDecoder(Legend).decode(self._legends[_folder(uri)]),
             source=self._source,
             split=self._splits.get(uri, ""),
+            listed=self._listed.get(uri),
         )
         yield from reader.read(storage.find(uri), file_index=file_index)
 
 
 def _folder(uri: str) -> str:
     return posixpath.dirname(uri)
+
+
+def _check_whole(folder: str, *, layout: Layout, files: Collection[str]) -> None:
+    """Checks that a dataset's folder has all shards that its manifest lists."""
+    for name in layout.shards:
+        if join_uri(folder, name) not in files:
+            raise InputError(
+                uri=folder,
+                problem=f"lacks {name}, which its manifest lists; copy it from where the dataset "
+                f"is whole, or repair it with `shardbeam verify {folder} --repair CONFIG.yaml`",
+            )
 
 
 def _is_one(path: str) -> bool:

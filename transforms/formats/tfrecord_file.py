@@ -6,12 +6,12 @@ import itertools
 import math
 import posixpath
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import google_crc32c
 import msgspec
 
-from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.containers.tfrecord import CONTAINER, HEADER_BYTES
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
@@ -47,17 +47,17 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.legend import (
     Legend,
-    Skeletons,
     StoredKeys,
-    read_class_names,
 )
 from shardbeam.transforms.examples.maps import CLASS_MAP
 from shardbeam.transforms.examples.schema import check_key, known_keys
 from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.names import escape_key, normalize_key
+from shardbeam.transforms.formats.tfrecord_layout import Layout, ListedShard, index_path
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import check_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 _SAMPLED_EXAMPLES = 64
@@ -79,78 +79,6 @@ _OF_KIND = {
     CLASS_MAP: Kind.SEMANTIC,
 }
 _FIX = "copy or make the file again, or leave it out"
-
-
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files beside TFRecord files say about these.
-
-    Attributes:
-        legend: How their Examples are to be read.
-        splits: `{name of a file: its split}`, if there is a manifest.
-        features: The features of every Example, if there is a manifest.
-    """
-
-    legend: Legend
-    splits: Mapping[str, str] = {}
-    features: tuple[FeatureSpec, ...] | None = None
-
-
-class _Path(msgspec.Struct, frozen=True):
-    path: str
-
-
-class _Shards(msgspec.Struct, frozen=True):
-    shards: tuple[_Path, ...]
-
-
-class _Manifest(msgspec.Struct, frozen=True):
-    """The fields of `dataset.manifest.Manifest` that are read here."""
-
-    shardbeam: str
-    config: dict[str, Any]
-    features: tuple[FeatureSpec, ...]
-    splits: Mapping[str, _Shards]
-    labels: Mapping[str, int] = {}
-    skeletons: Skeletons = {}
-    numbered_maps: bool = False
-
-
-def read_layout(folder: str) -> Layout:
-    """Reads a dataset's manifest, or else a file of class names, in the folder of TFRecord files.
-
-    Raises:
-        InputError: A file cannot be read, or the dataset is not committed.
-    """
-    uri = join_uri(folder, "manifest.json")
-    storage = storage_for(uri)
-    try:
-        data = storage.read_small(uri, max_bytes=limits.METADATA_BYTES)
-        committed = storage.stat(join_uri(folder, "dataset_info.json")) is not None
-        manifest = JsonDecoder(_Manifest).decode(data)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Other programs write files with this name, too.
-        return Layout(legend=Legend(class_names=read_class_names(folder)))
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    if not committed:
-        raise InputError(
-            uri=folder, problem="the dataset is not committed: dataset_info.json is missing"
-        )
-    return Layout(
-        legend=Legend.of_manifest(
-            config=manifest.config,
-            labels=manifest.labels,
-            skeletons=manifest.skeletons,
-            numbered_maps=manifest.numbered_maps,
-        ),
-        splits={
-            posixpath.basename(shard.path): split
-            for split, entry in manifest.splits.items()
-            for shard in entry.shards
-        },
-        features=manifest.features,
-    )
-
 
 # The keys of a source's Examples.
 
@@ -347,8 +275,14 @@ class FoundExample(NamedTuple):
         return f"record {self.number:,}, byte {self.offset:,}"
 
 
-def read_examples(file: StoredFile) -> Iterator[FoundExample]:
+def read_examples(
+    file: StoredFile, *, see: Callable[[bytes], None] | None = None
+) -> Iterator[FoundExample]:
     """Yields the Examples of a TFRecord file, after comparing the checksum of each.
+
+    Args:
+        file: The file.
+        see: Called with all bytes of the file, in order.
 
     Raises:
         InputError: The file cannot be read, is truncated, damaged or compressed, or is not a
@@ -356,7 +290,7 @@ def read_examples(file: StoredFile) -> Iterator[FoundExample]:
     """
     number = 0
     try:
-        for number, (offset, record) in enumerate(CONTAINER.read(file)):
+        for number, (offset, record) in enumerate(CONTAINER.read(file, see=see)):
             place = f"record {number:,}, byte {offset:,}"
             example = parse_example(record, uri=file.uri, place=place)
             yield FoundExample(number, offset, record, example)
@@ -401,6 +335,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         legend: How the Examples are to be read.
         source: The source whose Examples are read, as the file's index says; empty for all.
         split: The split of the file; empty if it has none.
+        listed: What the manifest of the file's dataset says about it; None without a manifest.
     """
 
     keys: StoredKeys
@@ -408,6 +343,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
     legend: Legend
     source: str = ""
     split: str = ""
+    listed: ListedShard | None = None
 
     def read(
         self, file: StoredFile, *, file_index: int
@@ -422,7 +358,8 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
             Each image, as a byte range of the file, the entry about it, and the classes.
 
         Raises:
-            InputError: As `read_examples`; or the file has no index, and `source` is set.
+            InputError: As `read_examples`; or the file has no index, and `source` is set; or it is
+                not what its dataset's manifest and index say, which its end shows at the latest.
         """
         classes = _Classes(self.legend, uri=file.uri)
         name = posixpath.basename(file.uri)
@@ -464,24 +401,55 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         yield from classes.categories()
 
     def _images(self, file: StoredFile) -> Iterator[_Image]:
-        rows = _read_index(file) if self.source else None
-        for found in read_examples(file):
+        rows = _read_index(file, listed=self.listed) if self.source else None
+        for found in self._read_whole(file):
             if rows is not None:
-                if found.offset not in rows:
+                row = rows.pop(found.offset, None)
+                if row is None or not row.fits(found.record):
                     raise InputError(
                         uri=file.uri,
                         place=found.place,
-                        problem="its index has no such record: the dataset has changed",
+                        problem="its index has no such record, or says that another one is there: "
+                        f"the dataset has changed, or is damaged; {_verify(file)}",
                     )
-                key, source = rows[found.offset]
-                if source == self.source:
-                    yield _Image(found, key, make_picture(found.example, legend=self.legend))
+                if row.source == self.source:
+                    yield _Image(found, row.key, make_picture(found.example, legend=self.legend))
                 continue
             picture = make_picture(found.example, legend=self.legend)
             key = normalize_key(escape_key(picture.key))
             if not key:
                 key = f"{posixpath.basename(file.uri)}/{found.number:0{_DIGITS}}"
             yield _Image(found, key, picture)
+        if rows:
+            problem = f"its index has {len(rows):,} more records than the file; {_verify(file)}"
+            raise InputError(uri=file.uri, problem=problem)
+
+    def _read_whole(self, file: StoredFile) -> Iterator[FoundExample]:
+        """Yields the Examples of a file, and at its end compares it with the manifest.
+
+        Raises:
+            InputError: As `read_examples`; or the file is not the one that the manifest lists.
+        """
+        listed = self.listed
+        checksum = 0
+
+        def see(data: bytes) -> None:
+            nonlocal checksum
+            checksum = google_crc32c.extend(checksum, data)
+
+        examples = 0
+        for found in read_examples(file, see=None if listed is None else see):
+            examples += 1
+            yield found
+        if listed is None:
+            return
+        problem = ""
+        if examples != listed.examples:
+            problem = f"holds {examples:,} Examples, and the manifest says {listed.examples:,}"
+        elif f"{checksum:08x}" != listed.crc32c:
+            problem = f"has the checksum {checksum:08x}, and the manifest says {listed.crc32c}"
+        if problem:
+            raise InputError(uri=file.uri, problem=f"{problem}; {_verify(file)}")
 
     def _annotate(self, images: Sequence[_Image], *, file: StoredFile) -> ImageAnnotations:
         """Makes the annotations of an image; several Examples hold an object each."""
@@ -543,26 +511,45 @@ def _locate(data: bytes, *, record: FoundExample, file: StoredFile) -> ImageRef:
     )
 
 
-def _read_index(file: StoredFile) -> dict[int, tuple[str, str]]:
-    """Reads `{place of a record: its key and source}` from a shard's index.
+class _IndexRow(NamedTuple):
+    """What an index says about a record; an older index has no checksums."""
+
+    key: str
+    source: str
+    length: int
+    crc32c: int | None
+
+    def fits(self, record: bytes) -> bool:
+        """Whether it is about this record."""
+        return len(record) == self.length and self.crc32c in (None, google_crc32c.value(record))
+
+
+def _read_index(file: StoredFile, *, listed: ListedShard | None) -> dict[int, _IndexRow]:
+    """Reads `{place of a record: what the index says about it}` from a shard's index.
 
     Raises:
-        InputError: The index is not there, or cannot be read.
+        InputError: The index is not there, cannot be read, or is damaged.
     """
     folder, name = posixpath.split(file.uri)
-    uri = join_uri(folder, "index", f"{name}.parquet")
+    uri = join_uri(folder, index_path(name))
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
     except OSError as error:
         raise InputError(
             uri=uri, problem=f"the index cannot be read: {error.strerror or error}"
         ) from error
-    columns = ("offset", "key", "source")
-    table = read_parquet(data, uri=uri, columns=columns, max_rows=limits.INDEX_ROWS)
-    offsets, keys, sources = (table.column(name).to_pylist() for name in columns)
-    return {
-        offset: (key, source) for offset, key, source in zip(offsets, keys, sources, strict=True)
-    }
+    check_listed(data, uri=uri, listed=None if listed is None else listed.index)
+    needed = ("offset", *_IndexRow._fields[:-1])
+    columns = [*needed, "crc32c"]
+    table = read_parquet(data, uri=uri, columns=columns, max_rows=limits.INDEX_ROWS, filled=needed)
+    for column in needed:
+        if column not in table.column_names:
+            raise DamagedError(uri=uri, problem=f"has no column {column!r}")
+    return {row.pop("offset"): _IndexRow(**{"crc32c": None, **row}) for row in table.to_pylist()}
+
+
+def _verify(file: StoredFile) -> str:
+    return f"check it with `shardbeam verify {posixpath.dirname(file.uri) or '.'}`"
 
 
 class _Classes:

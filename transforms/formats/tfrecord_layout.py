@@ -1,0 +1,134 @@
+"""Reads what the files beside TFRecord files say about these: a manifest, or names of classes."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.examples.features import FeatureSpec
+from shardbeam.transforms.examples.legend import Legend, Skeletons, read_class_names
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# A key that no other program's manifest has.
+_OURS = b'"shardbeam"'
+
+
+class ListedIndex(msgspec.Struct, frozen=True):
+    """The index of a shard, as its dataset's manifest lists it (`storage.listed_files`)."""
+
+    path: str
+    size_bytes: int
+    crc32c: str
+
+
+class ListedShard(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard, as its dataset's manifest lists it.
+
+    Attributes:
+        split: Its split.
+        examples: How many Examples it holds.
+        crc32c: Checksum of the whole file, 8 hex digits.
+        index: Its index, if the manifest lists one.
+    """
+
+    split: str
+    examples: int
+    crc32c: str
+    index: ListedIndex | None = None
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files beside TFRecord files say about these.
+
+    Attributes:
+        legend: How their Examples are to be read.
+        shards: `{name of a file: what the manifest says about it}`, if there is a manifest.
+        features: The features of every Example, if there is a manifest.
+    """
+
+    legend: Legend
+    shards: Mapping[str, ListedShard] = {}
+    features: tuple[FeatureSpec, ...] | None = None
+
+
+class _Shard(msgspec.Struct, frozen=True):
+    path: str
+    examples: int
+    crc32c: str
+
+
+class _Shards(msgspec.Struct, frozen=True):
+    shards: tuple[_Shard, ...]
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """The fields of `dataset.manifest.Manifest` that are read here."""
+
+    shardbeam: str
+    config: dict[str, Any]
+    features: tuple[FeatureSpec, ...]
+    splits: Mapping[str, _Shards]
+    files: tuple[ListedIndex, ...] = ()
+    labels: Mapping[str, int] = {}
+    skeletons: Skeletons = {}
+    numbered_maps: bool = False
+
+
+def read_layout(folder: str) -> Layout:
+    """Reads a dataset's manifest, or else a file of class names, in the folder of TFRecord files.
+
+    Raises:
+        InputError: A file cannot be read, or the dataset is not committed.
+    """
+    uri = join_uri(folder, "manifest.json")
+    storage = storage_for(uri)
+    try:
+        data = storage.read_small(uri, max_bytes=limits.METADATA_BYTES)
+        committed = storage.stat(join_uri(folder, "dataset_info.json")) is not None
+        manifest = JsonDecoder(_Manifest).decode(data)
+    except FileNotFoundError:
+        return Layout(legend=Legend(class_names=read_class_names(folder)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if _OURS in data:
+            problem = f"not a manifest of Shardbeam, or a damaged one: {error}"
+            raise InputError(uri=uri, problem=problem) from error
+        # Other programs write files with this name, too.
+        return Layout(legend=Legend(class_names=read_class_names(folder)))
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    if not committed:
+        raise InputError(
+            uri=folder, problem="the dataset is not committed: dataset_info.json is missing"
+        )
+    files = {file.path: file for file in manifest.files}
+    return Layout(
+        legend=Legend.of_manifest(
+            config=manifest.config,
+            labels=manifest.labels,
+            skeletons=manifest.skeletons,
+            numbered_maps=manifest.numbered_maps,
+        ),
+        shards={
+            posixpath.basename(shard.path): ListedShard(
+                split=split,
+                examples=shard.examples,
+                crc32c=shard.crc32c,
+                index=files.get(index_path(shard.path)),
+            )
+            for split, entry in manifest.splits.items()
+            for shard in entry.shards
+        },
+        features=manifest.features,
+    )
+
+
+def index_path(shard_path: str) -> str:
+    """Names a shard's index, as `dataset.index` does; both paths are below the dataset's folder."""
+    return f"index/{shard_path}.parquet"
