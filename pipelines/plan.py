@@ -193,6 +193,11 @@ def make_plan(
             ),
             absent=tuple(name for source in sources for name in source.format.absent_classes()),
             file_per_image=any(source.format.lists_annotations for source in sources),
+            box_readings={
+                source.name: reading
+                for source in sources
+                if (reading := source.format.box_reading) is not None
+            },
             classifies=Kind.CLASSIFICATION in encoder.kinds
             and not encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC},
         ),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.box_files import HEIGHT, WIDTH, WRITERS, Boxes, coco, csv, jsonl
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
-from tests.support.image_makers import pixels
+from tests.support.image_makers import pixels, save, with_orientation
 from tests.support.making import vertex, write_lines
 
 PIXELS = [20, 10, 60, 40]
@@ -99,12 +101,12 @@ def test_coco_and_lvis_take_any_four_numbers_that_the_config_names(
     box_format: str, units: str, tmp_path: Path
 ) -> None:
     numbers: list[float] = [*NUMBERS[box_format]]
-    area, outline = 1000.0, [20.0, 10, 60, 10, 60, 40, 20, 40]
+    area, polygon = 1000.0, [20.0, 10, 60, 10, 60, 40, 20, 40]
     if units == "fraction":
         numbers = scaled(NUMBERS[box_format], box_format=box_format)
         area /= WIDTH * HEIGHT
-        outline = [value / side for value, side in zip(outline, (WIDTH, HEIGHT) * 4, strict=True)]
-    more = {"area": area, "segmentation": [outline]}
+        polygon = [value / side for value, side in zip(polygon, (WIDTH, HEIGHT) * 4, strict=True)]
+    more = {"area": area, "segmentation": [polygon]}
     words = coco(tmp_path, {"a.jpg": [numbers] * 3}, **more)
     flags = ["--box-format", box_format, "--box-units", units, "--masks", "png"]
     for name in ("coco", "lvis"):
@@ -190,8 +192,8 @@ def texts(value: object) -> object:
 @pytest.mark.parametrize("name", ["coco", "lvis"])
 def test_numbers_of_coco_may_be_texts(name: str, tmp_path: Path) -> None:
     coco(tmp_path, {"a.jpg": [], "b.jpg": []})
-    outline = [[20, 10, 60, 10, 60, 40, 20, 40]]
-    annotation = {"bbox": [20, 10, 40, 30], "area": 1100, "segmentation": outline, "iscrowd": 0}
+    polygon = outline([20, 10, 60, 40])
+    annotation = {"bbox": [20, 10, 40, 30], "area": 1100, "segmentation": polygon, "iscrowd": 0}
     document = {
         "images": [
             {"id": 1.0, "file_name": "a.jpg", "width": "200.0", "height": "100"},
@@ -304,7 +306,7 @@ def test_fewer_boxes_that_may_be_fractions_are_a_warning(name: str, tmp_path: Pa
     words = WRITERS[name](tmp_path / "data", {"a.jpg": fractions_of(name)[:2]})
     built = build(name, *words, output=tmp_path / "out")
     assert built.exit_code == 0, built.stderr
-    assert any("its only two boxes lie within 0 to 1" in it for it in built.summary["warnings"])
+    assert any("the only two boxes lie within 0 to 1" in it for it in built.summary["warnings"])
 
 
 @pytest.mark.parametrize("name", [*IN_PIXELS, "open-images", "csv", "jsonl", "tfrecord", "yolo"])
@@ -330,3 +332,185 @@ def test_pixels_of_voc_are_counted_before_one_is_taken_off(tmp_path: Path) -> No
     words = WRITERS["voc"](tmp_path / "zero", {"a.jpg": CORNERS_IN_FRACTIONS})
     built = build("voc", *words, "--coordinates", "as_given", output=tmp_path / "zero_out")
     assert "are these fractions?" in built.stderr
+
+
+# Another reading of the numbers
+
+# Boxes (xmin, ymin, xmax, ymax) in a picture of 200 x 100 pixels.
+DRAWN = [[100, 40, 180, 90], [20, 10, 190, 60], [60, 20, 118, 95], [110, 5, 195, 35]]
+
+
+def written_as(box_format: str, *, scale: bool = False) -> list[list[float]]:
+    """The boxes with other numbers."""
+    sides = (WIDTH, HEIGHT) * 2 if scale else (1, 1, 1, 1)
+    boxes = []
+    for box in DRAWN:
+        xmin, ymin, xmax, ymax = (edge / side for edge, side in zip(box, sides, strict=True))
+        width, height = xmax - xmin, ymax - ymin
+        boxes.append(
+            {
+                "xywh": [xmin, ymin, width, height],
+                "xyxy": [xmin, ymin, xmax, ymax],
+                "cxcywh": [xmin + width / 2, ymin + height / 2, width, height],
+                "yxyx": [ymin, xmin, ymax, xmax],
+            }[box_format]
+        )
+    return boxes
+
+
+def warnings(built: Build, text: str = "boxes") -> list[str]:
+    return [line for line in built.summary["warnings"] if text in line]
+
+
+@pytest.mark.parametrize("box_format", ["xyxy", "cxcywh", "yxyx"])
+@pytest.mark.parametrize("name", ["coco", "lvis"])
+def test_a_warning_names_the_reading_that_puts_all_boxes_into_their_images(
+    name: str, box_format: str, tmp_path: Path
+) -> None:
+    words = coco(tmp_path, {"a.jpg": written_as(box_format)})
+    built = build(name, *words, output=tmp_path / "out")
+    assert built.exit_code == 0, built.stderr
+    (line,) = warnings(built)
+    assert "of the 4 boxes leave their image by more than a pixel" in line
+    assert (
+        "all 4 boxes of these images lie in them: if that is what they are, set "
+        f"box_format: {box_format} (--box-format {box_format})"
+    ) in line
+    right = build(name, *words, "--box-format", box_format, output=tmp_path / "right")
+    assert warnings(right) == []
+    assert in_pixels(right) == DRAWN
+
+
+@pytest.mark.parametrize(
+    ("name", "box_format", "cause"),
+    [
+        ("csv", "yxyx", "set box_format: yxyx"),
+        ("jsonl", "yxyx", "set box_format: yxyx"),
+        ("voc", "yxyx", "read as top, left, bottom and right, all 4 boxes of these images lie in"),
+        ("cvat", "yxyx", "correct the files, because this format has no others"),
+        ("open-images", "yxyx", ""),
+        ("tfrecord", "yxyx", ""),
+        ("labelme", "yxyx", "fit the images turned by 90 degrees"),
+    ],
+)
+def test_other_formats_warn_of_another_reading_too(
+    name: str, box_format: str, cause: str, tmp_path: Path
+) -> None:
+    boxes = written_as(box_format, scale=name in ("open-images", "tfrecord"))
+    if name in ("open-images", "tfrecord"):
+        # Rows and columns of fractions fit either way; these are fractions of one side only.
+        boxes = [[edge / WIDTH * 2 for edge in box] for box in DRAWN]
+        cause = "of the 4 boxes leave their image by more than a pixel; no other reading"
+    words = WRITERS[name](tmp_path / "data", {"a.jpg": boxes})
+    built = build(name, *words, output=tmp_path / "out")
+    assert built.exit_code == 0, built.stderr
+    (line,) = warnings(built)
+    assert cause in line
+
+
+def test_columns_of_corners_that_hold_sides_are_a_warning(tmp_path: Path) -> None:
+    # Most of these boxes have their corners in the wrong order, and none leaves its image.
+    words = csv(tmp_path / "data", {"a.jpg": written_as("xywh")})
+    built = build("csv", *words, output=tmp_path / "out")
+    (line,) = warnings(built)
+    assert "the corners of 3 of the 4 boxes were exchanged" in line
+    assert "set box_format: xywh (--box-format xywh)" in line
+    # These are corners in the wrong order, which no other reading puts into their image.
+    exchanged = [[xmax, ymax, xmin, ymin] for xmin, ymin, xmax, ymax in DRAWN]
+    words = csv(tmp_path / "exchanged", {"a.jpg": exchanged})
+    assert warnings(build("csv", *words, output=tmp_path / "exchanged_out")) == []
+
+
+def test_no_reading_fits_and_few_boxes_show_nothing(tmp_path: Path) -> None:
+    beyond = [[100, 40, 180, 300]] * 3
+    words = coco(tmp_path / "none", {"a.jpg": beyond})
+    (line,) = warnings(build("coco", *words, output=tmp_path / "none_out"))
+    assert "no other reading of their numbers puts the boxes into these images" in line
+    words = coco(tmp_path / "few", {"a.jpg": beyond[:2]})
+    assert warnings(build("coco", *words, output=tmp_path / "few_out")) == []
+    # Three boxes are a twentieth of sixty.
+    within = [[20, 10, 40, 30]] * 57
+    words = coco(tmp_path / "share", {"a.jpg": beyond, "b.jpg": within})
+    assert warnings(build("coco", *words, output=tmp_path / "share_out")) == []
+    words = coco(tmp_path / "more", {"a.jpg": beyond, "b.jpg": within[1:]})
+    assert len(warnings(build("coco", *words, output=tmp_path / "more_out"))) == 1
+
+
+def test_boxes_over_the_border_by_a_pixel_leave_no_image(tmp_path: Path) -> None:
+    words = coco(tmp_path, {"a.jpg": [[-1, -1, 202, 102]] * 3})
+    built = build("coco", *words, output=tmp_path / "out")
+    assert built.counts()["corrections"] == {"box_clipped": 3}
+    assert warnings(built) == []
+
+
+def outline(box: list[int]) -> list[list[float]]:
+    """The polygon of a box that is drawn (xmin, ymin, xmax, ymax)."""
+    xmin, ymin, xmax, ymax = box
+    return [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]]
+
+
+@pytest.mark.parametrize("name", ["coco", "lvis"])
+def test_boxes_that_disagree_with_their_outlines_are_a_warning(name: str, tmp_path: Path) -> None:
+    # Both readings lie in the image, so only the outline shows which one is right.
+    small = [30, 20, 60, 40]
+    words = coco(tmp_path, {"a.jpg": [small]}, segmentation=outline(small))
+    (line,) = warnings(build(name, *words, output=tmp_path / "out"), "polygons")
+    assert line == (
+        "instances.json: 1 of the first 1 objects with polygons have a box that overlaps with them "
+        "by less than half; they agree with box_format: xyxy (--box-format xyxy)"
+    )
+    right = build(name, *words, "--box-format", "xyxy", output=tmp_path / "right")
+    assert warnings(right, "polygons") == []
+
+
+def test_a_tenth_of_the_boxes_may_disagree_with_their_outlines(tmp_path: Path) -> None:
+    boxes = [[10, 10, 30, 20]] * 9
+    polygon = outline([10, 10, 40, 30])
+    for wrong, expected in ((1, 0), (2, 1)):
+        folder = tmp_path / str(wrong)
+        words = coco(
+            folder, {"a.jpg": [*boxes, *[[100, 50, 20, 10]] * wrong]}, segmentation=polygon
+        )
+        built = build("coco", *words, output=folder / "out")
+        found = warnings(built, "polygons")
+        assert len(found) == expected
+        assert all("no other box_format agrees" in line for line in found)
+
+
+def test_outlines_that_cannot_be_read_and_exchanged_corners_disagree_with_nothing(
+    tmp_path: Path,
+) -> None:
+    words = coco(tmp_path, {"a.jpg": [[40, 30, -30, -20]] * 4})
+    path = tmp_path / "instances.json"
+    document = json.loads(path.read_bytes())
+    for annotation, segmentation in zip(
+        document["annotations"],
+        (
+            [[["10", "10"], ["40", "10"], ["40", "30"], ["10", "30"]]],
+            {"counts": [0, 100], "size": [HEIGHT, WIDTH]},
+            [],
+            [[10, 10, 40, 10, 30, 10]],
+        ),
+        strict=True,
+    ):
+        annotation["segmentation"] = segmentation
+    path.write_text(json.dumps(document))
+    assert warnings(build("coco", *words, output=tmp_path / "out"), "polygons") == []
+
+
+def test_pictures_that_were_turned_without_their_boxes_are_a_warning(tmp_path: Path) -> None:
+    words = coco(tmp_path, {"a.jpg": written_as("xywh")})
+    upright = Image.open(tmp_path / "images" / "a.jpg")
+    stored = upright.transpose(Image.Transpose.ROTATE_90)
+    path = tmp_path / "instances.json"
+    document = json.loads(path.read_bytes())
+    for image in document["images"]:
+        del image["width"], image["height"]
+    path.write_text(json.dumps(document))
+    # With its EXIF orientation, the picture is upright.
+    turned = with_orientation(save(stored, "JPEG"), 6)
+    for name, data, number in (("exif", turned, 0), ("stripped", save(stored, "JPEG"), 1)):
+        (tmp_path / "images" / "a.jpg").write_bytes(data)
+        built = build("coco", *words, output=tmp_path / name)
+        found = warnings(built, "fit the images turned by 90 degrees")
+        assert (built.exit_code, len(found)) == (0, number)

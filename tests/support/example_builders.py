@@ -76,7 +76,7 @@ def render(
         label_map=label_map,
         memory=memory,
     )
-    encoded, corrections = encoder.encode_image(
+    encoded, corrections, _ = encoder.encode_image(
         image or make_image(), key=key, annotations=annotations, sha256=sha256, masks=masks
     )
     return Rendered(encoded, [parse(example.data) for example in encoded], corrections)

@@ -334,6 +334,7 @@ def finish(
                     statistics=_statistics(statistics),
                     duplicates=duplicates,
                     corrected=(line for each in statistics.values() for line in each.corrected),
+                    readings=[shard.readings for shard in shards],
                 ),
                 notes=make_notes(census, dataset=dataset),
                 findings=_leave_out_warned(

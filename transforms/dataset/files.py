@@ -98,6 +98,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         index_version: The version of `index` (`dataset.index.index_version`); empty if unknown.
         rejects: The records that could not be written.
         corrected: The first corrections of each kind, by kind, source and key.
+        readings: `{source: counts of its boxes}` by how their numbers may be read (`box_readings`).
         unread: The first files that could not be read; a later run may be able to read them.
         staged: The folder of the attempt that wrote it, below the plan's staging folder. It holds
             the shard's files until the commit; afterwards this is empty.
@@ -133,6 +134,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     hash_version: _Count = 0
     index_version: str = ""
     edges: Edges = msgspec.field(default_factory=Edges)
+    readings: Mapping[str, Mapping[str, _Count]] = {}
 
     @property
     def examples(self) -> int:

@@ -53,7 +53,18 @@ from shardbeam.transforms.dataset.rejects import (
     rejects_path,
 )
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
+from shardbeam.transforms.examples.box_readings import (
+    BOX_FORMATS,
+    BOXES,
+    EXCHANGED,
+    OUTSIDE,
+    TRIED,
+    TURNED,
+    BoxFormat,
+    other_reading,
+)
 from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.names import FILE_FOLDERS, loosened
 from shardbeam.transforms.formats.sources import (
@@ -67,6 +78,15 @@ from shardbeam.transforms.formats.split_folders import is_split_name
 
 # Fewer boxes than these show nothing about the meaning of their numbers.
 _FEW_BOXES = 3
+# More boxes than these shares of a source leave their image, or have their corners exchanged, if
+# their numbers mean something else.
+_OUTSIDE_SHARE, _EXCHANGED_SHARE = 1 / 20, 1 / 2
+_NUMBERS: Mapping[BoxFormat, str] = {
+    "xywh": "left, top, width and height",
+    "xyxy": "left, top, right and bottom",
+    "cxcywh": "centre, width and height",
+    "yxyx": "top, left, bottom and right",
+}
 _UNITS_FIX = (
     "Then set box_units: fraction (--box-units fraction), which reads them as fractions of the "
     "images' sides"
@@ -515,6 +535,7 @@ def find_warnings(
     statistics: Mapping[str, Statistics] | None = None,
     duplicates: Duplicates | None = None,
     corrected: Iterable[Corrected] = (),
+    readings: Iterable[Mapping[str, Mapping[str, int]]] = (),
 ) -> tuple[str, ...]:
     """Returns warnings about results that may not be intended, one line each.
 
@@ -526,6 +547,7 @@ def find_warnings(
         statistics: `{split: what is in it}`; None before anything is written.
         duplicates: The duplicates, if they were looked for.
         corrected: The first corrections of each kind.
+        readings: `{source: counts of its boxes}` of each shard (`box_readings`).
     """
     # Once shards are written, the gate says this.
     over = (
@@ -538,7 +560,8 @@ def find_warnings(
         *(f"a build would be refused: {split}" for split in over),
         *_warn_of_classes(census, label_map=label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
-        *_warn_of_units(census),
+        *_warn_of_units(census, dataset=dataset),
+        *_warn_of_readings(readings, dataset=dataset),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(census, dataset=dataset)),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
@@ -724,19 +747,90 @@ def _find_lost_classes(
     return lost
 
 
-def _warn_of_units(census: Census) -> Iterator[str]:
+def _warn_of_units(census: Census, *, dataset: DatasetSettings) -> Iterator[str]:
     """Warns of sources with one or two boxes that are read as pixels and may be fractions.
 
     `check_units` refuses sources with more of them.
     """
     for name, seen in sorted(census.sources.items()):
         if seen.fractions:
-            boxes = "its only box lies" if seen.fractions == 1 else "its only two boxes lie"
+            boxes = "the only box lies" if seen.fractions == 1 else "the only two boxes lie"
+            where = f"source {name!r}: " if len(dataset.sources) > 1 else ""
             yield (
-                f"source {name!r}: {boxes} within 0 to 1, and may be a fraction of the image's "
+                f"{where}{boxes} within 0 to 1, and may be a fraction of the image's "
                 "sides; boxes are read as pixels here: box_units: fraction changes that for COCO "
                 "and LVIS, and tables may have fractions"
             )
+
+
+def _warn_of_readings(
+    readings: Iterable[Mapping[str, Mapping[str, int]]], *, dataset: DatasetSettings
+) -> Iterator[str]:
+    """Warns of sources whose boxes leave their images, and names the readings that fit."""
+    totals: dict[str, Counter[str]] = {}
+    for shard in readings:
+        for source, counts in shard.items():
+            totals.setdefault(source, Counter()).update(counts)
+    for source, total in sorted(totals.items()):
+        reading = dataset.box_readings.get(source)
+        if reading is None:
+            continue
+        fitting = [
+            other
+            for other in BOX_FORMATS
+            if _fits(total[other_reading(reading.format, other)], of=total[TRIED])
+        ]
+        boxes = f"of the {total[BOXES]:,} boxes"
+        if len(dataset.sources) > 1:
+            boxes += f" of source {source!r}"
+        if _are_many(total[OUTSIDE], of=total[BOXES], share=_OUTSIDE_SHARE):
+            what = f"{total[OUTSIDE]:,} {boxes} leave their image by more than a pixel"
+        elif fitting and _are_many(total[EXCHANGED], of=total[BOXES], share=_EXCHANGED_SHARE):
+            what = f"the corners of {total[EXCHANGED]:,} {boxes} were exchanged"
+        else:
+            continue
+        yield f"{what}; {_describe_readings(total, fitting=fitting, reading=reading)}"
+
+
+def _are_many(number: int, *, of: int, share: float) -> bool:
+    return number >= _FEW_BOXES and number > share * of
+
+
+def _fits(number: int, *, of: int) -> bool:
+    """Whether so few boxes leave their images in a reading that no warning would name them."""
+    return number > 0 and not _are_many(of - number, of=of, share=_OUTSIDE_SHARE)
+
+
+def _describe_readings(
+    total: Mapping[str, int], *, fitting: Sequence[BoxFormat], reading: BoxReading
+) -> str:
+    """Describes what would put the boxes of images with such boxes into these images."""
+    causes = []
+    for other in fitting:
+        number = total[other_reading(reading.format, other)]
+        fix = (
+            f"set box_format: {other} (--box-format {other})"
+            if reading.has_keys
+            else "correct the files, because this format has no others"
+        )
+        causes.append(
+            f"read as {_NUMBERS[other]}, {_all_or(number, of=total[TRIED])} boxes of these images "
+            f"lie in them: if that is what they are, {fix}"
+        )
+    if _fits(total[TURNED], of=total[TRIED]):
+        causes.append(
+            f"{_all_or(total[TURNED], of=total[TRIED])} boxes of these images fit the images "
+            "turned by 90 degrees: they may have been drawn on upright pictures whose EXIF "
+            "orientation was removed later"
+        )
+    return "; ".join(causes) or (
+        "no other reading of their numbers puts the boxes into these images: check that images and "
+        "annotations belong together"
+    )
+
+
+def _all_or(number: int, *, of: int) -> str:
+    return f"all {of:,}" if number == of else f"{number:,} of {of:,}"
 
 
 def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:

@@ -48,6 +48,7 @@ from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.examples.legend import LABEL_MAP, LABELS, Skeletons
 from shardbeam.transforms.examples.maps import CLASS_MAP
+from shardbeam.transforms.formats.box_format import BoxReading
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}
@@ -90,6 +91,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         warnings: The formats' warnings.
         absent: Source names of the classes that `warnings` already calls absent.
         file_per_image: Whether a source has an annotation file for each image.
+        box_readings: `{source: how its boxes are read}`, without sources whose format knows.
         classifies: Whether every label is of a whole image, and none of an object.
     """
 
@@ -116,6 +118,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     file_per_image: bool = False
+    box_readings: Mapping[str, BoxReading] = {}
     classifies: bool = False
 
 

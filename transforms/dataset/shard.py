@@ -290,6 +290,8 @@ def write_shard(
     unread: list[ImageRef] = []
     corrections: Counter[str] = Counter()
     corrected = CorrectionsCollector(shard.split)
+    # {source: counts of its boxes}
+    readings: dict[str, Counter[str]] = {}
     excluded: Counter[str] = Counter()
     images = 0
     fingerprints: list[str] = []
@@ -320,6 +322,8 @@ def write_shard(
             images += bool(encoded.examples)
             corrections.update(encoded.corrections)
             corrected.add(identity, encoded.corrections)
+            if encoded.readings:
+                readings.setdefault(identity.source, Counter()).update(encoded.readings)
             image = encoded.image
             levels = None if image is None else image.look.levels
             of_picture = () if levels is None else find_in_picture(*levels)
@@ -359,6 +363,7 @@ def write_shard(
         statistics=statistics.total(),
         rejects=tuple(rejects),
         corrected=corrected.first(),
+        readings={source: dict(counts) for source, counts in readings.items()},
         unread=tuple(unread[:_MAX_UNREAD]),
         staged=staged,
         origin=shard.origin,

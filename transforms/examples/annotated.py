@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -16,12 +17,20 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
+from shardbeam.transforms.examples.box_readings import (
+    BOXES,
+    EXCHANGED,
+    OUTSIDE,
+    try_readings,
+)
 from shardbeam.transforms.examples.boxes import (
+    BORDER_TOLERANCE_PX,
     AnnotatedFrame,
     Box,
     Size,
     clip_box,
     orient_pixels,
+    overhang,
     turn_between_frames,
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, FeatureSpec
@@ -69,6 +78,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         label_map: The labels' written names and ids.
         panoptic: The settings of maps of segments.
         corrections: Counts everything that is changed or left out.
+        readings: Counts boxes that leave the image, and what other readings of their numbers would
+            do (`box_readings`).
     """
 
     key: str
@@ -80,6 +91,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     label_map: LabelMap
     panoptic: PanopticConfig
     corrections: Corrections
+    readings: Counter[str]
 
     @property
     def size(self) -> Size:
@@ -121,6 +133,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         area_scale = (self.image.width * self.image.height) / (width * height)
         written = self.label_map.written
         objects = []
+        dropped = outside = exchanged = 0
         for position, item in enumerate(self.annotations.objects):
             label = written.get(item.label)
             if label is None:
@@ -132,9 +145,14 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 box = frame.place(ordered)
                 clipped = clip_box(box, width=width, height=height)
                 if clipped is not None:
+                    exchanged += 1
                     self.corrections.note(Correction.BOX_CORNERS_EXCHANGED, item.bbox, ordered)
                     item = msgspec.structs.replace(item, bbox=ordered)
+            outside += (
+                clipped is not box and overhang(box, size=(width, height)) > BORDER_TOLERANCE_PX
+            )
             if clipped is None:
+                dropped += 1
                 self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue
             if clipped is not box:
@@ -145,6 +163,11 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 area = (xmax - xmin) * (ymax - ymin)
             fractions = (xmin / width, ymin / height, xmax / width, ymax / height)
             objects.append(WrittenObject(item, label, fractions, area * area_scale, position))
+        self.readings[BOXES] += len(objects) + dropped
+        if outside or exchanged:
+            self.readings.update({OUTSIDE: outside, EXCHANGED: exchanged})
+            boxes = (item.bbox for item in self.annotations.objects if item.label in written)
+            self.readings.update(try_readings(boxes, frame=frame))
         return objects
 
     def _note_left_out(self, source_label: str) -> None:

@@ -73,6 +73,9 @@ def try_readings(boxes: Iterable[Box], *, frame: AnnotatedFrame) -> Counter[str]
     """
     counts: Counter[str] = Counter()
     for box in boxes:
+        if box[0] == box[2] or box[1] == box[3]:
+            # Whatever it means, it has no area.
+            continue
         counts[TRIED] += 1
         counts[TURNED] += frame.holds((box[1], box[0], box[3], box[2]))
         for given in BOX_FORMATS:

@@ -6,6 +6,7 @@ and column `c` covers `[c, c + 1] x [r, r + 1]`.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -49,7 +50,7 @@ _TURNS = {
 _INVERSE = {orientation: orientation for orientation in _TURNS} | {6: 8, 8: 6}
 
 # Boxes may reach this far over the border: annotation tools round, and some count pixels from 1.
-_BORDER_TOLERANCE_PX = 1.0
+BORDER_TOLERANCE_PX = 1.0
 # A box with exchanged corners is longer than this; -1 as both of COCO's sides is a missing value.
 _MISSING_PX = 2.0
 # Smaller fractions of the image's side may vanish in float32, the type of numbers in Examples.
@@ -370,20 +371,22 @@ def _describe_box(box: Box) -> str:
     return f"({', '.join(f'{corner:g}' for corner in box)})"
 
 
-def _check_boxes_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) -> None:
+def overhang(box: Box, *, size: Size) -> float:
+    """Returns by how many pixels a box leaves an image; negative if it lies inside."""
+    xmin, ymin, xmax, ymax = box
     width, height = size
+    return max(-xmin, -ymin, xmax - width, ymax - height)
 
-    def overhang(box: Box) -> float:
-        xmin, ymin, xmax, ymax = box
-        return max(-xmin, -ymin, xmax - width, ymax - height)
 
-    worst = max(boxes, key=overhang, default=None)
-    if worst is None or overhang(worst) <= _BORDER_TOLERANCE_PX:
+def _check_boxes_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) -> None:
+    over = functools.partial(overhang, size=size)
+    worst = max(boxes, key=over, default=None)
+    if worst is None or over(worst) <= BORDER_TOLERANCE_PX:
         return
     raise RejectedError(
         Reason.SIZE_MISMATCH,
         f"{_describe_sizes(annotated, size)}, and the box {_describe_box(worst)} reaches "
-        f"{overhang(worst):g} px over its border",
+        f"{over(worst):g} px over its border",
     )
 
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -189,6 +190,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
         image: The stored image, if the record has one and makes Examples.
         examples: One Example, or one for each object.
         corrections: All corrections, including those of the annotations and the image.
+        readings: Counts of boxes by how their numbers may be read (`box_readings`).
         reject: The reject, if the record could not be used.
         unread: The file that could not be read, if that is the cause.
         excluded: The rule that leaves the image out, if one does.
@@ -199,6 +201,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
     image: StoredImage | None = None
     examples: Sequence[EncodedExample] = ()
     corrections: Corrections = msgspec.field(default_factory=Corrections)
+    readings: Mapping[str, int] = {}
     reject: Reject | None = None
     unread: ImageRef | None = None
     excluded: Exclusion | None = None
@@ -249,7 +252,7 @@ class RecordEncoder:
         fetched = fetch(item, settings=self._settings.image) if isinstance(item, Record) else item
         record, annotations, files = fetched
         if record.image is None:
-            examples, corrections = self.encode_image(
+            examples, corrections, _ = self.encode_image(
                 _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
             )
             return EncodedRecord(
@@ -268,7 +271,7 @@ class RecordEncoder:
                 image = check_image(
                     data, name=record.key, settings=self._settings.image, memory=self._memory
                 )
-            examples, corrections = self.encode_image(
+            examples, corrections, readings = self.encode_image(
                 image,
                 key=record.key,
                 annotations=annotations,
@@ -303,6 +306,7 @@ class RecordEncoder:
             image=image if examples else None,
             examples=examples,
             corrections=corrections if examples else Corrections(),
+            readings=readings if examples else {},
             excluded=None if examples else Exclusion.NO_OBJECTS,
         )
 
@@ -314,7 +318,7 @@ class RecordEncoder:
         annotations: ImageAnnotations,
         sha256: str | None = None,
         masks: Mapping[MaskRole, bytes] | None = None,
-    ) -> tuple[Sequence[EncodedExample], Corrections]:
+    ) -> tuple[Sequence[EncodedExample], Corrections, Mapping[str, int]]:
         """Encodes one image.
 
         Boxes are written as fractions of the image, so a resize does not change them. Areas are
@@ -328,7 +332,8 @@ class RecordEncoder:
             masks: The files that annotate the image, by the meaning of their pixels.
 
         Returns:
-            The Examples, and all corrections, including those of `annotations` and `image`.
+            The Examples; all corrections, including those of `annotations` and `image`; and
+            counts of boxes by how their numbers may be read (`box_readings`).
 
         Raises:
             RejectedError: The annotations are of an image of another size, a mask cannot be used,
@@ -359,8 +364,9 @@ class RecordEncoder:
             label_map=self._label_map,
             panoptic=self._settings.panoptic,
             corrections=corrections,
+            readings=Counter(),
         )
-        return list(self._examples(subject)), corrections
+        return list(self._examples(subject)), corrections, subject.readings
 
     def _examples(self, subject: AnnotatedImage) -> Iterator[EncodedExample]:
         """Renders the values of an image's Examples and serializes each Example."""

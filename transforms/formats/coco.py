@@ -30,7 +30,7 @@ from shardbeam.transforms.formats.coco_sniff import (
     is_stuff_name,
     recognize_coco,
     sniff_tasks,
-    warn_of_missing_section,
+    warn_of_files,
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.formats.recognition import Folder, Recognized
@@ -150,8 +150,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return BoxReading(self.box_format, 0.0 if in_pixels else None, has_keys=True)
 
     def warnings(self) -> Sequence[str]:
-        """Warns of files without annotations."""
-        return [*warn_of_missing_section(self.annotations)]
+        """Warns of files without annotations, and of boxes that disagree with their outlines."""
+        return [*warn_of_files(self.annotations, box_format=self.box_format)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Distinguishes images, panoptic PNGs and maps of classes by their root.

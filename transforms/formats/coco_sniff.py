@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.examples.box_readings import BOX_FORMATS, CORNERS, BoxFormat
+from shardbeam.transforms.examples.boxes import Box, box_around
+from shardbeam.transforms.examples.patches import box_iou
 from shardbeam.transforms.formats.coco_annotations import panoptic_file_error
 from shardbeam.transforms.formats.recognition import (
     Folder,
@@ -28,6 +31,9 @@ _READ_BYTES = 4 << 20
 # A longer item is considered broken.
 _MAX_WINDOW_BYTES = 64 << 20
 _MAX_ITEMS = 1_000
+# A box and its outline belong together from this overlap on, as intersection over union. If more
+# than this share of the objects have less, the boxes are read wrongly.
+_MIN_IOU, _MOST_APART = 0.5, 0.1
 # Searching for the name first is quick; the lookbehind then checks the quote before it.
 _ANNOTATIONS, _IMAGES = (
     re.compile(rb'"%s"(?<!\\"%s")\s*:\s*' % (name, name)) for name in (b"annotations", b"images")
@@ -87,14 +93,69 @@ def sniff_png_names(uri: str, *, storage: Storage) -> list[tuple[str, str]]:
     ]
 
 
-def warn_of_missing_section(uris: Iterable[str]) -> Iterator[str]:
-    """Warns of files without the section `annotations`, as COCO's files of test images are."""
+def warn_of_files(uris: Iterable[str], *, box_format: BoxFormat) -> Iterator[str]:
+    """Warns of files by their first annotations.
+
+    Some have no section `annotations`, as COCO's files of test images, and in some the boxes
+    disagree with their outlines.
+    """
     for uri in uris:
-        if _first_items(_ANNOTATIONS, uri, storage=storage_for(uri)) is None:
+        name = uri.rpartition("/")[2]
+        annotations = _first_items(_ANNOTATIONS, uri, storage=storage_for(uri))
+        if annotations is None:
             yield (
-                f"{uri.rpartition('/')[2]} has no section `annotations`: images that only it lists "
+                f"{name} has no section `annotations`: images that only it lists "
                 "are written without annotations; expect.max_unannotated refuses too many of these"
             )
+            continue
+        outlined = [found for each in annotations if (found := _box_and_outline(each)) is not None]
+        apart = {other: _count_apart(outlined, box_format=other) for other in BOX_FORMATS}
+        most = _MOST_APART * len(outlined)
+        if apart[box_format] > most:
+            fixes = [
+                f"box_format: {other} (--box-format {other})"
+                for other in BOX_FORMATS
+                if apart[other] <= most
+            ]
+            fix = (
+                f"they agree with {' or '.join(fixes)}"
+                if fixes
+                else "no other box_format agrees with them: correct the boxes or the outlines"
+            )
+            yield (
+                f"{name}: {apart[box_format]:,} of the first {len(outlined):,} objects with "
+                f"polygons have a box that overlaps with them by less than half; {fix}"
+            )
+
+
+def _box_and_outline(annotation: Mapping[str, Any]) -> tuple[Sequence[float], Box] | None:
+    """Returns the four numbers of an object's box, and the box around its polygons."""
+    try:
+        numbers = [float(number) for number in annotation["bbox"]]
+        # Points may be lists of two numbers.
+        coordinates = [float(it) for part in annotation["segmentation"] for it in _flat(part)]
+        outline = box_around(coordinates)
+    except (KeyError, TypeError, ValueError):
+        # The reader reports what is wrong.
+        return None
+    xmin, ymin, xmax, ymax = outline
+    return (numbers, outline) if len(numbers) == 4 and xmin < xmax and ymin < ymax else None
+
+
+def _flat(polygon: Sequence[Any]) -> Iterator[Any]:
+    for part in polygon:
+        yield from part if isinstance(part, list) else [part]
+
+
+def _count_apart(outlined: Iterable[tuple[Sequence[float], Box]], *, box_format: BoxFormat) -> int:
+    """Counts the boxes that overlap with their outlines by less than half."""
+    apart = 0
+    for (first, second, third, fourth), outline in outlined:
+        xmin, ymin, xmax, ymax = CORNERS[box_format](first, second, third, fourth)
+        # Corners in the wrong order are exchanged later.
+        box = min(xmin, xmax), min(ymin, ymax), max(xmin, xmax), max(ymin, ymax)
+        apart += box_iou(box, outline) < _MIN_IOU
+    return apart
 
 
 def _has_segments(annotations: Sequence[Mapping[str, Any]]) -> bool:

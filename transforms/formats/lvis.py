@@ -26,7 +26,7 @@ from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
-from shardbeam.transforms.formats.coco_sniff import recognize_coco, warn_of_missing_section
+from shardbeam.transforms.formats.coco_sniff import recognize_coco, warn_of_files
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
@@ -106,8 +106,8 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         return BoxReading(self.box_format, 0.0 if in_pixels else None, has_keys=True)
 
     def warnings(self) -> Sequence[str]:
-        """Warns of files without annotations."""
-        return [*warn_of_missing_section(self.annotations)]
+        """Warns of files without annotations, and of boxes that disagree with their outlines."""
+        return [*warn_of_files(self.annotations, box_format=self.box_format)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by COCO's digits, or by its path."""
