@@ -124,6 +124,7 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
 def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
     """Makes the config of a dataset, and checks whether it can be used."""
     base = os.path.basename(absolute_path(folder.root).rstrip("/"))
+    base = re.sub(r"\.(zip|tar)$", "", base, flags=re.IGNORECASE)
     dataset = re.sub(r"[^a-zA-Z0-9]+", "_", base).strip("_").lower()
     if not dataset[:1].isalpha():
         dataset = f"dataset_{dataset}".rstrip("_")

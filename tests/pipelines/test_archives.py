@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.storage import limits
 from tests.support.archive_files import write_tar, write_zip
 from tests.support.builds import build
-from tests.support.dataset import read_tree
+from tests.support.dataset import read_tree, run
+from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 
 
 def _files(folder: Path, *, below: str) -> dict[str, bytes]:
@@ -162,3 +164,90 @@ def test_the_order_of_tars_changes_nothing(shapes: Path, tmp_path: Path) -> None
         assert built.counts()["examples"] == 6
 
     assert _shards(tmp_path / "one") == _shards(tmp_path / "two")
+
+
+# Formats whose files hold many Examples, which are read in place.
+_UNPACKED = {"cifar10", "cifar100", "webdataset", "tfrecord"}
+# What reads annotations through an archive; the other samples differ in what these hold.
+_QUICK = {"lvis-tar", "voc-zip", "yolo-tar", "cvat-zip", "labelme-tar", "csv-zip", "jsonl-tar"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "kind"),
+    [
+        pytest.param(
+            *(sample, kind),
+            marks=() if f"{sample.name}-{kind}" in _QUICK else pytest.mark.slow,
+            id=f"{sample.name}-{kind}",
+        )
+        for sample in SAMPLES
+        if sample.format_name not in _UNPACKED
+        for kind in ("zip", "tar")
+    ],
+)
+def test_a_format_as_a_whole_in_an_archive(
+    sample: FormatSample, kind: str, tmp_path: Path, find_shared_data: SharedData
+) -> None:
+    folder = sample.place(tmp_path / "data", shared_data=find_shared_data)
+    archive = tmp_path / f"all.{kind}"
+    (write_zip if kind == "zip" else write_tar)(archive, _files(folder, below="set/"))
+
+    plain = build(*sample.command(folder), output=tmp_path / "plain")
+    built = build(*sample.command(f"{archive}/set"), output=tmp_path / "archive")
+
+    assert (plain.exit_code, built.exit_code) == (0, 0), built.stderr
+    assert _shards(tmp_path / "archive") == _shards(tmp_path / "plain")
+    assert built.reasons() == plain.reasons()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_init_of_an_archive_with_annotations(kind: str, shapes: Path, tmp_path: Path) -> None:
+    files = _files(shapes / "images", below="train/")
+    files["train/_annotations.coco.json"] = (shapes / "annotations" / "instances.json").read_bytes()
+    archive = tmp_path / f"flowers.v1.{kind}"
+    (write_zip if kind == "zip" else write_tar)(archive, files)
+    config = tmp_path / "flowers.yaml"
+
+    written = run("init", str(archive), "--output", str(config))
+    planned = run("plan", str(config), "--set", f"output.path={tmp_path / 'out'}")
+    built = build(config, output=tmp_path / "out")
+
+    assert (written.exit_code, planned.exit_code) == (0, 0), written.stderr + planned.stderr
+    assert "coco: 1 annotation file, 40 images" in written.stderr
+    assert "name: flowers_v1\n" in config.read_text()
+    assert built.counts()["examples"] == 40
+    # Every file of the archive is an input, and is accounted for.
+    assert built.counts()["excluded"] == {"not_an_image_name": 1}
+
+
+def test_a_large_file_in_an_archive_stays_on_disk(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = (shapes / "annotations" / "instances.json").read_bytes()
+    archive = write_zip(tmp_path / "annotations.zip", {"instances.json": data})
+    words = ("coco", "--images", shapes / "images", "--annotations")
+    build(*words, shapes / "annotations" / "instances.json", output=tmp_path / "plain")
+    monkeypatch.setattr(limits, "WHOLE_ANNOTATION_BYTES", 1_000)
+
+    built = build(*words, f"{archive}/instances.json", output=tmp_path / "out")
+
+    assert built.exit_code == 0, built.stderr
+    assert _shards(tmp_path / "out") == _shards(tmp_path / "plain")
+
+
+def test_if_changed_sees_that_an_archive_of_annotations_was_replaced(
+    shapes: Path, tmp_path: Path
+) -> None:
+    data = (shapes / "annotations" / "instances.json").read_bytes()
+    archive = write_zip(tmp_path / "annotations.zip", {"instances.json": data})
+    words = ("coco", "--images", shapes / "images", "--annotations", f"{archive}/instances.json")
+    build(*words, output=tmp_path / "out")
+
+    again = build(*words, "--if-changed", output=tmp_path / "out")
+    document = json.loads(data)
+    document["annotations"] = document["annotations"][1:]
+    write_zip(archive, {"instances.json": json.dumps(document)})
+    changed = build(*words, "--if-changed", "--overwrite", output=tmp_path / "out")
+
+    assert again.summary["current"] is True
+    assert changed.summary["current"] is False

@@ -301,7 +301,7 @@ def _shared_ending(path: str, images: ImageFolder) -> str:
 def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
     if not folder.head(path, size_bytes=_OVERLAP_BYTES).lstrip().startswith(b"{"):
         return None
-    uri = folder.files[path].uri
+    uri = folder.location(path)
     storage = storage_for(uri)
     try:
         images = _first_items(_IMAGES, uri, storage=storage) or []

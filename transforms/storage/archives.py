@@ -44,7 +44,7 @@ def is_pattern(root: str) -> bool:
     if not _is_variable(root):
         return False
     try:
-        return _locate(root) is None and next(storage_for(root).list(root), None) is None
+        return locate(root) is None and next(storage_for(root).list(root), None) is None
     except InputError:
         # Something is there; listing it later raises the error.
         return False
@@ -65,7 +65,7 @@ def expand_root(root: str) -> Iterator[str]:
         return
     for pattern in _expand_ranges(root):
         if not _WILDCARD.search(pattern):
-            if _locate(pattern) is None:
+            if locate(pattern) is None:
                 raise InputError(
                     uri=pattern, problem=f"there is no such archive; the pattern {root} names it"
                 )
@@ -81,7 +81,7 @@ def expand_root(root: str) -> Iterator[str]:
 
 def is_archive(uri: str) -> bool:
     """Returns whether a path leads to an archive, or to a folder inside one."""
-    return _locate(uri) is not None
+    return locate(uri) is not None
 
 
 def fixed_folder(root: str) -> str:
@@ -98,7 +98,7 @@ def begin_root(
     Raises:
         InputError: The root cannot be listed.
     """
-    located = _locate(uri)
+    located = locate(uri)
     if located is None:
         empty = True
         for listed in BlockCount(counters.files).each(storage_for(uri).begin_listing(uri)):
@@ -108,12 +108,12 @@ def begin_root(
             raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
         return
     archive, inner = located
-    _refuse_compressed(archive.uri)
     if open_archives:
-        yield from BlockCount(counters.files).each(_list_archive(archive, inner=inner))
+        yield from BlockCount(counters.files).each(list_archive(archive, inner=inner))
     elif inner:
         raise InputError(uri=uri, problem="expected an archive, got a folder inside one")
     else:
+        _refuse_compressed(archive.uri)
         yield archive.uri.rpartition("/")[2], archive
 
 
@@ -158,7 +158,13 @@ def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
         yield file.path, _whole(file)
 
 
-def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, ImageRef]]:
+def list_archive(archive: ImageRef, *, inner: str = "") -> Iterator[tuple[str, ImageRef]]:
+    """Yields `(path, place of its bytes)` for every file of an archive, or of a folder in it.
+
+    Raises:
+        InputError: The archive cannot be read, or holds no such folder.
+    """
+    _refuse_compressed(archive.uri)
     is_zip = archive.uri.lower().endswith(".zip")
     prefix = f"{inner}/" if inner else ""
     found = False
@@ -205,8 +211,12 @@ def _whole(file: StoredFile) -> ImageRef:
     return ImageRef(uri=file.uri, size_bytes=file.size_bytes, version=file.version)
 
 
-def _locate(uri: str) -> tuple[ImageRef, str] | None:
-    """Returns the archive that a path leads to, and the folder in it; None if there is none."""
+def locate(uri: str) -> tuple[ImageRef, str] | None:
+    """Returns the archive that a path leads to, and the path in it; None if there is none.
+
+    Raises:
+        InputError: The archive cannot be read.
+    """
     parts = uri.rstrip("/").split("/")
     for index, part in enumerate(parts, 1):
         if not _is_archive_name(part):

@@ -171,11 +171,7 @@ class Storage(abc.ABC):
         """
         stored = self.stat(uri)
         if stored is None:
-            in_archive = any(
-                part.lower().endswith((".zip", ".tar")) for part in uri.split("/")[:-1]
-            )
-            problem = "cannot be read in an archive; unpack it" if in_archive else "no such file"
-            raise InputError(uri=uri, problem=problem)
+            raise InputError(uri=uri, problem="no such file")
         return stored
 
     @abc.abstractmethod

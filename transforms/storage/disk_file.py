@@ -100,17 +100,18 @@ def open_on_disk(stored: StoredFile, *, storage: Storage) -> DiskFile:
         return DiskFile(file, uri=stored.uri)
     with contextlib.ExitStack() as stack:
         try:
-            _check_room(stored)
+            check_room(stored)
             # Without a buffer, so that positions are those of the file.
             copy = stack.enter_context(tempfile.TemporaryFile(buffering=0))
         except OSError as error:
-            raise _no_room(stored, error) from error
+            raise no_room(stored, error) from error
         _copy(stored, storage=storage, descriptor=copy.fileno())
         stack.pop_all()
     return DiskFile(copy, uri=stored.uri)
 
 
-def _check_room(stored: StoredFile) -> None:
+def check_room(stored: StoredFile) -> None:
+    """Raises OSError if the folder of temporary files has no room for a copy of a file."""
     free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
     if free_bytes < stored.size_bytes:
         raise OSError(0, f"{free_bytes:,} bytes are free")
@@ -126,7 +127,7 @@ def _copy(stored: StoredFile, *, storage: Storage, descriptor: int) -> None:
             try:
                 written = os.pwrite(descriptor, rest, position)
             except OSError as error:
-                raise _no_room(stored, error) from error
+                raise no_room(stored, error) from error
             rest = rest[written:]
             position += written
     if position != stored.size_bytes:
@@ -163,7 +164,8 @@ def _changed(uri: str) -> UnreadableError:
     )
 
 
-def _no_room(stored: StoredFile, error: OSError) -> InputError:
+def no_room(stored: StoredFile, error: OSError) -> InputError:
+    """Makes the error for a file that cannot be copied to the folder of temporary files."""
     try:
         folder = tempfile.gettempdir()
     except OSError:

@@ -20,14 +20,22 @@ from shardbeam.transforms.storage.base import Storage, scheme_of
 # Modules that are not named after their scheme.
 _MODULES = {"": "local", "gs": "gcs"}
 _WILDCARD = re.compile(r"[*?\[]")
+# A path that may lead into an archive.
+_IN_ARCHIVE = re.compile(r"\.(tar|zip|tgz|7z|rar|tar\.[a-z0-9]+)/+[^/]", re.IGNORECASE)
 
 
 def storage_for(uri: str) -> Storage:
     """Returns the storage that holds `uri`.
 
     Raises:
-        InputError: The scheme is unknown.
+        InputError: The scheme is unknown, or an archive on the path cannot be read.
     """
+    if _IN_ARCHIVE.search(uri):
+        # By its name, because that module finds the archive's own storage with this one.
+        members = importlib.import_module(f"{__package__}.members")
+        found = members.open_storage(uri)
+        if found is not None:
+            return cast(Storage, found)
     return _storage_by_scheme(scheme_of(uri))
 
 
