@@ -76,7 +76,12 @@ def test_archives(folder: Path, shapes: Path) -> None:
     inner = write_tar(folder / "n1.tar", {path[10:]: data for path, data in images.items()})
     write_tar(folder / "ILSVRC2012_img_train.tar", {"n1.tar": inner.read_bytes()})
 
-    run_commands("archives.md", count=2)
+    flowers = {f"train/{path[10:]}": data for path, data in images.items()}
+    instances = (shapes / "annotations" / "instances.json").read_bytes()
+    flowers["train/_annotations.coco.json"] = instances
+    write_zip(folder / "flowers.v1.coco.zip", flowers)
+
+    run_commands("archives.md", count=4)
 
 
 def test_cifar(folder: Path) -> None:
