@@ -359,11 +359,6 @@ def test_layouts(
             "init d/a.zip` looks there; ",
         ),
         (
-            {"a.zip": zipped({**images("1.jpg"), "a.json": coco("1.jpg").encode()})},
-            "",
-            "d: it looks like coco (1 annotation file), but ",
-        ),
-        (
             {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
             "",
             "d: no dataset is recognized here; it holds 1 .csv, 1 .jpg; the columns of a.csv are "
