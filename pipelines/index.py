@@ -6,6 +6,7 @@ import posixpath
 
 from shardbeam.pipelines.commands import IndexArguments
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.dataset.index import index_parquet
@@ -45,9 +46,11 @@ def run_index(arguments: IndexArguments) -> None:
         for number, shard in enumerate(split.shards):
             rows = index_shard(shard, split=split.name, shard_index=number, legend=legend)
             uri = join_uri(arguments.output, posixpath.basename(shard.uri))
-            if arguments.idx:
-                storage.replace(f"{uri}.idx", render_idx(rows))
-            storage.replace(f"{uri}.parquet", index_parquet(rows))
+            # An interrupt leaves no temporary file.
+            with delay_interrupts():
+                if arguments.idx:
+                    storage.replace(f"{uri}.idx", render_idx(rows))
+                storage.replace(f"{uri}.parquet", index_parquet(rows))
             examples += len(rows)
         counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
         write_stdout(f"{escape(split.name)}: {counts}\n")

@@ -17,6 +17,7 @@ from shardbeam.pipelines.commands import InitArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import end_progress, escape, write_stderr, write_stdout
 from shardbeam.pipelines.overlap import check_file
+from shardbeam.pipelines.own_files import write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
@@ -80,24 +81,34 @@ def run_init(arguments: InitArguments) -> int:
     if arguments.output is None:
         write_stdout(text)
         return 0
-    storage = storage_for(arguments.output)
-    try:
-        within = check_file(arguments.output, name="--output", inputs=[arguments.path])
-        if storage.stat(arguments.output) is not None:
-            if not arguments.overwrite:
-                raise UsageError(f"{arguments.output}: exists already; --overwrite replaces it")
-            if within and _NEXT not in storage.read(arguments.output, size_bytes=_HEAD_BYTES):
-                raise UsageError(
-                    f"--output: {arguments.output} exists, and is not a config that `shardbeam "
-                    "init` wrote, but may be a file of the dataset; name another file"
-                )
-        storage.replace(arguments.output, text.encode())
-    except OSError as error:
-        raise UsageError(f"{arguments.output}: {error.strerror or error}") from error
+    _check_output(arguments.output, folder=arguments.path, overwrite=arguments.overwrite)
+    write_file(arguments.output, text.encode(), flag="--output")
     write_stderr(
         f"wrote {escape(arguments.output)}; next: shardbeam plan {escape(arguments.output)}\n"
     )
     return 0
+
+
+def _check_output(output: str, *, folder: str, overwrite: bool) -> None:
+    """Makes sure that a config may be written to a file, which may lie in the dataset's folder.
+
+    Raises:
+        UsageError: It may not.
+    """
+    within = check_file(output, name="--output", inputs=[folder])
+    storage = storage_for(output)
+    try:
+        if storage.stat(output) is None:
+            return
+        if not overwrite:
+            raise UsageError(f"{output}: exists already; --overwrite replaces it")
+        if within and _NEXT not in storage.read(output, size_bytes=_HEAD_BYTES):
+            raise UsageError(
+                f"--output: {output} exists, and is not a config that `shardbeam init` wrote, but "
+                "may be a file of the dataset; name another file"
+            )
+    except OSError as error:
+        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
 
 
 def _choose(folder: Folder, *, only: str | None) -> _Candidate:

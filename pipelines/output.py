@@ -12,8 +12,8 @@ import functools
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,6 +41,7 @@ from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     MANIFEST,
     Manifest,
+    formats_in,
     read_manifest,
 )
 from shardbeam.transforms.dataset.object_lease import ObjectLease
@@ -496,7 +497,7 @@ def _check_replaceable(
         )
     if latest == plan.output:
         raise _refused_for_readers(plan)
-    old, new = _formats(there.config), _formats(plan.dataset.config)
+    old, new = formats_in(there.config), formats_in(plan.dataset.config)
     if there.name != plan.dataset.name and (old != new or not old):
         raise UsageError(
             f"{plan.output}: holds {_describe(there)} from {_list(old)}; --overwrite replaces it "
@@ -514,14 +515,6 @@ def _describe(manifest: Manifest) -> str:
 
 def _list(formats: Sequence[str]) -> str:
     return ", ".join(formats) or "other sources"
-
-
-def _formats(config: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the formats in a config as a manifest holds it, sorted."""
-    splits = config.get("splits")
-    sources = [config.get("source"), *(splits.values() if isinstance(splits, dict) else ())]
-    each = [one for some in sources for one in (some if isinstance(some, list) else [some])]
-    return sorted({str(one["format"]) for one in each if isinstance(one, dict) and "format" in one})
 
 
 def _refused_for_readers(plan: Plan, *, cause: str = "") -> UsageError:

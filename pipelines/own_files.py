@@ -13,6 +13,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_file
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
@@ -48,6 +49,24 @@ class Mark(NamedTuple):
     def text(self) -> str:
         """The text that is in the file: ASCII without quotes."""
         return f"Shardbeam {self.kind} ({quote(self.name, safe='', errors='backslashreplace')})"
+
+
+def write_file(uri: str, data: bytes, *, flag: str) -> None:
+    """Writes a file in one step. An interrupt waits for it, so that it leaves no temporary file.
+
+    Args:
+        uri: The file.
+        data: Its content.
+        flag: The flag that names it.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        with delay_interrupts():
+            storage_for(uri).replace(uri, data)
+    except OSError as error:
+        raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
 
 
 def dataset_name(path: str) -> str:

@@ -23,7 +23,7 @@ from shardbeam.pipelines.commands import FormatsArguments, ShowArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
+from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name, write_file
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
@@ -58,7 +58,6 @@ from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
     from shardbeam.transforms.dataset.read.findings import FoundImage
@@ -233,10 +232,7 @@ def _draw(shown: _Shown, *, legend: Legend, path: str, mark: Mark) -> None:
     from shardbeam.pipelines.draw import draw_picture, encode_png
 
     picture = draw_picture(shown.picture(legend), legend=legend)
-    try:
-        storage_for(path).replace(path, encode_png(picture, mark=mark.text))
-    except OSError as error:
-        raise UsageError(f"--output: {path}: {error.strerror or error}") from error
+    write_file(path, encode_png(picture, mark=mark.text), flag="--output")
     size = f"{picture.width} {_TIMES} {picture.height} pixels"
     write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
 

@@ -9,7 +9,7 @@ from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
+from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name, write_file
 from shardbeam.pipelines.report.cards import ClassNumbers
 from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import count_statistics, make_charts
@@ -78,10 +78,7 @@ def run_report(arguments: ReportArguments) -> None:
     )
     # The manifest of an older dataset may hold passwords.
     data = hide_passwords(page).encode()
-    try:
-        storage_for(output).replace(output, data)
-    except OSError as error:
-        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
+    write_file(output, data, flag="--output")
     write_stdout(f"wrote {escape(output)}, {len(data):,} bytes\n")
 
 

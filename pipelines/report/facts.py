@@ -14,7 +14,7 @@ import msgspec
 from shardbeam.pipelines.own_files import dataset_name
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.dataset.manifest import Manifest
+from shardbeam.transforms.dataset.manifest import Manifest, formats_in
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
@@ -167,13 +167,8 @@ def read_facts(dataset: StoredDataset) -> Facts:
 
 def _title(dataset: StoredDataset, name: str, *, config: Mapping[str, Any]) -> str:
     """Returns the dataset's name, or its folder's if the name is just that of its format."""
-    sources: list[Any] = [config.get("source")]
-    splits = config.get("splits")
-    sources += splits.values() if isinstance(splits, dict) else []
-    flat = [each for group in sources for each in (group if isinstance(group, list) else [group])]
-    formats = {str(each.get("format", "")) for each in flat if isinstance(each, dict)}
     # The command line derives a dataset's name from its format like this.
-    defaults = {each.rpartition(":")[2].replace("-", "_").lower() for each in formats}
+    defaults = {each.rpartition(":")[2].replace("-", "_").lower() for each in formats_in(config)}
     if name not in defaults:
         return name
     folder = dataset.path if is_uri(dataset.path) else os.path.abspath(dataset.path)

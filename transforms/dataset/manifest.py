@@ -116,6 +116,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 _decoder = JsonDecoder(Manifest)
 
 
+def formats_in(config: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the formats in a config, as a manifest holds it, sorted."""
+    splits = config.get("splits")
+    sources = [config.get("source"), *(splits.values() if isinstance(splits, dict) else ())]
+    flat = [each for group in sources for each in (group if isinstance(group, list) else [group])]
+    names = (each.get("format") for each in flat if isinstance(each, dict))
+    return sorted({str(name) for name in names if name})
+
+
 def encode_manifest(document: Mapping[str, Any]) -> bytes:
     """Renders `manifest.json`: indented, with sorted keys and a checksum of everything else."""
     checksum = google_crc32c.value(msgspec.json.encode(document, order="sorted"))
