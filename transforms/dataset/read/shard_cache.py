@@ -189,15 +189,14 @@ class ShardCache:
                 file.truncate(0)
                 self._make_room(shard, file, folder=folder)
                 _copy(shard, file)
-                # Opened before others see the copy, who may delete it at once to make room.
-                descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
                 with _lock_names(folder):
                     os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+                    # Opened at once, because others may delete it to make room.
+                    return _open_copy(shard, folder=folder)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(part, dir_fd=folder)
                 raise
-            return descriptor
 
     def _make_room(self, shard: StoredFile, file: BinaryIO, *, folder: int) -> None:
         """Waits until there is room for a copy beside those of others, and reserves it."""
