@@ -177,7 +177,9 @@ while b"\xff\xc4" in WITHOUT_HUFFMAN_TABLES:
 
 @pytest.mark.parametrize("settings", [ImageConfig(), ImageConfig(damaged="keep")])
 @pytest.mark.parametrize("data", [BASELINE, PROGRESSIVE, RESTARTS, WITHOUT_HUFFMAN_TABLES])
-@pytest.mark.parametrize("junk", [bytes(99), bytes(12), b"\x7f" * 5000])
+@pytest.mark.parametrize(
+    "junk", [bytes(99), bytes(12), b"\x7f" * 5000, b"\xff\0" * 9, b"\xff\0" * 999]
+)
 def test_a_run_of_one_byte_before_the_end_is_counted(
     data: bytes, junk: bytes, settings: ImageConfig
 ) -> None:
@@ -203,6 +205,8 @@ def test_a_run_of_one_byte_before_the_end_is_counted(
         before_end(BASELINE, BASELINE[-100:-2]),
         # Damage, and zeros.
         before_end(BASELINE[:-200] + BASELINE[-180:], bytes(99)),
+        before_end(BASELINE[:-200] + BASELINE[-180:], b"\xff\0" * 99),
+        BASELINE[:-200] + b"\xff\0" * 1000 + BASELINE[-2:],
     ],
 )
 def test_a_run_of_one_byte_hides_no_damage(data: bytes) -> None:

@@ -37,6 +37,7 @@ _MARKER_AFTER_SCAN = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")
 _IGNORED_BEFORE_RESTART = re.compile(rb"(\xff\x01)+(?=\xff[\xd0-\xd7])")
 
 _EOI = b"\xff\xd9"
+_STUFFED = b"\xff\x00"
 _SOS = 0xDA
 _APP1 = 0xE1
 _COM = 0xFE
@@ -171,7 +172,7 @@ def _decode_strictly(
         if isinstance(complaint, CheckedFile):
             return complaint
         for part, strict, correction in (
-            (_without_junk(essential), True, Correction.JPEG_JUNK_KEPT),
+            *((part, True, Correction.JPEG_JUNK_KEPT) for part in _without_junk(essential)),
             (essential, False, Correction.JPEG_DAMAGE_KEPT),
         ):
             found = _decode(part, strict=strict, header=header)
@@ -260,16 +261,25 @@ def essential_jpeg(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _without_junk(data: bytes) -> bytes:
-    """Returns a JPEG file without the run of one byte, such as zeros, that cameras put before EOI.
+def _without_junk(data: bytes) -> Iterator[bytes]:
+    """Yields a JPEG file without the run of one byte, such as zeros, that cameras put before EOI.
 
-    Other bytes are kept, because a damaged file mostly has some left over at its end. If the run
-    replaced image data, decoding without it shows that data is missing.
+    Inside a scan, the byte FF is written as FF 00. Other bytes are kept, because a damaged file
+    mostly has some left over at its end. If the run replaced image data, decoding without it shows
+    that data is missing.
     """
     end = max((position for _, position in _markers_after_scan(data)), default=2) - 2
-    kept = data[:end].rstrip(data[end - 1 : end])
+    begin = end
+    while data[begin - 2 : begin] == _STUFFED:
+        begin -= 2
+    if begin < end:
+        yield data[:begin] + _EOI
+        run = _STUFFED
+    else:
+        begin = len(data[:end].rstrip(data[end - 1 : end]))
+        run = data[begin : begin + 1]
     # The last byte of the data may be the same.
-    return kept + data[len(kept) : end][:1] + _EOI
+    yield data[:begin] + run + _EOI
 
 
 def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
