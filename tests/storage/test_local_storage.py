@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -245,6 +246,36 @@ def test_deleting_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     STORAGE.delete(str(tmp_path / "x"))
     STORAGE.prune(str(tmp_path / "x"))
+
+
+def test_folders_may_lie_deeper_than_python_calls_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"{'a/' * 1500}x"
+    with LocalStorage().create(name) as file:
+        file.write(b"1")
+    assert [each.path for each in LocalStorage().list("a")] == [name.removeprefix("a/")]
+    # pytest cannot remove so many, one within the other.
+    subprocess.run(["rm", "-r", "a"], check=True)
+
+
+def test_folders_are_made_all_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    made = local.make_folders(f"{tmp_path}/a/b/c")
+    assert made == [f"{tmp_path}/a/b/c", f"{tmp_path}/a/b"]
+    assert local.make_folders(f"{tmp_path}/a/b/c") == []
+    with pytest.raises(OSError, match="too long"):
+        local.make_folders(f"{tmp_path}/a/d/{'x' * 300}/e")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        local.make_folders(f"{tmp_path}/file/e")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(FileExistsError):
+        local.make_folders(f"{tmp_path}/link/e")
+    local.remove_empty(made)
+    assert sorted(os.listdir(tmp_path)) == ["a", "file", "link"]
+    assert os.listdir(tmp_path / "a") == []
 
 
 def test_unknown_schemes_are_refused_by_name() -> None:

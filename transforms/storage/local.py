@@ -68,8 +68,7 @@ class LocalStorage(Storage):
             raise InputError(uri=root, problem=f"cannot be listed: {error.strerror}") from error
         if not stat.S_ISDIR(status.st_mode):
             raise InputError(uri=root, problem=f"expected a folder, found {_kind(status)}")
-        above = ((status.st_dev, status.st_ino),)
-        yield from _Walk(root).files(folder=root, prefix="", above=above)
+        yield from _Walk(root).files((status.st_dev, status.st_ino))
 
     def names(self, root: str) -> Iterator[str]:
         """Yields the names in a folder."""
@@ -269,42 +268,43 @@ class _Walk:
         self._real_root = os.path.join(os.path.realpath(root), "")
         self._linked = 0
 
-    def files(
-        self, *, folder: str, prefix: str, above: tuple[tuple[int, int], ...]
-    ) -> Iterator[StoredFile]:
-        """Yields the files below a folder.
+    def files(self, root: tuple[int, int]) -> Iterator[StoredFile]:
+        """Yields the files below the root.
 
         Args:
-            folder: The folder.
-            prefix: Its path below the root, with a slash at the end.
-            above: Device and inode of the folder, and of each folder on the way to it.
+            root: Device and inode of the root.
         """
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    path = f"{prefix}{entry.name}"
-                    try:
-                        status = entry.stat()
-                    except OSError:
-                        # A dangling link is listed, so that it becomes a reject.
-                        yield _unreadable_file(path=path, uri=entry.path)
-                        continue
-                    if not stat.S_ISDIR(status.st_mode):
-                        yield _stored_file(path=path, uri=entry.path, status=status)
-                        continue
-                    identity = (status.st_dev, status.st_ino)
-                    if identity in above or (entry.is_symlink() and not self._may_enter(entry)):
-                        yield _unreadable_file(path=f"{path}/", uri=entry.path)
-                        continue
-                    yield from self.files(
-                        folder=entry.path, prefix=f"{path}/", above=(*above, identity)
-                    )
-        except FileNotFoundError:
-            # The folder was deleted meanwhile: a commit clears its staging folder while readers
-            # already find the dataset.
-            return
-        except OSError as error:
-            raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
+        # A list instead of recursion: folders may lie thousands deep. Each has its path below the
+        # root, and what identifies it and the folders that it lies in.
+        waiting: list[tuple[str, str, tuple[tuple[int, int], ...]]] = [(self._root, "", (root,))]
+        while waiting:
+            folder, prefix, above = waiting.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        path = f"{prefix}{entry.name}"
+                        try:
+                            status = entry.stat()
+                        except OSError:
+                            # A dangling link is listed, so that it becomes a reject.
+                            yield _unreadable_file(path=path, uri=entry.path)
+                            continue
+                        if not stat.S_ISDIR(status.st_mode):
+                            yield _stored_file(path=path, uri=entry.path, status=status)
+                            continue
+                        identity = (status.st_dev, status.st_ino)
+                        if identity in above or (entry.is_symlink() and not self._may_enter(entry)):
+                            yield _unreadable_file(path=f"{path}/", uri=entry.path)
+                            continue
+                        waiting.append((entry.path, f"{path}/", (*above, identity)))
+            except FileNotFoundError:
+                # The folder was deleted meanwhile: a commit clears its staging folder while readers
+                # already find the dataset.
+                continue
+            except OSError as error:
+                raise InputError(
+                    uri=folder, problem=f"cannot be listed: {error.strerror}"
+                ) from error
 
     def _may_enter(self, link: os.DirEntry[str]) -> bool:
         """Returns whether a link leads to a folder within the root."""
