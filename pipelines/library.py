@@ -130,7 +130,7 @@ def build(
 
     Args:
         config: A config file, what such a file holds, or what `load_config` returns.
-        overwrite: Replaces a committed dataset that is there.
+        overwrite: Replaces a committed dataset that is there, if it has the same name or formats.
         if_changed: Does nothing if inputs and config are those of the dataset there, and repairs
             it if files of it are missing or truncated.
         reuse: A dataset's folder, or a file that names it: shards that would come out the same are
