@@ -477,6 +477,9 @@ class Config(_Strict, frozen=True, kw_only=True):
         masks: `png` writes a mask for each object, as a PNG.
         example_per: Whether an `image` makes one Example, or each of its objects does
             (`annotation`).
+        source_id: What `image/source_id` and `annotation/image_id` hold: the id in the `source`
+            (the path, if there is none), or a `number`. Ids are often unique only within one
+            annotation file. The number is a 63-bit hash of the source's name and the image's path.
         image: How images are checked and converted.
         panoptic: How panoptic maps are written.
         labels: Which classes are written, under which names and ids.
@@ -525,6 +528,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     objects: Literal["some", "none"] = "some"
     masks: Literal["png", "none"] = "none"
     example_per: Literal["image", "annotation"] = "image"
+    source_id: Literal["source", "number"] = "source"
     image: ImageConfig = ImageConfig()
     panoptic: PanopticConfig = PanopticConfig()
     labels: LabelsConfig = LabelsConfig()

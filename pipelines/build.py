@@ -17,6 +17,7 @@ from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.judge import (
     check_edges,
+    check_image_ids,
     check_join,
     check_listing,
     check_units,
@@ -176,6 +177,8 @@ def _check(census: Census, *, plan: Plan) -> Census:
     census = check_edges(census, sources=plan.sources, settings=plan.join)
     check_join(census, sources=plan.sources)
     check_units(census, sources=plan.sources)
+    if plan.encoder.needs_numbers:
+        check_image_ids(census, sources=plan.sources)
     # An unknown class may be why a split is empty, so its error comes first.
     _build_label_map(census, settings=plan.labels, objects=plan.objects)
     return census

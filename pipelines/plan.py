@@ -314,6 +314,7 @@ def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> En
         kinds=kinds,
         extras=tuple(extras[key] for key in sorted(extras)),
         example_per=config.example_per,
+        source_id=config.source_id,
         # The formats decide this, not the data. An image whose only class is left out is excluded.
         single_label=all(
             known.single_label and Kind.CLASSIFICATION in known.kinds for known in formats

@@ -43,6 +43,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "exclude": st.none() | st.just("keys.txt"),
     "masks": st.sampled_from(["png", "none"]),
     "example_per": st.sampled_from(["image", "annotation"]),
+    "source_id": st.sampled_from(["source", "number"]),
     "unannotated": st.sampled_from(["auto", "keep", "drop", "reject"]),
     "objects_lost": st.sampled_from(["reject", "drop", "keep"]),
     "objects": st.sampled_from(["some", "none"]),

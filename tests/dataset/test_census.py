@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
-from shardbeam.transforms.core.records import Category, ImageRef, Record, Reject
+from shardbeam.transforms.core.records import (
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    Record,
+    Reject,
+    encode_annotations,
+)
 from shardbeam.transforms.dataset import census as census_module
 from shardbeam.transforms.dataset.census import (
     Census,
@@ -24,9 +31,14 @@ def file(name: str = "a", *, size_bytes: int = 5, version: str = "1", offset: in
     return ImageRef(uri=f"/images/{name}", size_bytes=size_bytes, version=version, offset=offset)
 
 
-def record(split: str) -> Record:
+def record(split: str, *, key: str = "a", image_id: str = "", examples: int = 3) -> Record:
     return Record(
-        source="s", key="a", image=file(), annotations=b"1234567", split=split, examples=3
+        source="s",
+        key=key,
+        image=file(),
+        annotations=encode_annotations(ImageAnnotations(image_id=image_id)),
+        split=split,
+        examples=examples,
     )
 
 
@@ -46,7 +58,14 @@ class Key(NamedTuple):
 JOINED = st.builds(
     JoinedKey,
     split=st.sampled_from(["train", "test"]),
-    record=st.sampled_from([None, record("train")]),
+    record=st.none()
+    | st.builds(
+        record,
+        st.just("train"),
+        key=st.sampled_from("abc"),
+        image_id=st.sampled_from(["", "1", "2", "x"]),
+        examples=st.sampled_from([0, 1]),
+    ),
     rejects=st.sampled_from(
         [(), (reject(listed=False),), (reject(listed=True), reject(listed=False))]
     ),
@@ -111,12 +130,12 @@ def test_what_the_join_decides_is_counted_by_split() -> None:
         ]
     )
     assert census.splits == {
-        # Three Examples of five bytes each, and seven of annotations.
+        # Three Examples of five bytes each, and the annotations.
         "train": SplitOutcome(
             listed=3,
             images=1,
             examples=3,
-            num_bytes=22,
+            num_bytes=15 + len(record("train").annotations),
             unannotated=1,
             unlisted=1,
             rejected={"duplicate_key": 1, "missing_image": 1},
@@ -125,8 +144,42 @@ def test_what_the_join_decides_is_counted_by_split() -> None:
     }
     assert census.sources == {
         # Once a key matches, no names are needed to explain why none does.
-        "s": SourceCensus(images=1, referenced=1, matched=1)
+        "s": SourceCensus(images=1, unnumbered=1, referenced=1, matched=1)
     }
+
+
+def count_ids(*ids: tuple[str, str]) -> Census:
+    """Counts images with these keys and ids."""
+    records = (record("train", key=key, image_id=image_id) for key, image_id in ids)
+    return count([Key(each.key, JoinedKey(split="train", record=each), 1, 1) for each in records])
+
+
+def test_ids_that_images_share_are_found() -> None:
+    assert count_ids(("a", "1"), ("b", "2"), ("c", ""), ("d", ""), ("e", "e")).repeated_ids() == {}
+    # The shortest one is named, with the first two images.
+    found = count_ids(("d", "12"), ("c", "12"), ("b", "3"), ("a", "3"), ("e", "3"))
+    assert found.repeated_ids() == {"train": ("3", ("a", "b"))}
+    # Of many, a sample is compared.
+    halves = [count_ids(*((f"{name}{n}", str(n)) for n in range(4000))) for name in "ab"]
+    for order in (halves, halves[::-1]):
+        merged = merge_censuses(order)
+        assert {len(merged.image_ids["train"]), *map(len, merged.image_ids["train"].values())} == {
+            *(256, 2)
+        }
+        assert merged.repeated_ids().keys() == {"train"}
+    assert merge_censuses(halves) == merge_censuses(halves[::-1])
+
+
+@pytest.mark.parametrize(
+    ("image_id", "examples", "counts"),
+    [("7", 2, (1, 0)), ("-7", 2, (1, 0)), ("x7", 2, (0, 1)), ("", 2, (0, 1)), ("x7", 0, (0, 0))],
+)
+def test_ids_that_are_numbers_are_counted_where_there_are_examples(
+    image_id: str, examples: int, counts: tuple[int, int]
+) -> None:
+    joined = JoinedKey(split="train", record=record("train", image_id=image_id, examples=examples))
+    seen = count([Key("a", joined, 1, 1)]).sources["s"]
+    assert (seen.numbered, seen.unnumbered) == counts
 
 
 def test_the_first_images_that_nothing_names_are_kept() -> None:

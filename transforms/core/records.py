@@ -385,8 +385,15 @@ class Corrected(
     after: Any = None
 
 
+class _ImageId(msgspec.Struct, array_like=True):
+    """The first field of `ImageAnnotations`; decoding skips the others."""
+
+    image_id: str
+
+
 _encoder = msgspec.msgpack.Encoder()
 _annotations_decoder = MsgpackDecoder(ImageAnnotations)
+_image_id_decoder = MsgpackDecoder(_ImageId)
 
 
 def encode_annotations(annotations: ImageAnnotations) -> bytes:
@@ -397,3 +404,8 @@ def encode_annotations(annotations: ImageAnnotations) -> bytes:
 def decode_annotations(data: bytes) -> ImageAnnotations:
     """Decodes what `encode_annotations` made."""
     return _annotations_decoder.decode(data)
+
+
+def image_id_of(data: bytes) -> str:
+    """Decodes only the image's id of what `encode_annotations` made."""
+    return _image_id_decoder.decode(data).image_id

@@ -7,7 +7,7 @@ census of its own elements, and the censuses are merged into one, in any order.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -15,7 +15,13 @@ from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import MAX_CLASS_NAME, MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion, Reason
-from shardbeam.transforms.core.records import Category, ImageRef, Reject, decode_annotations
+from shardbeam.transforms.core.records import (
+    Category,
+    ImageRef,
+    Reject,
+    decode_annotations,
+    image_id_of,
+)
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
@@ -25,6 +31,8 @@ from shardbeam.transforms.formats.names import listing_exclusion, loosened
 SAMPLE_KEYS = 64
 # Sums of rounded fractions may be a little more than 1.
 _MOST_FRACTION = 1 + 1e-6
+# Ids of images that are compared in each split: those with the smallest hashes.
+_COMPARED_IDS = 256
 # Names that a line gives as examples.
 _NAMED = 3
 
@@ -62,6 +70,8 @@ class SourceCensus(msgspec.Struct):
         images: How many of its images, or rows, are passed on to be encoded.
         in_pixels: Whether a box reaches beyond 1, so that boxes cannot all be fractions.
         fractions: As long as there is no such box: how many boxes with an area lie within 0 to 1.
+        numbered: How many of these make Examples and have an id that is a number.
+        unnumbered: How many of them make Examples and have none.
         referenced: How many images its annotation files name, by key, or by an id without a key.
         matched: How many of these are listed. The names below are kept only while there are none.
         listed_key: The listed image key with the fewest folders; of several, the alphabetically
@@ -75,6 +85,8 @@ class SourceCensus(msgspec.Struct):
     images: int = 0
     in_pixels: bool = False
     fractions: int = 0
+    numbered: int = 0
+    unnumbered: int = 0
     referenced: int = 0
     matched: int = 0
     listed_key: str = ""
@@ -87,6 +99,8 @@ class SourceCensus(msgspec.Struct):
         self.images += other.images
         self.in_pixels |= other.in_pixels
         self.fractions = 0 if self.in_pixels else self.fractions + other.fractions
+        self.numbered += other.numbered
+        self.unnumbered += other.unnumbered
         self.referenced += other.referenced
         self.matched += other.matched
         if self.matched:
@@ -142,6 +156,7 @@ class Census(msgspec.Struct):
         edges: The elements that were sent and received.
         linked_folders: The first paths of linked folders that are left out.
         has_boxes: Whether any record that a program gives has boxes.
+        image_ids: `{split: {id: the first two images that have it}}`, for a sample of the ids.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -154,6 +169,7 @@ class Census(msgspec.Struct):
     edges: Edges = msgspec.field(default_factory=Edges)
     linked_folders: tuple[str, ...] = ()
     has_boxes: bool = False
+    image_ids: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def add_category(self, category: Category) -> None:
         """Adds a declared class; a class that several files declare counts once.
@@ -214,7 +230,14 @@ class Census(msgspec.Struct):
         for reject in joined.rejects:
             self.add_reject(reject)
         seen = self.sources.setdefault(source, SourceCensus())
-        seen.images += joined.record is not None
+        if joined.record is not None:
+            seen.images += 1
+            image_id = image_id_of(joined.record.annotations)
+            if joined.record.examples:
+                seen.numbered += _is_number(image_id)
+                seen.unnumbered += not _is_number(image_id)
+            if image_id not in ("", joined.record.key):
+                self._add_image_id(joined.split, image_id, joined.record.key)
         if referenced is not None:
             seen.add(_count_key(joined, key=key, listed=listed, referenced=referenced))
 
@@ -238,6 +261,25 @@ class Census(msgspec.Struct):
         self.edges.add(other.edges)
         self._add_linked_folders(*other.linked_folders)
         self.has_boxes |= other.has_boxes
+        for split, ids in other.image_ids.items():
+            for image_id, keys in ids.items():
+                self._add_image_id(split, image_id, *keys)
+
+    def repeated_ids(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Finds the splits in which images have the same id, as ids count within one file.
+
+        Only a sample of the ids is compared, all of them if a split has at most 256. If several
+        files number from 1, most ids repeat, so that the sample shows it.
+
+        Returns:
+            `{split: (such an id, the first two images that have it)}`
+        """
+        found = {}
+        for split, ids in self.image_ids.items():
+            repeated = [item for item in _smallest_ids(ids).items() if len(item[1]) > 1]
+            if repeated:
+                found[split] = min(repeated, key=lambda item: (len(item[0]), item))
+        return found
 
     def describe_linked_folders(self) -> str:
         """Describes the linked folders that are left out; empty where there are none."""
@@ -257,6 +299,13 @@ class Census(msgspec.Struct):
         is_class = len(name) <= MAX_CLASS_NAME and len(self.lost) < MAX_CLASSES
         if name in self.lost or is_class:
             self.lost.setdefault(name, set()).update(shapes)
+
+    def _add_image_id(self, split: str, image_id: str, *keys: str) -> None:
+        ids = self.image_ids.setdefault(split, {})
+        ids[image_id] = tuple(sorted((*ids.get(image_id, ()), *keys))[:2])
+        # Sort only now and then, not for every id.
+        if len(ids) > 2 * _COMPARED_IDS:
+            self.image_ids[split] = _smallest_ids(ids)
 
     def _add_linked_folders(self, *paths: str) -> None:
         self.linked_folders = tuple(sorted({*self.linked_folders, *paths})[:_NAMED])
@@ -292,11 +341,25 @@ def merge_censuses(censuses: Iterable[Census]) -> Census:
         merged.add(census)
     for seen in merged.sources.values():
         seen.cut_samples()
+    merged.image_ids = {split: _smallest_ids(ids) for split, ids in merged.image_ids.items()}
     return merged
 
 
 def _first(one: str, other: str) -> str:
     return min(one, other, key=_by_depth) if one and other else one or other
+
+
+def _smallest_ids(ids: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    chosen = sorted(ids, key=lambda image_id: (zlib.crc32(image_id.encode()), image_id))
+    return {image_id: ids[image_id] for image_id in chosen[:_COMPARED_IDS]}
+
+
+def _is_number(image_id: str) -> bool:
+    try:
+        int(image_id)
+    except ValueError:
+        return False
+    return True
 
 
 def _by_hash(key: str) -> tuple[int, str]:

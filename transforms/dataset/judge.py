@@ -96,6 +96,7 @@ _UNITS_ELSEWHERE = (
     "the columns image, label, xmin, ymin, xmax and ymax, and build that (docs/formats/csv.md)"
 )
 
+_SOURCE_ID = "image/source_id"
 # Images that a warning names as examples.
 _NAMED = 3
 # A note names splits whose share of the images differs from their fraction by this much.
@@ -246,6 +247,24 @@ def check_units(census: Census, *, sources: Iterable[Source]) -> None:
             problem=f"all {seen.fractions:,} boxes lie within 0 to 1, and are read as pixels: are "
             f"these fractions? {fix}",
         )
+
+
+def check_image_ids(census: Census, *, sources: Iterable[Source]) -> None:
+    """Refuses a source none of whose images has an id that is a number.
+
+    Raises:
+        InputError: `annotation/image_id` could not be written for any image of the source.
+    """
+    for source in sources:
+        seen = census.sources.get(source.name, SourceCensus())
+        if seen.unnumbered and not seen.numbered:
+            raise InputError(
+                uri=", ".join(source.format.roots()) or source.name,
+                problem=f"none of its images with objects ({seen.unnumbered:,}) has an id that is "
+                "a number, which example_per: annotation writes as annotation/image_id; set "
+                "source_id: number (--source-id number), or leave the key out "
+                "(features.drop: [annotation/image_id])",
+            )
 
 
 def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
@@ -564,6 +583,7 @@ def find_warnings(
         *_warn_of_readings(readings, dataset=dataset),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(census, dataset=dataset)),
+        *_warn_of_image_ids(census, config=dataset.config),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
         *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
@@ -904,6 +924,22 @@ def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
     if total.objects or not causes:
         return []
     return [f"{', '.join(causes)}; if that is intended: {fix}"]
+
+
+def _warn_of_image_ids(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+    """Warns of splits in which several images have one id, unless the config numbers them."""
+    dropped = config.get("features", {}).get("drop", ())
+    key = "annotation/image_id" if config.get("example_per") == "annotation" else _SOURCE_ID
+    if config.get("source_id") == "number" or {key, _SOURCE_ID} <= {*dropped}:
+        return
+    for split, (image_id, keys) in census.repeated_ids().items():
+        # Names may contain line ends.
+        names = r"\n".join(" and ".join(map(repr, keys)).splitlines())
+        yield (
+            f"images of split {split!r} have the same id, such as {image_id!r} of {names}: ids "
+            f"count within one annotation file, so {_SOURCE_ID} does not identify an image; "
+            "source_id: number (--source-id number) gives each image its own"
+        )
 
 
 def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:

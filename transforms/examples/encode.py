@@ -37,6 +37,7 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
 )
+from shardbeam.transforms.core.sharding import image_number
 from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.boxes import Box, annotated_frame
 from shardbeam.transforms.examples.label_digest import (
@@ -251,6 +252,9 @@ class RecordEncoder:
         """
         fetched = fetch(item, settings=self._settings.image) if isinstance(item, Record) else item
         record, annotations, files = fetched
+        if self._settings.source_id == "number":
+            number = image_number(source=record.source, key=record.key)
+            annotations = msgspec.structs.replace(annotations, image_id=str(number))
         if record.image is None:
             examples, corrections, _ = self.encode_image(
                 _NO_IMAGE, key=record.key, annotations=annotations, sha256=""

@@ -88,7 +88,7 @@ def _image_id_values(subject: AnnotatedImage) -> Values:
         raise RejectedError(
             Reason.ANNOTATION_MALFORMED,
             f"the image's id {image_id!r} is not an integer, which annotation/image_id needs; "
-            "drop that key with features.drop",
+            "set source_id: number, or drop that key with features.drop",
         ) from error
 
 

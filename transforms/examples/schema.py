@@ -74,6 +74,7 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
         kinds: The groups of default keys that the dataset's formats fill.
         extras: The features that its formats add.
         example_per: Whether an image makes one Example, or one for each of its objects.
+        source_id: Whether an image keeps its source's id, or gets a number (`image_number`).
         single_label: Whether every image has exactly one label, so that `image/class/label` is one
             value and not a list.
         raw_images: Whether `image/encoded` holds bare pixels, which readers cannot decode as an
@@ -87,11 +88,18 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
     kinds: frozenset[Kind]
     extras: tuple[ExtraFeature, ...] = ()
     example_per: Literal["image", "annotation"] = "image"
+    source_id: Literal["source", "number"] = "source"
     single_label: bool = False
     raw_images: bool = False
     image: ImageConfig = ImageConfig()
     panoptic: PanopticConfig = PanopticConfig()
     objects_lost: Literal["reject", "drop", "keep"] = "reject"
+
+    @property
+    def needs_numbers(self) -> bool:
+        """Whether the source's id of each image must be a number."""
+        is_written = "annotation/image_id" not in self.drop
+        return self.example_per == "annotation" and self.source_id == "source" and is_written
 
 
 def plan_features(settings: EncoderSettings) -> FeaturePlan:

@@ -560,29 +560,31 @@ def _merge_entries(
     defects += conflicts
     split = next((entry.split for entry in good if entry.split), "")
     defects += _split_conflicts(good, split=split) if has_splits else ()
-    parts = [decode_annotations(entry.annotations) for entry in good if entry.annotations]
-    if len(sizes := _pixel_sizes(parts)) > 1 and not ignores_sizes:
-        detail = (
-            f"annotation files give it the sizes {_name_sizes(sizes)}; correct them, or set "
-            "image.annotated_size: ignore to take all boxes in pixels of the image"
-        )
-        defects.append(_Defect(Reason.SIZE_MISMATCH, detail))
+    annotations = [entry.annotations for entry in good if entry.annotations]
+    if len(annotations) > 1 or (annotations and copies):
+        parts = [*map(decode_annotations, annotations)]
+        sizes = _pixel_sizes(parts)
+        if len(sizes) > 1 and not ignores_sizes:
+            detail = (
+                f"annotation files give it the sizes {_name_sizes(sizes)}; correct them, or set "
+                "image.annotated_size: ignore to take all boxes in pixels of the image"
+            )
+            defects.append(_Defect(Reason.SIZE_MISMATCH, detail))
+        annotations = [_encode_merged(parts, copies=copies, source_format=source_format)]
     return _Merged(
-        annotations=_encode_merged(parts, copies=copies, source_format=source_format),
+        annotations=annotations[0] if annotations else None,
         # Entries that cannot be used are rejects of the split that they name.
         split=split or next((entry.split for entry in ordered if entry.split), ""),
         split_problem=next((entry.detail for entry in good if entry.split), ""),
         exclusion=next((entry.exclusion for entry in good if entry.exclusion is not None), None),
         defects=defects,
-        usable=bool(parts or split),
+        usable=bool(annotations or split),
     )
 
 
 def _encode_merged(
     parts: Sequence[ImageAnnotations], *, copies: Sequence[str], source_format: Format
-) -> bytes | None:
-    if not parts:
-        return None
+) -> bytes:
     merged = parts[0]
     if len(parts) > 1:
         merged = source_format.reconcile(merge_annotations(parts))
