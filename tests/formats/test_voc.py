@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from shardbeam.configs.decoding import MsgpackDecoder
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -540,6 +541,86 @@ def test_lists_that_cannot_be_used(
 
     assert problem in str(raised.value)
     assert raised.value.uri.startswith(str(tmp_path))
+
+
+def in_folders(layout: str, **names: str) -> Files:
+    """Writes images `a`, `b` of each split; the layout has a split, a kind of file and a name."""
+    files: dict[str, bytes | str] = {}
+    for split, own in names.items():
+        for name in own:
+            files[layout.format(split=split, kind="JPEGImages", file=f"{name}.jpg")] = b"image"
+            files[layout.format(split=split, kind="Annotations", file=f"{name}.xml")] = voc_xml()
+    return files
+
+
+LAYOUTS = ["{split}/{kind}/{file}", "{kind}/{split}/{file}", "{split}/{file}"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_folders_that_are_named_like_splits_are_splits(tmp_path: Path, layout: str) -> None:
+    # Neither an image without an XML file nor another file makes a split.
+    others: Files = {"testing/z.jpg": b"", "docs/z.txt": b""}
+    files = in_folders(layout, Train="abcd", valid="ef", test="g")
+    source = resolve(tmp_path / "all", {**files, **others})
+    assert list(source.predefined_splits()) == ["Train", "valid", "test"]
+    split = {Path(path).stem: source.split_listed(path) for path in files if path.endswith(".jpg")}
+    assert split == {**dict.fromkeys("abcd", "Train"), **dict.fromkeys("ef", "valid"), "g": "test"}
+    assert source.split_listed("testing/z.jpg") == ""
+    # A missing image has the split of its XML file.
+    path = layout.format(split="valid", kind="Annotations", file="y.xml")
+    (entry,) = source.read_listed(voc_xml(), path=path, root=0)
+    assert isinstance(entry, AnnotationEntry)
+    assert entry.split == "valid"
+
+    some = resolve(tmp_path / "some", files, splits=["test"])
+    assert list(some.predefined_splits()) == ["test"]
+    with pytest.raises(InputError, match="no folder 'val' with annotated images; did you mean"):
+        resolve(tmp_path / "none", files, splits=["val"])
+
+
+def test_lists_are_splits_before_folders_are(tmp_path: Path) -> None:
+    files = in_folders(LAYOUTS[0], train="ab", val="c")
+    source = resolve(tmp_path, {**files, "ImageSets/Main/test.txt": "train/a"})
+    assert list(source.predefined_splits()) == ["test"]
+    assert source.split_listed("train/JPEGImages/a.jpg") == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "is_mixed"),
+    [({"train": "a", "val": "b", "more": "c"}, True), ({"train": "a", "more": "c"}, False)],
+)
+def test_folders_of_which_only_some_are_named_like_splits(
+    tmp_path: Path, names: dict[str, str], is_mixed: bool
+) -> None:
+    source = resolve(tmp_path, in_folders(LAYOUTS[2], **names))
+    if not is_mixed:
+        assert source.predefined_splits() == []
+        return
+    with pytest.raises(Problem, match=r"like splits \(train, val\) and in others \(more\)"):
+        source.predefined_splits()
+
+
+def test_copies_of_xml_files_elsewhere_are_not_read(tmp_path: Path) -> None:
+    files = in_folders(LAYOUTS[0], train="ab", val="cd")
+    copies: Files = {f"old/xml/{name}.xml": voc_xml() for name in "abcdx"}
+    # These are no copies: at most a few of them have the names of others.
+    others: Files = {f"new/{name}.xml": voc_xml() for name in "aopq"}
+    source = resolve(tmp_path, {**files, **copies, **others})
+    assert list(source.predefined_splits()) == ["train", "val"]
+    assert source.place("old/xml/x.xml", root=0).role is Role.OTHER
+    for path in ("new/a.xml", "train/Annotations/a.xml"):
+        assert source.place(path, root=0).role is Role.ANNOTATION
+    assert list(source.warnings()) == [
+        "old/xml: 5 XML files are not read: their images are not there, and 4 of them have the "
+        "names of XML files beside images"
+    ]
+
+
+def test_xml_files_that_are_joined_by_name_are_no_copies(tmp_path: Path) -> None:
+    files: Files = {"pictures/a.jpg": b"", "one/a.xml": voc_xml(), "two/a.xml": voc_xml()}
+    source = resolve(tmp_path, files, match="name")
+    assert not list(source.warnings())
+    assert source.place("two/a.xml", root=0).role is Role.ANNOTATION
 
 
 def test_a_folder_without_annotations_is_no_dataset(tmp_path: Path) -> None:

@@ -56,7 +56,13 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import RootFiles
-from shardbeam.transforms.formats.split_folders import TopFolders, is_split_name, sort_splits
+from shardbeam.transforms.formats.split_folders import (
+    TopFolders,
+    is_split_name,
+    mixed_problem,
+    sort_splits,
+    sort_tops,
+)
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.png import scan_png
@@ -199,11 +205,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             Problem: Some folders are named like splits and others are not.
         """
         if self._mixed:
-            raise Problem(
-                ("root",),
-                f"{self.root} holds annotated images {self._mixed}: --split NAME puts all of them "
-                "into one split, and `splits` of a config names a folder for each",
-            )
+            raise mixed_problem(self.root, mixed=self._mixed)
         return self._splits
 
     def split_listed(self, key: str) -> str:
@@ -234,10 +236,8 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             found = files.setdefault(top if slash else "", [])
             if self.place(path, root=0).role is Role.CONTAINER and len(found) < _FILES:
                 found.append((path, file))
-        tops = [top for top in sorted(files) if any(self._has_image(*each) for each in files[top])]
-        return TopFolders(
-            {top: frozenset() for top in tops if is_split_name(top)},
-            [top or "the root itself" for top in tops if not is_split_name(top)],
+        return sort_tops(
+            top for top, found in files.items() if any(self._has_image(*each) for each in found)
         )
 
     def _has_image(self, path: str, file: ImageRef) -> bool:

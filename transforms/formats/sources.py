@@ -31,7 +31,12 @@ from shardbeam.transforms.formats.base import (
     Role,
 )
 from shardbeam.transforms.formats.load import name_format, restore_format
-from shardbeam.transforms.formats.names import escape_key, is_encodable, is_linked_folder
+from shardbeam.transforms.formats.names import (
+    escape_key,
+    is_encodable,
+    is_linked_folder,
+    normalize_key,
+)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives import begin_root, list_root_part, nothing_found
 from shardbeam.transforms.storage.base import ListingPart
@@ -174,6 +179,7 @@ def read_listed_file(
     if file.is_container:
         yield from source_format.read_container(file.file, path=file.path, root=file.root)
         return
+    split = source_format.split_listed(normalize_key(file.path))
     try:
         data = read_bytes(
             file.file,
@@ -181,7 +187,7 @@ def read_listed_file(
             max_bytes=limits.IMAGE_ANNOTATION_BYTES,
         )
     except RejectedError as error:
-        yield defect_entry(error, key=file.join, path=file.path)
+        yield defect_entry(error, key=file.join, path=file.path, split=split)
         return
     try:
         for item in source_format.read_listed(data, path=file.path, root=file.root):
@@ -189,7 +195,7 @@ def read_listed_file(
                 check_class_name(item.name, uri=file.path)
             yield item
     except InputError as error:
-        yield defect_entry(error, key=file.join, path=file.path)
+        yield defect_entry(error, key=file.join, path=file.path, split=split)
 
 
 def _place(

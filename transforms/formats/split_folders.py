@@ -141,6 +141,24 @@ class TopFolders(NamedTuple):
         )
 
 
+def sort_tops(tops: Iterable[str]) -> TopFolders:
+    """Sorts out the top folders with annotated images; an empty name is that of the root."""
+    names = sorted(set(tops))
+    return TopFolders(
+        {top: frozenset() for top in names if is_split_name(top)},
+        [top or "the root itself" for top in names if not is_split_name(top)],
+    )
+
+
+def mixed_problem(root: str, *, mixed: str) -> Problem:
+    """Makes the error for a root of which only some folders are named like splits."""
+    return Problem(
+        ("root",),
+        f"{root} holds annotated images {mixed}: --split NAME puts all of them into one split, and "
+        "`splits` of a config names a folder for each",
+    )
+
+
 def is_split_name(folder: str) -> bool:
     """Whether a folder is named like a split."""
     return folder.casefold() in _NAMES

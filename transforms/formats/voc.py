@@ -40,9 +40,20 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.formats.annotation_file import lost_classes, text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
-from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.names import (
+    is_hidden,
+    is_image_name,
+    loosened,
+    normalize_key,
+)
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
+from shardbeam.transforms.formats.split_folders import (
+    TopFolders,
+    mixed_problem,
+    sort_splits,
+    sort_tops,
+)
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.formats.xml_file import NUMBER, XmlElement, read_xml
 from shardbeam.transforms.images.mask_file import has_voc_colours
@@ -96,10 +107,13 @@ class VocFormat(Format, frozen=True, kw_only=True):
     Files are joined by their names without extension and by their folders, without folders named
     like `JPEGImages` and `Annotations`. The XML's `filename` is not used.
 
+    Without lists, a top folder is a split if it is named like one and holds an annotated image.
+
     Attributes:
         root: The folder that holds everything, at any depth (such as `VOCdevkit/VOC2012`).
-        splits: The lists of `ImageSets` that are splits. By default train, val and test, or
-            trainval and test where train and val are missing, without lists that name no image.
+        splits: The lists of `ImageSets` that are splits, or the folders if there are no lists. By
+            default the lists train, val and test, or trainval and test where train and val are
+            missing, without lists that name no image; or all folders.
         image_set: The folder of `ImageSets` that holds the lists.
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
             from 1, as VOC does; or edges, from 0, which are taken as they are.
@@ -107,6 +121,10 @@ class VocFormat(Format, frozen=True, kw_only=True):
         _masks: Whether images carry the maps of `SegmentationObject`.
         _lists: The lists of the splits, in order. A split has several lists where the root holds
             several datasets.
+        _splits: The folders that are splits.
+        _mixed: The root's folders, in words, if only some of them are named like splits.
+        _copies: Folders of XML files that are not read, because they repeat others:
+            `{folder: (number of its files, number of those with the names of others)}`.
         _has_image_folder: Whether there is a `JPEGImages`, so that pictures elsewhere are input
             only if they are annotated.
         _class_ids: `{name: id}` of the classes in the maps; empty where no maps are wanted.
@@ -134,6 +152,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
     match: Match = "path"
     _masks: bool = False
     _lists: tuple[SplitList, ...] = ()
+    _splits: tuple[str, ...] = ()
+    _mixed: str = ""
+    _copies: Mapping[str, tuple[int, int]] = {}
     _has_image_folder: bool = False
     _class_ids: Mapping[str, int] = {}
     _label_map: str = ""
@@ -204,17 +225,74 @@ class VocFormat(Format, frozen=True, kw_only=True):
             self._find_classes(files) if self.semantic else ("", "", {})
         )
         lists, has_image_folder = self._find_lists(files)
+        tops, copies = self._look(files)
+        splits: Sequence[str] = ()
+        if tops.are_splits and not lists:
+            splits = self._choose_folders(sort_splits(tops.splits))
         return msgspec.structs.replace(
             self,
-            _lists=tuple(self._choose_lists(lists)),
+            _lists=() if splits else tuple(self._choose_lists(lists)),
+            _splits=tuple(splits),
+            _mixed=tops.describe() if tops.is_mixed and not lists else "",
+            _copies=copies,
             _has_image_folder=has_image_folder,
             _class_ids=class_ids,
             _label_map=label_map,
             _first_mask=first_mask,
         )
 
+    def _look(self, files: RootFiles) -> tuple[TopFolders, dict[str, tuple[int, int]]]:
+        """Finds the top folders with annotated images, and the folders of copied XML files.
+
+        A folder holds copies if none of its XML files has an image, and at least half of them have
+        the names of XML files that have one.
+        """
+        # {text that joins: top folders of its images}
+        images: dict[str, set[str]] = {}
+        annotated: set[str] = set()
+        # {folder: (name, text that joins) of its XML files}
+        xmls: dict[str, list[tuple[str, str]]] = {}
+        for path, _ in files.walk():
+            place = self.place(path, root=0)
+            if is_hidden(path) or place.role is Role.OTHER:
+                continue
+            text = loosened(place.join, self.match)
+            if place.role is not Role.IMAGE:
+                annotated.add(text)
+            elif is_image_name(path):
+                images.setdefault(text, set()).add(_top(place.join))
+            if place.role is Role.ANNOTATION:
+                folder, _, name = normalize_key(path).rpartition("/")
+                xmls.setdefault(folder, []).append((name, text))
+        used = [folder for folder, own in xmls.items() if any(text in images for _, text in own)]
+        names = {name for folder in used for name, _ in xmls[folder]}
+        counts = {
+            folder: (len(own), sum(name in names for name, _ in own))
+            for folder, own in xmls.items()
+            if folder not in used
+        }
+        tops = itertools.chain.from_iterable(images[text] for text in annotated & images.keys())
+        copies = {folder: count for folder, count in counts.items() if 2 * count[1] >= count[0]}
+        return sort_tops(tops), copies
+
+    def _choose_folders(self, folders: Sequence[str]) -> Sequence[str]:
+        for split in self.splits or ():
+            if split not in folders:
+                raise InputError(
+                    uri=self.root,
+                    problem=f"there is no list ImageSets/{self.image_set}/{split}.txt, and no "
+                    f"folder {split!r} with annotated images{did_you_mean(split, known=folders)}; "
+                    f"found: {', '.join(folders)}",
+                )
+        return self.splits or folders
+
     def warnings(self) -> Iterator[str]:
-        """Warns about the names of the maps' classes if no file gives these names."""
+        """Warns about copies of XML files, and about classes of maps that no file names."""
+        for folder, (count, same) in sorted(self._copies.items()):
+            yield (
+                f"{folder or self.root}: {count:,} XML files are not read: their images are not "
+                f"there, and {same:,} of them have the names of XML files beside images"
+            )
         if not self._first_mask:
             return
         fix = f"name them in a {_LABEL_MAP} in the root, one per line (name:r,g,b::), from 0"
@@ -236,8 +314,19 @@ class VocFormat(Format, frozen=True, kw_only=True):
         return BoxReading(first_pixel=1.0 if self.coordinates == "one_based" else 0.0)
 
     def predefined_splits(self) -> Sequence[str]:
-        """Returns the splits that have a list."""
-        return list(dict.fromkeys(item.split for item in self._lists))
+        """Returns the splits that have a list, or the folders that are splits.
+
+        Raises:
+            Problem: Some folders are named like splits and others are not.
+        """
+        if self._mixed:
+            raise mixed_problem(self.root, mixed=self._mixed)
+        return self._splits or list(dict.fromkeys(item.split for item in self._lists))
+
+    def split_listed(self, key: str) -> str:
+        """Returns the image's top folder, if it is a split."""
+        top = _top(_join(key))
+        return top if top in self._splits else ""
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares VOC's attributes of objects, under TF Object Detection API's keys.
@@ -267,6 +356,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
                     return Place(role=Role.MASK, join=_join(key), mask=role)
                 return Place(role=Role.OTHER)
         if key.lower().endswith(".xml"):
+            if key.rpartition("/")[0] in self._copies:
+                return Place(role=Role.OTHER)
             return Place(role=Role.ANNOTATION, join=_join(key))
         if is_image_name(key):
             return Place(role=Role.IMAGE, key=key, join=_join(key))
@@ -348,6 +439,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             key=_join(normalize_key(path)),
             annotations=encode_annotations(annotations),
             origin=path,
+            split=self.split_listed(normalize_key(path)),
         )
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
@@ -496,6 +588,12 @@ def _join(key: str, *, is_id: bool = False) -> str:
         and folder.casefold() not in _MASK_FOLDERS
     ]
     return "/".join([*kept, name])
+
+
+def _top(join: str) -> str:
+    """Returns the top folder of a text that joins files, without folders like `JPEGImages`."""
+    top, slash, _ = join.partition("/")
+    return top if slash else ""
 
 
 def _read_list(item: SplitList) -> list[tuple[int, str]]:
