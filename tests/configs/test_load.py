@@ -107,8 +107,8 @@ def test_a_merge_may_swap_two_names() -> None:
             {"a\nb": 1},
             "'a\\nb': unknown key; expected name, version, description, card, seed, splits, "
             "source, fractions, exact, stratify, group_by, exclude, unannotated, objects_lost, "
-            "objects, masks, example_per, source_id, image, panoptic, labels, features, output, rejects, "
-            "duplicates, findings, expect or limit",
+            "objects, masks, example_per, source_id, image, panoptic, labels, features, output, "
+            "rejects, duplicates, findings, expect or limit",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),
