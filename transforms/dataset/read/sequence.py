@@ -446,8 +446,12 @@ def _open_split(
     cache = None
     if place.cache is not None:
         cache = ShardCache(place.cache, max_bytes=place.cache_bytes)
-        # The manifest's checksums show whether a copy is whole.
-        listed = {posixpath.basename(shard.uri): shard for shard in shards}
+        # The manifest's checksums show whether a copy is whole. It names a shard that is opened
+        # alone by its path in the dataset.
+        listed = {
+            posixpath.basename(shard.uri) if shard.uri == place.path else shard.path: shard
+            for shard in shards
+        }
         shards = tuple(with_checksums(listed, manifest=find_manifest(dataset)).values())
         cache.check_room(shards)
 
