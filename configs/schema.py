@@ -474,7 +474,8 @@ class Config(_Strict, frozen=True, kw_only=True):
             `reject` rejects them, `drop` leaves them out, `keep` writes them as negatives.
         objects: A dataset of objects that ends up without any object is refused, for example
             because no category is declared. `none` allows it.
-        masks: `png` writes a mask for each object, as a PNG.
+        masks: `png` writes a mask for each object, as a PNG. If no object of the dataset can have
+            one, the build ends before images are read.
         example_per: Whether an `image` makes one Example, or each of its objects does
             (`annotation`).
         source_id: What `image/source_id` and `annotation/image_id` hold: the id in the `source`

@@ -20,6 +20,7 @@ from shardbeam.transforms.dataset.judge import (
     check_image_ids,
     check_join,
     check_listing,
+    check_masks,
     check_units,
 )
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
@@ -179,6 +180,7 @@ def _check(census: Census, *, plan: Plan) -> Census:
     check_units(census, sources=plan.sources)
     if plan.encoder.needs_numbers:
         check_image_ids(census, sources=plan.sources)
+    check_masks(census)
     # An unknown class may be why a split is empty, so its error comes first.
     _build_label_map(census, settings=plan.labels, objects=plan.objects)
     return census

@@ -106,6 +106,7 @@ def make_plan(
         config.check_sources(records=records or bool(sources))
     except Problem as problem:
         raise _wrong(problem.text, *problem.path) from problem
+    is_given = bool(sources)
     sources = (GIVEN_SOURCE,) if records else tuple(sources) or _sources(config)
     splits = _split_assignment(config, sources=sources)
     try:
@@ -123,6 +124,8 @@ def make_plan(
     encoder = _encoder_settings(config, sources=sources)
     if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
+    if config.masks == "png" and not is_given and Kind.INSTANCE_MASKS not in encoder.kinds:
+        raise _wrong("no source gives objects with masks; without masks: --set masks=none", "masks")
     _check_expected(config.expect, kinds=encoder.kinds)
     _check_max_findings(config, encoder=encoder)
     labels = LabelSettings(
@@ -159,6 +162,8 @@ def make_plan(
             groups=groups,
             limit=config.limit,
             ignores_sizes=config.image.annotated_size == "ignore",
+            # Masks that were written may all be empty, and a sample need not have any.
+            masks=config.masks == "png" and not is_given and config.limit is None,
         ),
         encoder=encoder,
         dataset=DatasetSettings(

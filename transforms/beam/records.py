@@ -54,6 +54,8 @@ class GiveRecordsFn(CensusFn):
         self.census.add_joined(joined, source=source, key=key, listed=listed, referenced=referenced)
         record = joined.record
         if record is not None:
+            if self.settings.masks:
+                self.census.masks.add_record(record)
             digest = self.hash_of(record)
             self.edges.send(edges.RECORDS, digest)
             for pack in self._packer.add(record, example_hash=digest):

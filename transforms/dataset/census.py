@@ -18,6 +18,8 @@ from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Category,
     ImageRef,
+    MaskRole,
+    Record,
     Reject,
     decode_annotations,
     image_id_of,
@@ -25,6 +27,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
+from shardbeam.transforms.examples.segmentation import can_be_drawn, has_segmentation
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion, loosened
 
@@ -35,6 +38,7 @@ _MOST_FRACTION = 1 + 1e-6
 _COMPARED_IDS = 256
 # Names that a line gives as examples.
 _NAMED = 3
+_SHOWN_CHARACTERS = 60
 
 
 class ListingSummary(msgspec.Struct):
@@ -140,6 +144,49 @@ class SourceCensus(msgspec.Struct):
         self.referenced_sample = set(sorted(self.referenced_sample, key=_by_hash)[:SAMPLE_KEYS])
 
 
+class MaskCensus(msgspec.Struct):
+    """What the source gives for the masks of objects, if the config asks for masks.
+
+    Attributes:
+        usable: Whether a mask can be drawn, or a file of masks is there. Nothing is counted from
+            then on.
+        objects: The number of objects.
+        given: How many of these have a segmentation.
+        first: The alphabetically first image with one, and its text, shortened; empty if there is
+            none.
+    """
+
+    usable: bool = False
+    objects: int = 0
+    given: int = 0
+    first: str = ""
+
+    def add_record(self, record: Record) -> None:
+        """Adds the objects of a record, until one can have a mask."""
+        if self.usable:
+            return
+        found = decode_annotations(record.annotations)
+        size = (0, 0) if found.normalized else (found.width, found.height)
+        self.usable = MaskRole.VOC_OBJECT in found.masks
+        self.objects += len(found.objects)
+        for item in found.objects:
+            if not has_segmentation(item.segmentation):
+                continue
+            if self.usable or can_be_drawn(item.segmentation, size=size, box=item.bbox):
+                self.usable = True
+                return
+            self.given += 1
+            text = item.segmentation[:_SHOWN_CHARACTERS].decode(errors="replace")
+            self.first = _earlier(self.first, f"{record.key}: {text}")
+
+    def add(self, other: MaskCensus) -> None:
+        """Adds another count."""
+        self.usable |= other.usable
+        self.objects += other.objects
+        self.given += other.given
+        self.first = _earlier(self.first, other.first)
+
+
 class Census(msgspec.Struct):
     """The counts of some elements, or of all.
 
@@ -157,6 +204,7 @@ class Census(msgspec.Struct):
         linked_folders: The first paths of linked folders that are left out.
         has_boxes: Whether any record that a program gives has boxes.
         image_ids: `{split: {id: the first two images that have it}}`, for a sample of the ids.
+        masks: What the source gives for masks, if the config asks for them.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -170,6 +218,7 @@ class Census(msgspec.Struct):
     linked_folders: tuple[str, ...] = ()
     has_boxes: bool = False
     image_ids: dict[str, dict[str, tuple[str, ...]]] = {}
+    masks: MaskCensus = msgspec.field(default_factory=MaskCensus)
 
     def add_category(self, category: Category) -> None:
         """Adds a declared class; a class that several files declare counts once.
@@ -261,6 +310,7 @@ class Census(msgspec.Struct):
         self.edges.add(other.edges)
         self._add_linked_folders(*other.linked_folders)
         self.has_boxes |= other.has_boxes
+        self.masks.add(other.masks)
         for split, ids in other.image_ids.items():
             for image_id, keys in ids.items():
                 self._add_image_id(split, image_id, *keys)
@@ -360,6 +410,10 @@ def _is_number(image_id: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _earlier(one: str, other: str) -> str:
+    return min(one, other) if one and other else one or other
 
 
 def _by_hash(key: str) -> tuple[int, str]:

@@ -267,6 +267,26 @@ def check_image_ids(census: Census, *, sources: Iterable[Source]) -> None:
             )
 
 
+def check_masks(census: Census) -> None:
+    """Refuses a run that asks for masks if no object of the dataset can have one.
+
+    Raises:
+        InputError: No object has a segmentation, or none of the segmentations can be drawn.
+    """
+    masks = census.masks
+    if masks.usable or not masks.objects:
+        return
+    problem = f"none of the {masks.objects:,} objects has polygons, run lengths or a mask"
+    if masks.given:
+        problem = (
+            f"{masks.given:,} of {masks.objects:,} objects have a segmentation, and none gives a "
+            f"mask, such as {masks.first} (docs/masks.md says what can be drawn)"
+        )
+    raise InputError(
+        uri="config", place="masks", problem=f"{problem}; to go without masks: --set masks=none"
+    )
+
+
 def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
     """Suggests the change with which most of the sampled names would match."""
     roots, root_key = source_format.roots(), source_format.ROOTS[0]
@@ -728,6 +748,15 @@ def _warn_of_classes(
     # A sample does not show what the whole dataset has.
     if dataset.config.get("limit") is not None:
         return
+    objects, crowds = (
+        sum(getattr(split, name) for split in (statistics or {}).values())
+        for name in ("objects", "crowds")
+    )
+    if objects and crowds == objects:
+        yield (
+            f"all {objects:,} objects are crowds (iscrowd), which many trainers skip; if they are "
+            "single objects, set iscrowd to 0 in the source"
+        )
     found = {*names}
     if statistics is not None:
         found = {name for split in statistics.values() for name in split.images_by_class}

@@ -113,6 +113,28 @@ def draw_segmentation(
     return _draw_polygons(segmentation, frame=frame, corrections=corrections)
 
 
+def can_be_drawn(text: bytes, *, size: Size, box: Box) -> bool:
+    """Whether a segmentation gives a mask that is not empty, as far as this is known so far.
+
+    Args:
+        text: As for `draw_segmentation`.
+        size: Width and height of the annotated frame in pixels; 0 if they are not known.
+        box: The object's box in pixels of the frame.
+    """
+    try:
+        if all(size):
+            patch = draw_segmentation(
+                text, frame=size, extent=size, box=box, corrections=Corrections()
+            )
+            return patch is not None
+        segmentation = _parse(text)
+        if isinstance(segmentation, _RunLengths):
+            return bool(_read_any_counts(segmentation)[1::2].any())
+        return any(map(_is_usable, segmentation))
+    except ValueError:
+        return False
+
+
 def _parse(text: bytes) -> list[list[float]] | _RunLengths:
     for decode in (_decoder.decode, _decode_flat, _decode_points):
         try:

@@ -61,6 +61,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         groups: The file of groups of images that stay in one split.
         limit: Largest number of images that each split keeps; None for all.
         ignores_sizes: Whether boxes are in pixels of the image, whatever size files give it.
+        masks: Whether a run is refused if no object can have a mask.
     """
 
     splits: SplitAssignment
@@ -71,6 +72,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     groups: KeyFile | None = None
     limit: int | None = None
     ignores_sizes: bool = False
+    masks: bool = False
 
     def group_of(self, *, source: str, key: str) -> tuple[str, str]:
         """Returns the first image of an image's group, whose split it shares; perhaps itself."""

@@ -1,0 +1,132 @@
+"""Masks are only asked for if the source gives some; and objects that are all crowds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.archive_files import write_files
+from tests.support.builds import Build, Json, build_config
+from tests.support.dataset import run
+from tests.support.image_makers import plain_jpeg
+from tests.support.voc_files import voc_object, voc_xml
+
+TRIANGLE = [[4, 4, 16, 4, 16, 16]]
+
+
+def coco(folder: Path, *objects: Json) -> Json:
+    """Makes a picture with objects of 12 x 12 pixels; a source."""
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 32, "height": 24}],
+        "annotations": [
+            {"id": number, "image_id": 1, "category_id": 1, "bbox": [4, 4, 12, 12], **each}
+            for number, each in enumerate(objects, 1)
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    write_files(folder, {"images/a.jpg": plain_jpeg(), "coco.json": json.dumps(document)})
+    return {
+        "format": "coco",
+        "images": str(folder / "images"),
+        "annotations": [str(folder / "coco.json")],
+    }
+
+
+def _files(folder: Path, name: str) -> Json:
+    files: dict[str, Json] = {
+        "yolo": {"labels/a.txt": "0 0.3 0.4 0.3 0.4\n", "data.yaml": "names: [cat]"},
+        "labelme": {
+            "images/a.json": json.dumps(
+                {
+                    "imagePath": "a.jpg",
+                    "shapes": [
+                        {"label": "cat", "points": [[4, 4], [9, 9]], "shape_type": "rectangle"}
+                    ],
+                }
+            )
+        },
+        "voc": {"Annotations/a.xml": voc_xml(voc_object(xmin=5, xmax=9, ymin=5, ymax=9))},
+    }
+    write_files(folder, {"images/a.jpg": plain_jpeg(), **files[name]})
+    return {"format": name, "root": str(folder)}
+
+
+def build(*sources: Json, folder: Path, **config: object) -> Build:
+    return build_config({"splits": {"train": [*sources]}, "masks": "png", **config}, folder=folder)
+
+
+def test_masks_of_boxes_alone_end_the_build(tmp_path: Path) -> None:
+    built = build(coco(tmp_path, {}, {}), folder=tmp_path)
+
+    assert built.exit_code == 1
+    problem = (
+        "config: masks: none of the 2 objects has polygons, run lengths or a mask; to go without "
+        "masks: --set masks=none"
+    )
+    assert problem in built.stderr
+    assert not (tmp_path / "out" / "dataset_info.json").exists()
+    planned = run("plan", str(tmp_path / "out.yaml"))
+    assert (planned.exit_code, problem in planned.stderr) == (1, True)
+    # A sample need not show a mask.
+    assert run("build", str(tmp_path / "out.yaml"), "--limit", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["yolo", "labelme", "voc"])
+def test_each_format_says_that_it_gives_no_masks(name: str, tmp_path: Path) -> None:
+    built = build(_files(tmp_path / "data", name), folder=tmp_path)
+    assert "masks: none of the 1 objects has polygons" in built.stderr
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "shown"),
+    [
+        ([[4, 4, 16, 16]], "[[4, 4, 16, 16]]"),
+        # Beside the image.
+        ([[54, 4, 56, 4, 56, 16]], "[[54, 4, 56, 4, 56, 16]]"),
+        ({"counts": [9, 9999], "size": [24, 32]}, '{"counts": [9, 9999], "size": [24, 32]}'),
+        ({"counts": "~~", "size": [24, 32]}, '{"counts": "~~", "size": [24, 32]}'),
+    ],
+)
+def test_segmentations_that_all_give_no_mask_end_the_build(
+    segmentation: object, shown: str, tmp_path: Path
+) -> None:
+    built = build(coco(tmp_path, {"segmentation": segmentation}, {}), folder=tmp_path)
+
+    assert built.exit_code == 1
+    assert (
+        "masks: 1 of 2 objects have a segmentation, and none gives a mask, such as a.jpg: "
+        f"{shown} (docs/masks.md"
+    ) in built.stderr
+    # One that can be drawn is enough.
+    objects = ({"segmentation": segmentation}, {"segmentation": TRIANGLE})
+    good = build(coco(tmp_path, *objects), folder=tmp_path)
+    assert good.exit_code == 0, good.stderr
+
+
+def test_a_source_without_masks_may_stand_beside_one_that_gives_some(tmp_path: Path) -> None:
+    sources = coco(tmp_path / "a", {}), coco(tmp_path / "b", {"segmentation": TRIANGLE})
+    built = build(*sources, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    assert built.counts()["corrections"] == {"mask_empty_no_segmentation": 1}
+
+
+def test_a_format_without_masks_is_asked_for_none(tmp_path: Path) -> None:
+    write_files(tmp_path, {"images/cat/a.jpg": plain_jpeg(), "images/dog/b.jpg": plain_jpeg()})
+    built = build({"format": "image-folder", "images": str(tmp_path / "images")}, folder=tmp_path)
+    assert built.exit_code == 2
+    problem = "masks: no source gives objects with masks; without masks: --set masks=none"
+    assert problem in built.stderr
+
+
+@pytest.mark.parametrize(("others", "is_said"), [(1, True), (0, False)])
+def test_objects_that_are_all_crowds_are_warned_of(
+    others: int, is_said: bool, tmp_path: Path
+) -> None:
+    runs = {"counts": [100, 20, 648], "size": [24, 32]}
+    objects = [{"iscrowd": crowd, "segmentation": runs} for crowd in (1, others)]
+    built = build(coco(tmp_path, *objects), folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    warning = "all 2 objects are crowds (iscrowd), which many trainers skip"
+    assert any(text.startswith(warning) for text in built.summary["warnings"]) == is_said
