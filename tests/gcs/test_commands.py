@@ -38,6 +38,23 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     assert run("show", f"{built}/none").exit_code == 1
 
 
+def test_nothing_is_written_over_a_dataset_in_the_bucket(
+    gcs: ProxiedGcs, built: str, bucket: str
+) -> None:
+    before = gcs.read_tree(bucket)
+    convert = ("convert", built, "--container", "tfrecord", "--overwrite", "--output")
+    for command, problem in (
+        ([*convert, f"{bucket}//./out/"], " itself; choose another path"),
+        ([*convert, f"{built}/new"], "lies within the input "),
+        (coco_words(f"{bucket}/in", f"{built}/new/folder"), "lies in a dataset "),
+        (coco_words(f"{bucket}/in", f"{bucket}/in/images"), " itself; choose another path"),
+        (["report", built, "--examples", "1", "--output", f"{built}/r.html"], "lies in a dataset "),
+    ):
+        result = run(*command)
+        assert (result.exit_code, problem in result.stderr) == (2, True), result
+    assert gcs.read_tree(bucket) == before
+
+
 def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, bucket: str) -> None:
     annotations = f"{bucket}/in/annotations/instances.json"
     document = json.loads(gcs.read(annotations))
