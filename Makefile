@@ -55,7 +55,7 @@ demo: $(BASE)  ## Draw a small sample, build a dataset from it, and make a page 
 		$(BIN)/shardbeam sample shapes --output demo/shapes --images 100 --seed 0; }
 	@$(BIN)/shardbeam build coco --images demo/shapes/images \
 		--annotations demo/shapes/annotations/instances.json --output demo/coco \
-		--name shapes --fractions train=0.8,validation=0.2 --ids contiguous --if-changed --overwrite
+		--name shapes --fractions train=0.8,validation=0.2 --exact --ids contiguous --if-changed --overwrite
 	@$(BIN)/shardbeam report demo/coco --output demo/report.html
 	@echo
 	@echo "The dataset is in demo/coco. Open this page in a browser:"

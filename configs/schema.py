@@ -300,8 +300,8 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
     """How many rejects are too many.
 
     Attributes:
-        max_ratio: The largest share of a split's inputs that may be rejected: rejected / (listed -
-            excluded as `unannotated` + missing). With more, nothing is committed.
+        max_ratio: The largest share of a split's inputs that may be rejected: rejected / (written +
+            rejected + beyond the limit). With more, nothing is committed.
     """
 
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01

@@ -698,6 +698,6 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         splits=counts,
         sources=count_sources(census, dataset=plan.dataset),
         warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
-        notes=make_notes(census, dataset=plan.dataset),
+        notes=make_notes(census, dataset=plan.dataset, label_map=label_map),
         **name_classes(label_map),
     )

@@ -203,7 +203,11 @@ _PLAN_COLUMNS = ("examples", "bytes", "shards", "missing", "unannotated", "rejec
 def _counts_table(outcome: Outcome, *, upright: bool = False) -> Table:
     """Makes the table of counts: one line for each split, or one column for narrow terminals."""
     columns = _PLAN_COLUMNS if outcome.status is Status.APPROVED else _BUILD_COLUMNS
-    rows = [(_split_name(name), split) for name, split in outcome.splits.items()]
+    rows = [
+        (_split_name(name), split)
+        for name, split in outcome.splits.items()
+        if name != NO_SPLIT or any(_COLUMNS[column](split)[0] != "0" for column in columns)
+    ]
     if len(rows) > 1:
         total = SplitOutcome()
         for _, split in rows:
@@ -301,16 +305,14 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
     )
     if counts.groups:
         groups = "group" if counts.groups == 1 else "groups"
-        different = f"{counts.contradictions:,} with different labels"
-        if counts.near:
-            different = (
-                f"{counts.contradictions:,} with different labels of equal files, "
-                f"{counts.near_contradictions:,} with different classes of nearly equal ones"
-            )
-        yield (
-            f"duplicates: {counts.groups:,} {groups} of {counts.images:,} {what}, {counts.leaks:,} "
-            f"in several splits, {different}{limit}"
+        labels = "different labels of equal files" if counts.near else "different labels"
+        found = (
+            (counts.leaks, "in several splits"),
+            (counts.contradictions, f"with {labels}"),
+            (counts.near_contradictions, "with different classes of nearly equal ones"),
         )
+        which = "".join(f", {number:,} {words}" for number, words in found if number)
+        yield f"duplicates: {counts.groups:,} {groups} of {counts.images:,} {what}{which}{limit}"
     else:
         yield f"duplicates: no {what}{limit}"
     if counts.crowded:

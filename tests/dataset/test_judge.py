@@ -186,17 +186,17 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
 @pytest.mark.parametrize(
     ("splits", "max_ratio", "status", "message"),
     [
-        # 3 written + 1 rejected + 2 excluded; 2 of 7 inputs rejected.
-        (count(listed=6), 0.3, Status.APPROVED, ""),
-        (count(listed=6), 2 / 7, Status.APPROVED, ""),
+        # 3 written + 1 rejected + 2 excluded, and 1 missing; 2 of 5 rejected.
+        (count(listed=6), 0.41, Status.APPROVED, ""),
+        (count(listed=6), 2 / 5, Status.APPROVED, ""),
         (
             count(listed=6),
-            0.28,
+            0.39,
             Status.REFUSED,
-            "too many rejects: split 'train': 2 of 7 inputs rejected "
-            "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
+            "too many rejects: split 'train': 2 of 5 inputs rejected "
+            "(40.00%); rejects.max_ratio allows 39.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
-            "fix them, or let them pass: --set rejects.max_ratio=0.286",
+            "fix them, or let them pass: --set rejects.max_ratio=0.4",
         ),
         # Nothing was rejected that could be named.
         (
@@ -208,13 +208,13 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
         # All inputs without a split are rejected, which no ratio forbids.
         (
             {**count(listed=6), "": EMPTY},
-            0.28,
+            0.39,
             Status.REFUSED,
-            "too many rejects: split 'train': 2 of 7 inputs rejected "
-            "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
+            "too many rejects: split 'train': 2 of 5 inputs rejected "
+            "(40.00%); rejects.max_ratio allows 39.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
             "no split: 1 truncated; the first: \\n (corrupt: why)\n"
-            "fix them, or let them pass: --set rejects.max_ratio=0.286",
+            "fix them, or let them pass: --set rejects.max_ratio=0.4",
         ),
         (
             count(listed=7),
@@ -263,8 +263,11 @@ LEFT_OUT = SplitOutcome(
 @pytest.mark.parametrize(
     ("split", "inputs", "ratio"),
     [
-        # Of 512 listed files 500 are left out, and an image is missing.
-        (LEFT_OUT, 13, 6 / 13),
+        # Of 512 listed files 502 are left out, and an image is missing.
+        (LEFT_OUT, 11, 6 / 11),
+        # A limit leaves out images that could have been written.
+        (SplitOutcome(listed=9, rejected={"corrupt": 1}, excluded={"beyond_limit": 5}), 9, 1 / 9),
+        (SplitOutcome(listed=9, rejected={"corrupt": 1}, excluded={"label_excluded": 5}), 4, 0.25),
         (SplitOutcome(listed=3, excluded={"unannotated": 3}), 0, 0),
         (SplitOutcome(), 0, 0),
         # Rejected images are inputs, whatever they are rejected for.
@@ -277,6 +280,11 @@ def test_images_that_nothing_names_are_no_inputs(
     assert (split.inputs, split.reject_ratio) == (inputs, ratio)
 
 
+BY_HASH = (
+    "a hash of its name puts each image into a split, so that it never changes its split when "
+    "others are added; --exact makes the fractions exact"
+)
+NO_LABELS = LabelMap(ids={}, names={})
 FILES = "; they may have no annotations yet, or no objects (some tools then save no file)"
 KEEP = "; --unannotated keep writes them as negatives"
 
@@ -304,8 +312,73 @@ def test_a_line_says_which_images_are_left_out(
         make_dataset(config={"unannotated": rule}), file_per_image=file_per_image
     )
     such = " are named by no row or annotation file and left out, such as a.jpg, b\\n.jpg"
-    assert make_notes(census, dataset=dataset) == (f"500 of 510 images of {line.format(such)}",)
-    assert make_notes(Census(), dataset=dataset) == ()
+    assert make_notes(census, dataset=dataset, label_map=NO_LABELS) == (
+        f"500 of 510 images of {line.format(such)}",
+    )
+    assert make_notes(Census(), dataset=dataset, label_map=NO_LABELS) == ()
+
+
+@pytest.mark.parametrize(
+    ("images", "wanted", "lines"),
+    [
+        ((3, 9), 3, ()),
+        ((3, 9), 4, ("output.num_shards: train has 3 images for 4 shards, so some are empty",)),
+        (
+            (1, 9),
+            {"train": 2, "test": 9},
+            ("output.num_shards: train has 1 image for 2 shards, so some are empty",),
+        ),
+        ((3, 9), None, ()),
+    ],
+)
+def test_a_line_says_that_shards_are_empty(
+    images: tuple[int, int], wanted: object, lines: tuple[str, ...]
+) -> None:
+    splits = {
+        split: SplitOutcome(listed=count, images=count)
+        for split, count in zip(("train", "test"), images, strict=True)
+    }
+    dataset = msgspec.structs.replace(
+        make_dataset(config={"output": {"num_shards": wanted}}), splits=("train", "test")
+    )
+
+    notes = make_notes(Census(splits=splits), dataset=dataset, label_map=NO_LABELS)
+
+    assert notes == lines
+
+
+@pytest.mark.parametrize(
+    ("names", "classifies", "label"),
+    [
+        (["1", "10", "100", "2"], True, "10 has the label 1"),
+        (["01", "02", "10"], True, ""),
+        (["1", "10", "cat"], True, ""),
+        (["1", "10", "2"], False, ""),
+        ([], True, ""),
+    ],
+)
+def test_a_line_says_that_numbers_are_ordered_as_texts(
+    names: list[str], classifies: bool, label: str
+) -> None:
+    label_map = LabelMap(ids={name: index for index, name in enumerate(names)}, names={})
+    dataset = msgspec.structs.replace(make_dataset(), classifies=classifies)
+
+    notes = make_notes(Census(), dataset=dataset, label_map=label_map)
+
+    assert len(notes) == bool(label)
+    assert label in "".join(notes)
+
+
+def test_a_line_says_which_classes_only_another_split_has() -> None:
+    statistics = {
+        "train": Statistics(images_by_class={"a": 1}),
+        "test": Statistics(images_by_class={"a": 1, "c": 2, "b": 1}),
+        "val": Statistics(images_by_class={"a": 3}),
+    }
+
+    notes = make_notes(Census(), dataset=make_dataset(), label_map=NO_LABELS, statistics=statistics)
+
+    assert notes == ("2 classes are in test and not in train: b, c",)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +389,7 @@ def test_a_line_says_which_images_are_left_out(
             {},
             (
                 "fractions are approximate: train 88%, test 12% of the images, instead of "
-                "train 80%, test 20%; --exact makes them exact",
+                "train 80%, test 20%; " + BY_HASH,
             ),
         ),
         ((81, 19), {}, ()),
@@ -329,7 +402,7 @@ def test_a_line_says_which_images_are_left_out(
             {"fractions": {"train": 0.8, "test": 0.12, "dev": 0.08}},
             (
                 "fractions are approximate: train 88%, test 12%, dev 0% of the images, instead of "
-                "train 80%, test 12%, dev 8%; --exact makes them exact",
+                "train 80%, test 12%, dev 8%; " + BY_HASH,
             ),
         ),
     ],
@@ -342,7 +415,7 @@ def test_a_line_says_that_fractions_are_approximate(
         for split, count in zip(("train", "test"), images, strict=True)
     }
     dataset = make_dataset(config={"fractions": {"train": 0.8, "test": 0.2}, **config})
-    assert make_notes(Census(splits=splits), dataset=dataset) == lines
+    assert make_notes(Census(splits=splits), dataset=dataset, label_map=NO_LABELS) == lines
 
 
 DROPPED = {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 5, Correction.IMAGE_CONVERTED.value: 1}

@@ -204,9 +204,8 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
         (
             DuplicateCounts(groups=1, images=2, contradictions=1),
             [
-                "duplicates: 1 group of 2 equal files, 0 in several splits, 1 with different "
-                "labels (nearly equal pictures are found with image.verify: decode and "
-                "duplicates.near)"
+                "duplicates: 1 group of 2 equal files, 1 with different labels (nearly equal "
+                "pictures are found with image.verify: decode and duplicates.near)"
             ],
         ),
         (
@@ -292,7 +291,7 @@ def test_json_says_all() -> None:
         "latest": "",
         "replaced": "",
         "splits": {
-            "train": {**msgspec.to_builtins(TRAIN), "reject_ratio": 3 / 1004},
+            "train": {**msgspec.to_builtins(TRAIN), "reject_ratio": 3 / 1003},
             "test": {**msgspec.to_builtins(TEST), "reject_ratio": 0.0},
         },
         "sources": {},

@@ -182,7 +182,9 @@ def gate(
         reuse=count_reuse(settings.run.previous, shards),
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
-        notes=make_notes(census, dataset=dataset),
+        notes=make_notes(
+            census, dataset=dataset, label_map=label_map, statistics=_statistics(statistics)
+        ),
         # These are for a refused run; `finish` finds all warnings of a run that commits.
         warnings=dataset.warnings,
         findings=_leave_out_warned(found),
@@ -336,7 +338,9 @@ def finish(
                     corrected=(line for each in statistics.values() for line in each.corrected),
                     readings=[shard.readings for shard in shards],
                 ),
-                notes=make_notes(census, dataset=dataset),
+                notes=make_notes(
+                    census, dataset=dataset, label_map=label_map, statistics=_statistics(statistics)
+                ),
                 findings=_leave_out_warned(
                     _find_kinds(
                         splits,

@@ -645,10 +645,69 @@ def _warn_of_sizes(
             yield f"{images} annotated in another size, such as {examples}, {text}"
 
 
-def make_notes(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
-    """Returns notes for the summary that are no reason for a warning, one line each."""
-    fractions = _describe_fractions(census, config=dataset.config)
-    return (*_describe_left_out(census, dataset=dataset), *fractions)
+def make_notes(
+    census: Census,
+    *,
+    dataset: DatasetSettings,
+    label_map: LabelMap,
+    statistics: Mapping[str, Statistics] | None = None,
+) -> tuple[str, ...]:
+    """Returns notes for the summary that are no reason for a warning, one line each.
+
+    Args:
+        census: What was counted before the images were read.
+        dataset: What the config says about the dataset.
+        label_map: The labels.
+        statistics: `{split: what is in it}`; None before anything is written.
+    """
+    return (
+        *_describe_left_out(census, dataset=dataset),
+        *_describe_fractions(census, config=dataset.config),
+        *_describe_empty_shards(census, dataset=dataset),
+        *(_describe_numbers(label_map) if dataset.classifies else ()),
+        *_describe_untrained(statistics or {}),
+    )
+
+
+def _describe_empty_shards(census: Census, *, dataset: DatasetSettings) -> Iterator[str]:
+    """Says that a split has fewer images than shards."""
+    wanted = dataset.config.get("output", {}).get("num_shards") or 0
+    if dataset.config.get("limit") is not None or dataset.config.get("example_per") == "annotation":
+        return
+    for name in dataset.splits:
+        shards = wanted if isinstance(wanted, int) else wanted.get(name, 0)
+        images = census.splits.get(name, SplitOutcome()).images
+        if images < shards:
+            has = "has 1 image" if images == 1 else f"has {images:,} images"
+            yield f"output.num_shards: {name} {has} for {shards:,} shards, so some are empty"
+
+
+def _describe_numbers(label_map: LabelMap) -> Iterator[str]:
+    """Says that classes named by numbers have other labels than the order of these numbers."""
+    names = sorted(label_map.ids, key=label_map.ids.__getitem__)
+    if not all(name.isascii() and name.isdigit() for name in names):
+        return
+    numbers = [int(name) for name in names]
+    moved = next((index for index, each in enumerate(sorted(numbers)) if numbers[index] != each), 0)
+    if moved and not any(label_map.source_ids.values()):
+        name = names[moved]
+        yield (
+            "the classes are numbers, and are labelled in the order of their names as texts: "
+            f"{name} has the label {label_map.ids[name]}; names of one length (01, 02, 10) or a "
+            "file of classes order them"
+        )
+
+
+def _describe_untrained(statistics: Mapping[str, Statistics]) -> Iterator[str]:
+    """Says which classes of the other splits the split `train` lacks."""
+    if "train" not in statistics:
+        return
+    known = statistics["train"].images_by_class
+    for name, split in statistics.items():
+        missing = sorted(set(split.images_by_class) - set(known))
+        if missing and known:
+            number = "1 class is" if len(missing) == 1 else f"{len(missing):,} classes are"
+            yield f"{number} in {name} and not in train: {list_classes(missing)}"
 
 
 def _describe_fractions(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
@@ -663,8 +722,9 @@ def _describe_fractions(census: Census, *, config: Mapping[str, Any]) -> Iterato
         found = ", ".join(f"{split} {shares[split]:.0%}" for split in fractions)
         wanted = ", ".join(f"{split} {fractions[split]:.0%}" for split in fractions)
         yield (
-            f"fractions are approximate: {found} of the images, instead of {wanted}; --exact makes "
-            "them exact"
+            f"fractions are approximate: {found} of the images, instead of {wanted}; a hash of its "
+            "name puts each image into a split, so that it never changes its split when others are "
+            "added; --exact makes the fractions exact"
         )
 
 

@@ -66,15 +66,17 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
 
     @property
     def inputs(self) -> int:
-        """Listed images and references to missing ones, without images that no annotation names.
+        """What is written or rejected, and what the limit leaves out.
 
-        Unrelated pictures in the folder must not make the share of rejects look small.
+        Other files and pictures in the folder, and images that the config leaves out, must not make
+        the share of rejects look small.
         """
-        return self.listed + self.unlisted - self.excluded.get(Exclusion.UNANNOTATED.value, 0)
+        beyond_limit = self.excluded.get(Exclusion.BEYOND_LIMIT.value, 0)
+        return self.listed + self.unlisted - sum(self.excluded.values()) + beyond_limit
 
     @property
     def reject_ratio(self) -> float:
-        """Rejects over all inputs; 0 where there are none."""
+        """Rejects over `inputs`; 0 where there are none."""
         return sum(self.rejected.values()) / self.inputs if self.inputs else 0.0
 
     def add(self, other: SplitOutcome) -> None:
