@@ -16,6 +16,7 @@ from shardbeam.transforms.dataset.read.make_index import check_indexable, index_
 from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.local import remove_scratch
 
 
 def run_index(arguments: IndexArguments) -> None:
@@ -34,12 +35,14 @@ def run_index(arguments: IndexArguments) -> None:
     is_taken = not storage.is_remote and storage.holds(arguments.output)
     if is_taken and not storage.is_folder(arguments.output):
         raise UsageError(f"--output: {arguments.output} is not a folder; name another one")
-    for split in splits:
-        for shard in split.shards:
-            for kind in kinds:
-                uri = join_uri(arguments.output, posixpath.basename(shard.uri) + kind)
-                if not arguments.overwrite and storage.holds(uri):
-                    raise UsageError(f"--output: {uri} exists; replace it with --overwrite")
+    shards = [posixpath.basename(shard.uri) for split in splits for shard in split.shards]
+    names = {name + kind for name in shards for kind in kinds}
+    for name in sorted(names):
+        uri = join_uri(arguments.output, name)
+        if not arguments.overwrite and storage.holds(uri):
+            raise UsageError(f"--output: {uri} exists; replace it with --overwrite")
+    if not storage.is_remote:
+        remove_scratch(arguments.output, names=names)
     legend = read_legend(dataset)
     for split in splits:
         examples = 0

@@ -20,6 +20,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.local import remove_scratch
 
 # The first bytes of a file, which hold its mark.
 _MARK_BYTES = 2000
@@ -54,6 +55,8 @@ class Mark(NamedTuple):
 def write_file(uri: str, data: bytes, *, flag: str) -> None:
     """Writes a file in one step. An interrupt waits for it, so that it leaves no temporary file.
 
+    What a killed command has left is removed.
+
     Args:
         uri: The file.
         data: Its content.
@@ -65,6 +68,9 @@ def write_file(uri: str, data: bytes, *, flag: str) -> None:
     try:
         with delay_interrupts():
             storage_for(uri).replace(uri, data)
+        if not is_uri(uri):
+            folder, name = os.path.split(uri)
+            remove_scratch(folder, names=[name])
     except OSError as error:
         raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
 

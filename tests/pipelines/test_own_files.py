@@ -117,6 +117,20 @@ def test_names_of_datasets(datasets: tuple[Path, Path], tmp_path: Path) -> None:
         assert dataset_name(str(path)) == name
 
 
+def test_what_a_killed_command_has_left_is_removed(
+    datasets: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shard = next(datasets[0].glob("*.tfrecord-*")).name
+    ours, young = (f"r.html.{digit * 32}.tmp" for digit in "0f")
+    others = [f"x.html.{'0' * 32}.tmp", "r.html.tmp", f"r.html.{'0' * 31}g.tmp", young]
+    for name in (ours, *others, f"{shard}.parquet.{'a' * 32}.tmp"):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, None if name == young else (1, 1))
+    assert write("r.html", datasets[0], tmp_path / "r.html") == ""
+    assert run("index", str(datasets[0]), "--output", str(tmp_path)).exit_code == 0
+    assert {*os.listdir(tmp_path)} == {"r.html", f"{shard}.parquet", *others}
+
+
 def test_nothing_is_left_beside_a_file_that_is_refused(
     datasets: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -6,10 +6,12 @@ import contextlib
 import errno
 import io
 import os
+import re
 import stat
 import sys
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from shardbeam.transforms.core.errors import InputError, naming
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 # Shards are written in records of 100 KB and more: few, large system calls.
 _WRITE_BUFFER_BYTES = 1 << 20
+# The name of a temporary file, beside the file that it replaces.
+_SCRATCH = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
+# Seconds for which a process may be busy between two writes to a temporary file.
+_YOUNG_S = 60
 # Folders that link to each other can be reached by a huge number of paths.
 _MAX_LINKED_FOLDERS = 10_000
 
@@ -247,6 +253,23 @@ def make_folders(path: str) -> list[str]:
         remove_empty(made)
         raise
     return made
+
+
+def remove_scratch(folder: str, *, names: Collection[str]) -> None:
+    """Removes temporary files of `LocalStorage.replace` that killed processes have left.
+
+    Args:
+        folder: The folder.
+        names: The names of the files in it that were being replaced.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+        for entry in entries:
+            found = _SCRATCH.fullmatch(entry.name)
+            if found is None or found[1] not in names:
+                continue
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat().st_mtime > _YOUNG_S:
+                    os.unlink(entry.path)
 
 
 def remove_empty(folders: Iterable[str]) -> None:
