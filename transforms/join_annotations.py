@@ -388,10 +388,10 @@ class _JoinFn(_KeyFn):
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
-        reading = self._formats[source].box_reading
-        if joined.record is not None and reading is not None and reading.first_pixel is not None:
+        first_pixel = self._formats[source].first_pixel
+        if joined.record is not None and first_pixel is not None:
             seen = self.census.sources.setdefault(source, SourceCensus())
-            seen.add_boxes(joined.record.annotations, first_pixel=reading.first_pixel)
+            seen.add_boxes(joined.record.annotations, first_pixel=first_pixel)
         # The join text may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)
         yield from self.give(

@@ -514,3 +514,17 @@ def test_pictures_that_were_turned_without_their_boxes_are_a_warning(tmp_path: P
         built = build("coco", *words, output=tmp_path / name)
         found = warnings(built, "fit the images turned by 90 degrees")
         assert (built.exit_code, len(found)) == (0, number)
+
+
+def test_outlines_decide_which_reading_a_warning_may_name(tmp_path: Path) -> None:
+    numbers = [150, 10, 190, 60]
+    for name, drawn, said in (
+        # As corners, these numbers lie in the image; the outline says that they are sides.
+        ("sides", [150, 10, 340, 70], "no other reading"),
+        ("corners", numbers, "set box_format: xyxy"),
+        ("neither", [10, 10, 20, 20], "no other reading"),
+    ):
+        words = coco(tmp_path / name, {"a.jpg": [numbers] * 3}, segmentation=outline(drawn))
+        (line,) = warnings(build("coco", *words, output=tmp_path / f"{name}_out"), "leave their")
+        assert said in line
+        assert ("box_format" in line) == (name == "corners")

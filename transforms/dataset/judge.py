@@ -54,7 +54,6 @@ from shardbeam.transforms.dataset.rejects import (
 )
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.examples.box_readings import (
-    BOX_FORMATS,
     BOXES,
     EXCHANGED,
     OUTSIDE,
@@ -237,8 +236,7 @@ def check_units(census: Census, *, sources: Iterable[Source]) -> None:
         seen = census.sources.get(source.name, SourceCensus())
         if seen.fractions < _FEW_BOXES:
             continue
-        reading = source.format.box_reading
-        fix = _UNITS_FIX if reading is not None and reading.has_keys else _UNITS_ELSEWHERE
+        fix = _UNITS_FIX if hasattr(source.format, "box_units") else _UNITS_ELSEWHERE
         given = source.format.annotation_files()
         if source.format.lists_annotations or not given:
             given = source.format.roots()
@@ -886,7 +884,7 @@ def _warn_of_readings(
             continue
         fitting = [
             other
-            for other in BOX_FORMATS
+            for other in reading.fitting
             if _fits(total[other_reading(reading.format, other)], of=total[TRIED])
         ]
         boxes = f"of the {total[BOXES]:,} boxes"

@@ -146,6 +146,14 @@ class Format(Source, frozen=True, kw_only=True):
         return cls.predefined_splits is not Format.predefined_splits
 
     @property
+    def first_pixel(self) -> float | None:
+        """The number of an image's first pixel, if all boxes must be in pixels.
+
+        A build then refuses a source whose boxes are all fractions.
+        """
+        return None
+
+    @property
     def box_reading(self) -> BoxReading | None:
         """How boxes are read, so that a build says if their numbers seem to mean something else.
 

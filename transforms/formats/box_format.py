@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from shardbeam.configs.keys import named
-from shardbeam.transforms.examples.box_readings import BoxFormat
+from shardbeam.transforms.examples.box_readings import BOX_FORMATS, BoxFormat
 
 BoxUnits: TypeAlias = Literal["px", "fraction"]
 
@@ -29,11 +29,10 @@ class BoxReading(msgspec.Struct, frozen=True):
 
     Attributes:
         format: What the four numbers mean.
-        first_pixel: The number of an image's first pixel, if boxes are in pixels; None if they are
-            fractions of the image's sides, or may be.
         has_keys: Whether the format has the keys `box_format` and `box_units`.
+        fitting: The readings that agree with the outlines of objects; all if there are none.
     """
 
     format: BoxFormat = "xyxy"
-    first_pixel: float | None = None
     has_keys: bool = False
+    fitting: tuple[BoxFormat, ...] = BOX_FORMATS

@@ -6,7 +6,7 @@ The format: https://cocodataset.org/#format-data.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated
 
 import msgspec
@@ -26,8 +26,11 @@ from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader, PngNames, find_png_names
 from shardbeam.transforms.formats.coco_sniff import (
     TASKS,
+    FirstAnnotations,
     Task,
+    fitting_formats,
     is_stuff_name,
+    look_at_first,
     recognize_coco,
     sniff_tasks,
     warn_of_files,
@@ -144,14 +147,23 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, tasks=tasks, _png_names=names)
 
     @property
+    def first_pixel(self) -> float | None:
+        """Pixels are counted from 0."""
+        return 0.0 if self.box_units == "px" else None
+
+    @property
     def box_reading(self) -> BoxReading:
-        """As the keys say."""
-        in_pixels = self.box_units == "px"
-        return BoxReading(self.box_format, 0.0 if in_pixels else None, has_keys=True)
+        """As the keys say, and the polygons allow."""
+        fitting = fitting_formats(self._first_annotations.values())
+        return BoxReading(self.box_format, has_keys=True, fitting=fitting)
+
+    @functools.cached_property
+    def _first_annotations(self) -> Mapping[str, FirstAnnotations]:
+        return {uri: look_at_first(uri) for uri in self.annotations}
 
     def warnings(self) -> Sequence[str]:
         """Warns of files without annotations, and of boxes that disagree with their outlines."""
-        return [*warn_of_files(self.annotations, box_format=self.box_format)]
+        return [*warn_of_files(self._first_annotations, box_format=self.box_format)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Distinguishes images, panoptic PNGs and maps of classes by their root.

@@ -93,39 +93,73 @@ def sniff_png_names(uri: str, *, storage: Storage) -> list[tuple[str, str]]:
     ]
 
 
-def warn_of_files(uris: Iterable[str], *, box_format: BoxFormat) -> Iterator[str]:
-    """Warns of files by their first annotations.
+class FirstAnnotations(NamedTuple):
+    """What the first annotations of a file show.
 
-    Some have no section `annotations`, as COCO's files of test images, and in some the boxes
-    disagree with their outlines.
+    Attributes:
+        has_section: Whether the file has a section `annotations`; COCO's files of test images have
+            none.
+        outlined: The number of objects with a box and polygons.
+        apart: `{box_format: those whose box, read like this, overlaps with the polygons by less
+            than half}`.
     """
-    for uri in uris:
+
+    has_section: bool
+    outlined: int
+    apart: Mapping[BoxFormat, int]
+
+    @property
+    def fitting(self) -> Sequence[BoxFormat]:
+        """The readings of boxes that agree with the polygons; all if there are none."""
+        return [each for each in BOX_FORMATS if self.apart[each] <= _MOST_APART * self.outlined]
+
+
+def look_at_first(uri: str) -> FirstAnnotations:
+    """Compares the boxes of a file's first annotations with their polygons.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    annotations = _first_items(_ANNOTATIONS, uri, storage=storage_for(uri))
+    outlined = [it for each in annotations or () if (it := _box_and_outline(each)) is not None]
+    return FirstAnnotations(
+        has_section=annotations is not None,
+        outlined=len(outlined),
+        apart={each: _count_apart(outlined, box_format=each) for each in BOX_FORMATS},
+    )
+
+
+def warn_of_files(files: Mapping[str, FirstAnnotations], *, box_format: BoxFormat) -> Iterator[str]:
+    """Warns of files without annotations, and of boxes that disagree with their polygons.
+
+    Args:
+        files: `{URI: its first annotations}`.
+        box_format: How boxes are read.
+    """
+    for uri, first in files.items():
         name = uri.rpartition("/")[2]
-        annotations = _first_items(_ANNOTATIONS, uri, storage=storage_for(uri))
-        if annotations is None:
+        if not first.has_section:
             yield (
                 f"{name} has no section `annotations`: images that only it lists "
                 "are written without annotations; expect.max_unannotated refuses too many of these"
             )
-            continue
-        outlined = [found for each in annotations if (found := _box_and_outline(each)) is not None]
-        apart = {other: _count_apart(outlined, box_format=other) for other in BOX_FORMATS}
-        most = _MOST_APART * len(outlined)
-        if apart[box_format] > most:
-            fixes = [
-                f"box_format: {other} (--box-format {other})"
-                for other in BOX_FORMATS
-                if apart[other] <= most
-            ]
+        if box_format not in first.fitting:
+            fixes = [f"box_format: {other} (--box-format {other})" for other in first.fitting]
             fix = (
                 f"they agree with {' or '.join(fixes)}"
                 if fixes
                 else "no other box_format agrees with them: correct the boxes or the outlines"
             )
             yield (
-                f"{name}: {apart[box_format]:,} of the first {len(outlined):,} objects with "
+                f"{name}: {first.apart[box_format]:,} of the first {first.outlined:,} objects with "
                 f"polygons have a box that overlaps with them by less than half; {fix}"
             )
+
+
+def fitting_formats(files: Iterable[FirstAnnotations]) -> tuple[BoxFormat, ...]:
+    """Returns the readings of boxes that agree with the polygons of all files."""
+    fitting = [set(first.fitting) for first in files]
+    return tuple(each for each in BOX_FORMATS if all(each in these for these in fitting))
 
 
 def _box_and_outline(annotation: Mapping[str, Any]) -> tuple[Sequence[float], Box] | None:

@@ -178,9 +178,14 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         )
 
     @property
+    def first_pixel(self) -> float:
+        """Pixels are counted from 0."""
+        return 0.0
+
+    @property
     def box_reading(self) -> BoxReading:
         """Corners in pixels."""
-        return BoxReading(first_pixel=0.0)
+        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the subsets that the files name.

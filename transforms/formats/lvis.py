@@ -6,8 +6,9 @@ in each entry of `images`.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -26,7 +27,13 @@ from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
-from shardbeam.transforms.formats.coco_sniff import recognize_coco, warn_of_files
+from shardbeam.transforms.formats.coco_sniff import (
+    FirstAnnotations,
+    fitting_formats,
+    look_at_first,
+    recognize_coco,
+    warn_of_files,
+)
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
@@ -100,14 +107,23 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         return [*map(ExtraFeature, specs)]
 
     @property
+    def first_pixel(self) -> float | None:
+        """Pixels are counted from 0."""
+        return 0.0 if self.box_units == "px" else None
+
+    @property
     def box_reading(self) -> BoxReading:
-        """As the keys say."""
-        in_pixels = self.box_units == "px"
-        return BoxReading(self.box_format, 0.0 if in_pixels else None, has_keys=True)
+        """As the keys say, and the polygons allow."""
+        fitting = fitting_formats(self._first_annotations.values())
+        return BoxReading(self.box_format, has_keys=True, fitting=fitting)
+
+    @functools.cached_property
+    def _first_annotations(self) -> Mapping[str, FirstAnnotations]:
+        return {uri: look_at_first(uri) for uri in self.annotations}
 
     def warnings(self) -> Sequence[str]:
         """Warns of files without annotations, and of boxes that disagree with their outlines."""
-        return [*warn_of_files(self.annotations, box_format=self.box_format)]
+        return [*warn_of_files(self._first_annotations, box_format=self.box_format)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by COCO's digits, or by its path."""

@@ -309,9 +309,14 @@ class VocFormat(Format, frozen=True, kw_only=True):
             )
 
     @property
+    def first_pixel(self) -> float:
+        """As `coordinates` counts."""
+        return 1.0 if self.coordinates == "one_based" else 0.0
+
+    @property
     def box_reading(self) -> BoxReading:
-        """Corners in pixels, as `coordinates` counts them."""
-        return BoxReading(first_pixel=1.0 if self.coordinates == "one_based" else 0.0)
+        """Corners in pixels."""
+        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the splits that have a list, or the folders that are splits.
