@@ -17,7 +17,7 @@ import msgspec
 
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import choices, key_paths, keys_of
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.nearest import did_you_mean, named_otherwise
 from shardbeam.configs.problem import Path, Problem, format_path
 from shardbeam.configs.schema import Config, Source
 
@@ -128,6 +128,10 @@ class _Converter:
 def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
     siblings = {name: format_path((*path, name)) for name in known}
     elsewhere = {str(place[-1]): format_path(place) for place, _ in key_paths(Config)}
+    within = f"{path[-1]}.{key}" if path else key
+    other = named_otherwise(within, is_flag=False) or named_otherwise(key, is_flag=False)
+    if other:
+        return f"unknown key; did you mean {siblings.get(other, other)}?"
     # Siblings first: in a source, `image` should suggest `images`, not the config's `image`.
     for names, similarity in ((siblings, 0.9), (elsewhere, 1.0), (siblings, 0.6), (elsewhere, 0.8)):
         for nearest in difflib.get_close_matches(key, names, n=1, cutoff=similarity):

@@ -16,7 +16,7 @@ import msgspec
 from shardbeam.configs.convert import describe_mismatch
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of, named
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.nearest import did_you_mean, named_otherwise
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.commands import COMMANDS, Arguments, BuildArguments, TopArguments
 from shardbeam.pipelines.failures import UsageError
@@ -135,7 +135,10 @@ class FlagParser(argparse.ArgumentParser):
             if word.startswith("-"):
                 flag = word.partition("=")[0]
                 known = self._option_string_actions.keys() - refused.keys()
-                hint = self._instead.get(flag) or did_you_mean(flag, known, show=str)
+                other = named_otherwise(flag, is_flag=True)
+                hint = self._instead.get(flag) or (
+                    f"; did you mean {other}?" if other else did_you_mean(flag, known, show=str)
+                )
                 raise UsageError(f"unknown flag {flag}{hint}")
         return vars(namespace)
 

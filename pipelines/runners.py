@@ -238,6 +238,11 @@ def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
     checked = dict(options)
     if "runner" in checked:
         checked["runner"] = _runner_name(checked["runner"])
+    if checked.get("num_workers") and checked.get("runner") in (None, "DirectRunner"):
+        _log.warning(
+            "--num_workers is for Dataflow, and changes nothing on this machine; --processes=N "
+            "writes shards in N processes"
+        )
     mode = checked.get("direct_running_mode")
     if mode in _REFUSED_MODES:
         raise UsageError(

@@ -84,6 +84,11 @@ def test_a_merge_may_swap_two_names() -> None:
     [
         # Unknown keys.
         ({"image": {"verfy": "none"}}, "image.verfy: unknown key; did you mean image.verify?"),
+        (
+            {"labels": {"rename": {"a": ["b"]}}},
+            "labels.rename: unknown key; did you mean labels.merge?",
+        ),
+        ({"image": {"resize": 90}}, "image.resize: unknown key; did you mean image.max_side?"),
         ({"quality": 90}, "quality: unknown key here; did you mean image.quality?"),
         (
             {"splits": {"train": {"format": "coco", "image": "x", "annotations": ["a.json"]}}},

@@ -226,6 +226,17 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "unknown flag --direct-num-workers; did you mean --direct_num_workers?",
         ),
         (f"{COCO} --zzzzzz", "unknown flag --zzzzzz"),
+        # Names of other tools, of which the nearest flag is none.
+        (f"{COCO} --workers 4", "unknown flag --workers; did you mean --processes?"),
+        (f"{COCO} --num-workers 4", "unknown flag --num-workers; did you mean --processes?"),
+        (f"{COCO} --resize 640", "unknown flag --resize; did you mean --max-side?"),
+        (f"{COCO} --val-split=0.2", "unknown flag --val-split; did you mean --fractions?"),
+        (f"{COCO} --input x", "unknown flag --input; did you mean --images?"),
+        (f"{COCO} --rename a=b", "unknown flag --rename; use --set features.rename=VALUE"),
+        (
+            f"{COCO} --class-map x",
+            "unknown flag --class-map; did you mean --set labels.merge=VALUE?",
+        ),
         (f"{COCO} --include a", "unknown flag --include; use --set labels.include=VALUE"),
         (f"{COCO} --path a", "unknown flag --path; use --set output.path=VALUE"),
         (f"{COCO} --max-side x", "--max-side: expected int, at least 1, got 'x'"),

@@ -118,3 +118,20 @@ def test_a_refused_runner_is_not_offered() -> None:
     assert check_beam_options({"runner": "my.package.OwnRunner"}) == {
         "runner": "my.package.OwnRunner"
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        ({"num_workers": 4}, True),
+        ({"num_workers": 4, "runner": "direct"}, True),
+        ({"num_workers": 4, "runner": "DataflowRunner"}, False),
+        ({"runner": "DirectRunner"}, False),
+    ],
+)
+def test_workers_of_dataflow_are_no_processes_of_this_machine(
+    options: dict[str, object], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_beam_options(options)
+
+    assert ("--processes=N" in caplog.text) == warns
