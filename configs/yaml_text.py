@@ -122,6 +122,18 @@ def compose_yaml(text: str) -> yaml.Node | None:
     return _read(lambda: yaml.compose(text, Loader=yaml.SafeLoader))
 
 
+def dump_yaml(value: object, **options: Any) -> str:  # noqa: ANN401  # Those of PyYAML.
+    """Writes YAML as `yaml.safe_dump` does, in the order of the keys.
+
+    If a text has characters that a terminal obeys or cannot show, all beyond ASCII are escapes.
+    """
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, **options)
+    if all(each.isprintable() or each.isspace() for each in text):
+        return text
+    text = yaml.safe_dump(value, sort_keys=False, **options)
+    return text
+
+
 def _read(read: Callable[[], T]) -> T:
     try:
         return read()

@@ -23,9 +23,10 @@ from apache_beam.utils.retry import PermanentException
 
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.logs import escape, write_line, write_stderr, write_stdout
+from shardbeam.pipelines.logs import write_line, write_stderr, write_stdout
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, check_image
 from shardbeam.transforms.core.extras import install_command
+from shardbeam.transforms.core.text import escape
 
 try:
     import google.cloud.storage as storage

@@ -13,20 +13,20 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.commands import DiffArguments
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.tables import (
     PLAIN,
     PRINTED_CLASSES,
     Layout,
     add_rest,
     cell_text,
-    cut,
     make_table,
     name_text,
     render_table,
     stdout_layout,
 )
 from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.text import cut, escape
 from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture, read_changed
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import (

@@ -33,9 +33,9 @@ from shardbeam.pipelines.figure import (
     make_figure,
     shorten,
 )
-from shardbeam.pipelines.logs import escape
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shardbeam.pipelines.commands import ExportArguments
 from shardbeam.pipelines.failures import UsageError, machine_error
 from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.tables import PLAIN, cell_text, make_table, render_table
@@ -18,6 +18,7 @@ from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.export.base import MARK, Layout
 from shardbeam.transforms.dataset.export.coco import CocoLayout
 from shardbeam.transforms.dataset.export.images import (

@@ -7,8 +7,9 @@ import posixpath
 from shardbeam.pipelines.commands import IndexArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import delay_interrupts
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.overlap import check_outside_datasets
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.index import index_parquet
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend

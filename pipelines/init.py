@@ -9,18 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
 from shardbeam.configs.load import ConfigError, make_config
 from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.commands import InitArguments
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.logs import end_progress, escape, write_stderr, write_stdout
+from shardbeam.pipelines.logs import end_progress, write_stderr, write_stdout
 from shardbeam.pipelines.overlap import check_file
 from shardbeam.pipelines.own_files import write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import listing_exclusion
@@ -226,11 +227,9 @@ def _hint(folder: Folder) -> str:
 
 def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str:
     """Writes a config, with a description and with common keys as comments."""
-    dumped = yaml.safe_dump(
+    dumped = dump_yaml(
         # A copy, because YAML would write a list that two sources share as an alias.
         msgspec.to_builtins(found.raw),
-        sort_keys=False,
-        allow_unicode=True,
         default_flow_style=None,
         width=_ONE_LINE,
     )

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 # The signal thread imports nothing: the main thread may be halfway through the same import.
-from shardbeam.pipelines.logs import escape, render_line, wants_json_log
+from shardbeam.pipelines.logs import render_line, wants_json_log
+from shardbeam.transforms.core.text import escape
 
 EXIT_CODE = 130
 NOTHING_WRITTEN = "interrupted; nothing was written"

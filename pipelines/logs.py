@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import WORKER_ERRORS, RunError
 from shardbeam.transforms.core.memory import is_shortage
+from shardbeam.transforms.core.text import escape, escape_lines
 
 LOG_FORMAT = "--log-format"
 TEXT, JSON = "text", "json"
@@ -41,17 +42,6 @@ _lock = threading.Lock()
 # What ends the progress line, if there is one.
 _endings: list[Callable[[], None]] = []
 _log = logging.getLogger(OWN_LOGGER)
-
-
-def escape(text: str) -> str:
-    r"""Escapes characters that a terminal obeys or cannot show, as `\x1b` or `\udcff`.
-
-    It also hides passwords, because a table may fold a long URI before it is printed.
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in hide_passwords(text)
-    )
 
 
 def write_stdout(text: str) -> bool:
@@ -112,7 +102,7 @@ def write_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Writes a traceback as the interpreter does, without passwords; for `sys.excepthook`."""
-    write_stderr("".join(traceback.format_exception(kind, error, trace)))
+    write_stderr(escape_lines("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -211,7 +201,7 @@ def configure_logging(*, as_json: bool = False) -> None:
         as_json: Writes each as one JSON object, for programs.
     """
     handler: logging.Handler = JsonHandler() if as_json else _TextHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
     handler.addFilter(is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
@@ -267,6 +257,16 @@ class JsonHandler(logging.Handler):
             # The record's arguments do not fit its text.
             message = f"cannot be formatted: {record.msg!r}"
             write_line(message, severity="WARNING", logger=record.name)
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        # Our messages have one line; those of libraries may be tracebacks.
+        is_ours = record.name.partition(".")[0] == OWN_LOGGER
+        return (escape if is_ours else escape_lines)(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: ANN401  # The base class's.
+        return escape_lines(super().formatException(ei))
 
 
 class _TextHandler(logging.Handler):

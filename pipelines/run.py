@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from shardbeam.pipelines.commands import BuildArguments, RunArguments
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
-from shardbeam.pipelines.logs import OWN_LOGGER, end_progress, escape
+from shardbeam.pipelines.logs import OWN_LOGGER, end_progress
 from shardbeam.pipelines.progress import (
     POLL_S,
     REMOTE_POLL_S,
@@ -25,6 +25,7 @@ from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners import CLUSTER_RUNNERS, make_options
 from shardbeam.pipelines.summary import print_summary
 from shardbeam.pipelines.temporary import own_temporary_files
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.lease import Lease
 from shardbeam.transforms.dataset.outcome import Status, Totals, WriteProgress
 from shardbeam.transforms.dataset.staging import TOTALS, Staging

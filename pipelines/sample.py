@@ -45,10 +45,11 @@ from pycocotools import mask as coco_mask
 from shardbeam.pipelines.commands import SampleArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.core.worker import without_interrupts
 from shardbeam.transforms.storage.base import is_uri
 from shardbeam.transforms.storage.local import make_folders, remove_empty

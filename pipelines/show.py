@@ -22,21 +22,20 @@ from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.pipelines.commands import FormatsArguments, ShowArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name, write_file
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
     add_rest,
     cell_text,
-    cut,
-    describe_value,
     make_table,
     render_table,
     stdout_layout,
 )
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.core.text import cut, describe_value, escape
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.pictures import read_split

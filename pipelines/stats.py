@@ -11,7 +11,7 @@ from rich.table import Table
 from shardbeam.pipelines.commands import StatsArguments
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
@@ -20,13 +20,13 @@ from shardbeam.pipelines.tables import (
     PRINTED_CLASSES,
     Layout,
     add_rest,
-    cut,
     make_table,
     name_text,
     render_table,
     stdout_layout,
 )
 from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.text import ascii_json, cut, escape
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.read.count import CountResult, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
@@ -150,8 +150,8 @@ def _write_counts(
 
 
 def render_json(report: StatisticsReport) -> str:
-    """Renders a report as one JSON object on one line, with its keys sorted."""
-    return msgspec.json.encode(report, order="sorted").decode() + "\n"
+    """Renders a report as one JSON object on one line, in ASCII, with its keys sorted."""
+    return ascii_json(msgspec.json.encode(report, order="sorted"))
 
 
 def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:

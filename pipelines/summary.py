@@ -13,13 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.failures import RunError
-from shardbeam.pipelines.logs import (
-    escape,
-    write_error,
-    write_line,
-    write_stderr,
-    write_stdout,
-)
+from shardbeam.pipelines.logs import write_error, write_line, write_stderr, write_stdout
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.tables import (
     PLAIN,
@@ -32,6 +26,7 @@ from shardbeam.pipelines.tables import (
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
     Outcome,
@@ -257,7 +252,7 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
         yield f"corrections: {escape(result.corrections)}"
     if result.sources:
         counts = ", ".join(f"{count:,} from {name}" for name, count in result.sources.items())
-        yield f"images to read: {counts}"
+        yield f"images to read: {escape(counts)}"
     if result.num_classes:
         classes = "class" if result.num_classes == 1 else "classes"
         names = list_classes(result.classes, number=result.num_classes)

@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.logs import escape
+from shardbeam.transforms.core.text import NO_NAME, cut, escape
 
 
 class Layout(NamedTuple):
@@ -31,12 +30,6 @@ class Layout(NamedTuple):
 
 # Classes, or other names from data, that a table shows; JSON has all.
 PRINTED_CLASSES = 50
-# The characters of a text from data that a table shows.
-_CHARACTERS = 400
-
-# Shown for an empty name.
-NO_NAME = "(no name)"
-
 # Practically no limit, so that nothing is folded.
 PLAIN = Layout(columns=10_000, styled=False)
 
@@ -63,13 +56,6 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
     return table
 
 
-def cut(text: str, characters: int = _CHARACTERS) -> str:
-    """Cuts a long text, and says how long it is."""
-    if len(text) <= characters:
-        return text
-    return f"{text[:characters]}… ({len(text):,} characters)"
-
-
 def cell_text(text: str) -> Text:
     """Renders a text from data, which may be long or contain any characters."""
     return Text(escape(cut(text)))
@@ -78,13 +64,6 @@ def cell_text(text: str) -> Text:
 def name_text(name: str) -> Text:
     """Renders a name from data, as `cell_text` does, or says that it is empty."""
     return cell_text(name or NO_NAME)
-
-
-def describe_value(value: object) -> str:
-    """Renders a value before or after a correction; empty if there is none."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def add_rest(table: Table, left: int) -> None:

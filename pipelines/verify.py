@@ -12,11 +12,12 @@ from rich.filesize import decimal
 from shardbeam.pipelines.arguments import load_config
 from shardbeam.pipelines.commands import BuildArguments, VerifyArguments
 from shardbeam.pipelines.failures import RunError, UsageError
-from shardbeam.pipelines.logs import escape, write_error, write_stdout
+from shardbeam.pipelines.logs import write_error, write_stdout
 from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.progress import show_progress
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.text import ascii_json, escape
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import CheckReport, merge_reports
 
@@ -133,7 +134,7 @@ def _print(found: CheckReport, *, checks: Checks, arguments: VerifyArguments) ->
     path = checks.path
     if arguments.json:
         report = {"path": path, **msgspec.to_builtins(found)}
-        write_stdout(msgspec.json.encode(report).decode() + "\n")
+        write_stdout(ascii_json(msgspec.json.encode(report)))
         return
     for problem in found.problems[:_PRINTED]:
         write_stdout(f"{escape(str(problem))}\n")

@@ -20,10 +20,10 @@ from shardbeam.pipelines.figure import (
     class_name,
     ink_on,
 )
-from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.findings import Note
 from shardbeam.pipelines.report.thumbnails import MOST_OBJECTS, Thumbnail
 from shardbeam.pipelines.show import describe_values
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode import Picture, PictureObject
 
 _CAPTIONS = 10

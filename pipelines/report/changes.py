@@ -19,7 +19,7 @@ from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.report.cards import Card, ClassNumbers, make_card
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.thumbnails import draw_thumbnail
-from shardbeam.pipelines.tables import NO_NAME
+from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture, read_changed
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets

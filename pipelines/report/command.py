@@ -8,7 +8,7 @@ from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.figure import Classes
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name, write_file
 from shardbeam.pipelines.report.cards import ClassNumbers
 from shardbeam.pipelines.report.changes import find_changes
@@ -20,6 +20,7 @@ from shardbeam.pipelines.report.page import Report, render_card, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_by_index, sample_pictures
 from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.read.legend import read_legend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.tables import NO_NAME
+from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.worth_a_look import KINDS
 from shardbeam.transforms.examples.findings import (
     BRIGHT_PICTURE,

@@ -23,7 +23,6 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from shardbeam.pipelines.figure import OBJECT, Classes
-from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.own_files import Mark
 from shardbeam.pipelines.report.cards import Card, ClassNumbers, look_class, style_looks
 from shardbeam.pipelines.report.changes import Changes
@@ -32,9 +31,9 @@ from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Code, Facts, SplitFacts
 from shardbeam.pipelines.report.look import show_findings
 from shardbeam.pipelines.report.sample import Sample
-from shardbeam.pipelines.tables import NO_NAME, describe_value
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.core.text import NO_NAME, describe_value, escape
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.pictures import Place
 from shardbeam.transforms.dataset.read.rejects import StoredReject

@@ -218,6 +218,24 @@ def test_every_entry_of_a_nasty_annotation_file_ends_as_the_table_says(
     assert all(example.encoded != SECRET for example in built.examples())
 
 
+def test_a_reject_shows_nothing_of_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("5ecretKey = 12345678901234567890\n")
+    root = tmp_path / "images"
+    for name in ("cat", "dog"):
+        (root / name).mkdir(parents=True)
+        (root / name / "1.jpg").write_bytes(JPEG)
+    (root / "cat" / "link.jpg").symlink_to(secret)
+    built = build("image-folder", "--images", root, output=tmp_path / "out")
+    assert built.reasons() == {("cat/link.jpg", Reason.NOT_AN_IMAGE.value): 1}
+    shown = json.dumps(built.rejects()) + json.dumps(built.summary) + built.stderr
+    text = secret.read_bytes()
+    for size in (3, 8):
+        begin = text[:size]
+        for leak in (begin.decode(), begin.hex(), begin.hex(" "), repr(begin)):
+            assert leak not in shown
+
+
 def test_files_that_change_after_the_listing_are_rejects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.logs import escape
+from shardbeam.transforms.core.text import escape
 from tests.support.builds import Build, Json, build, build_config, write_coco
 from tests.support.dataset import run
 from tests.support.image_makers import photograph, save

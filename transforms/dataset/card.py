@@ -5,7 +5,7 @@ load the index as if it were the dataset (https://huggingface.co/docs/hub/datase
 Croissant: https://docs.mlcommons.org/croissant/docs/croissant-spec.html, version 1.0.
 
 Texts of the config are escaped, and names of classes are written as code, so that none of them
-becomes a link, HTML or another heading.
+becomes a link, HTML or another heading, or changes the direction of writing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import yaml
 
+from shardbeam.configs.yaml_text import dump_yaml
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.columns import ColumnType, feature_list
 
 # Classes that the card lists.
@@ -28,6 +29,7 @@ _URL = re.compile(r"https?://[!-~]+")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 # What Markdown could read as formatting, HTML, a link, a table or a formula.
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$@]|:(?=//)|(?<=www)\.|^[#+=-]", re.I | re.M)
+_WORD = re.compile(r"\S+")
 _ITEM = re.compile(r"^(\d+)([.)])", re.M)
 # The terms of Croissant, as its specification gives them.
 _CONTEXT = {
@@ -162,13 +164,12 @@ def _header(card: Card) -> str:
         data_files = card.files
     header["configs"] = [{"config_name": "default", "data_files": data_files}]
     # Lines are not folded, so that none can look like the header's end.
-    text: str = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=float("inf"))
-    return text
+    return dump_yaml(header, width=float("inf"))
 
 
 def _sections(card: Card) -> Iterator[str]:
     yield f"# {escape_markdown(card.name)} {card.version}"
-    lines = map(str.strip, card.description.splitlines())
+    lines = (_visible(line.strip()) for line in card.description.splitlines())
     if description := escape_markdown("\n".join(lines).strip()):
         yield description
     yield _table(
@@ -187,7 +188,12 @@ def _sections(card: Card) -> Iterator[str]:
         yield _table(
             ["id", "class", "images", "objects"],
             [
-                [str(each.number), _code(each.name), f"{each.images:,}", f"{each.objects:,}"]
+                [
+                    str(each.number),
+                    _code(_visible(each.name)),
+                    f"{each.images:,}",
+                    f"{each.objects:,}",
+                ]
                 for each in card.classes[:_MAX_CLASSES]
             ],
         )
@@ -223,7 +229,7 @@ def _code(text: str) -> str:
     """Writes one line as code, in a table."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     space = " " if text[:1] in ("`", " ") or text[-1:] in ("`", " ") else ""
-    escaped = text.replace("|", r"\|")
+    escaped = _visible(text).replace("|", r"\|")
     return f"{fence}{space}{escaped}{space}{fence}"
 
 
@@ -235,7 +241,12 @@ def _linked(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return _visible(" ".join(text.split()))
+
+
+def _visible(line: str) -> str:
+    """Escapes characters that change how a line looks, but no blanks."""
+    return _WORD.sub(lambda word: escape(word[0]), line)
 
 
 def croissant_json(card: Card) -> bytes:

@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.index import read_index
 from shardbeam.transforms.dataset.matching import (
@@ -396,5 +397,4 @@ def _find_other_classes(members: Sequence[Row]) -> tuple[Row, Row] | None:
 
 
 def _name(row: Row) -> str:
-    # Names may contain line ends, which must not break the message into lines.
-    return r"\n".join(f"{row['key']} ({row['split']})".splitlines())
+    return escape(f"{row['key']} ({row['split']})")

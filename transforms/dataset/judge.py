@@ -39,6 +39,7 @@ from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap, list_class
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.dataset.duplicates import Duplicates
@@ -638,9 +639,7 @@ def _warn_of_sizes(
         )
         if count and config["image"]["annotated_size"] != "ignore":
             images = "1 image is" if count == 1 else f"{count:,} images are"
-            # Names may contain line ends.
-            examples = r"\n".join(examples.splitlines())
-            yield f"{images} annotated in another size, such as {examples}, {text}"
+            yield f"{images} annotated in another size, such as {escape(examples)}, {text}"
 
 
 def make_notes(
@@ -734,8 +733,7 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
         count = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
         if not count:
             continue
-        # Names may contain line ends.
-        examples = r"\n".join(", ".join(census.left_out[name]).splitlines())
+        examples = escape(", ".join(census.left_out[name]))
         line = (
             f"{count:,} of {split.listed_images:,} images of {name or 'no split'} are named by no "
             f"row or annotation file and left out, such as {examples}"

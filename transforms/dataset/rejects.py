@@ -14,6 +14,7 @@ from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
+from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, describe_data
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.find import storage_for
@@ -60,8 +61,7 @@ def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> s
         f"{name_image(reject.source, reject.key)} ({reject.reason.value}: {reject.detail})"
         for reject in first
     )
-    # Names may contain line ends, which must not break the message into lines.
-    return r"\n".join(f"{by_reason}; the first: {named}".splitlines())
+    return escape(f"{by_reason}; the first: {named}")
 
 
 def name_image(source: str, key: str) -> str:

@@ -17,8 +17,7 @@ import posixpath
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-import yaml
-
+from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.dataset.export.base import Layout
@@ -110,7 +109,7 @@ class YoloLayout(Layout):
             data["kpt_shape"] = [len(keypoints), _POINT_VALUES]
             # A list for each class, because YAML would write a shared list as an alias.
             data["kpt_names"] = {number: list(keypoints) for _, number in names}
-        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        text = dump_yaml(data)
         self.write(_DATA_FILE, f"# {self.mark}\n{text}".encode())
 
     def _pad_keypoints(self, points: int) -> None:

@@ -1,0 +1,54 @@
+"""Texts from data as people see them, on a terminal, in a log, in a page or in a data card."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+
+from shardbeam.configs.passwords import hide_passwords
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+# The characters of a text from data that are shown.
+_CHARACTERS = 400
+
+# Shown for an empty name.
+NO_NAME = "(no name)"
+
+
+def escape(text: str) -> str:
+    r"""Escapes characters that a terminal obeys or cannot show, as `\x1b` or `\udcff`.
+
+    Among them are line ends and marks that change the direction of writing, so that a name from
+    data stays one line, and in its place. It also hides passwords, because a table may fold a long
+    URI before it is printed.
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in hide_passwords(text)
+    )
+
+
+def escape_lines(text: str) -> str:
+    """Escapes a text of ours of several lines, such as a traceback, which keeps its lines."""
+    return "\n".join(map(escape, text.split("\n")))
+
+
+def ascii_json(document: bytes) -> str:
+    """Returns JSON as one line of ASCII: any terminal and any encoding can show it."""
+    return _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document.decode()) + "\n"
+
+
+def cut(text: str, characters: int = _CHARACTERS) -> str:
+    """Cuts a long text, and says how long it is."""
+    if len(text) <= characters:
+        return text
+    return f"{text[:characters]}… ({len(text):,} characters)"
+
+
+def describe_value(value: object) -> str:
+    """Renders a value before or after a correction; empty if there is none."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
