@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,11 @@ from shardbeam.pipelines.tables import (
 )
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import cut, escape
-from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture, read_changed
+from shardbeam.transforms.dataset.read.changed_pictures import (
+    ChangedPicture,
+    compare_labels,
+    read_changed,
+)
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import (
     Change,
@@ -110,7 +115,14 @@ def run_diff(arguments: DiffArguments) -> None:
     for dataset in (old, new):
         counters.indexes.expect(sum(len(split.shards) for split in dataset.splits))
     difference, images = compare_datasets(
-        old, new, limit=arguments.limit or _NAMED, images=arguments.examples
+        old,
+        new,
+        limit=arguments.limit or _NAMED,
+        images=arguments.examples,
+        # With --examples 0, no shard has to be there.
+        compare_labels=functools.partial(compare_labels, old=old, new=new)
+        if arguments.examples
+        else None,
     )
     pictures = [
         # Keep the words only: fifty pictures would take much memory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,11 @@ from shardbeam.pipelines.report.cards import Card, ClassNumbers, make_card
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.thumbnails import draw_thumbnail
 from shardbeam.transforms.core.text import NO_NAME
-from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture, read_changed
+from shardbeam.transforms.dataset.read.changed_pictures import (
+    ChangedPicture,
+    compare_labels,
+    read_changed,
+)
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
 from shardbeam.transforms.dataset.read.legend import read_legend
@@ -114,7 +119,13 @@ def find_changes(
         InputError: One of them is not a dataset of Shardbeam, or cannot be read.
     """
     old = open_dataset(previous)
-    difference, images = compare_datasets(old, dataset, limit=_NAMED, images=COMPARED)
+    difference, images = compare_datasets(
+        old,
+        dataset,
+        limit=_NAMED,
+        images=COMPARED,
+        compare_labels=functools.partial(compare_labels, old=old, new=dataset),
+    )
     facts = read_facts(old)
     counts = class_counts(compare_statistics(old, dataset))
     return Changes(

@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
@@ -236,14 +237,15 @@ def test_only_the_examples_that_are_compared_are_read(boxes: tuple[Build, Build]
             yield place, record
 
     with mock.patch.object(TFRecord, "read", read_some):
-        for more, count in (([], 5), (["--examples", "2"], 2), (["--examples", "0"], 0)):
+        for more, count in (([], 7), (["--examples", "2"], 4), (["--examples", "0"], 0)):
             read.clear()
             result = run("diff", old, new, *more)
             assert (result.exit_code, result.stderr) == (0, "")
-            # These are of the old dataset; the new one has tars.
+            # These are of the old dataset; the new one has tars. The labels of two images differ
+            # by their digests alone.
             assert len(read) == count
             assert ("5 images in both datasets differ: --examples 5" in result.stdout) == (
-                count == 2
+                more == ["--examples", "2"]
             )
 
 
@@ -318,6 +320,51 @@ def test_objects_that_each_have_an_example(tmp_path: Path, monkeypatch: pytest.M
     assert {lines[0] for lines in found.values()} == {"2 objects: too many to compare"}
     lines = [line for lines in found.values() for line in lines]
     assert not any("added" in line or "removed" in line for line in lines)
+
+
+def change_digests(built: Build, folder: Path) -> Path:
+    """Copies a dataset as if another version had digested its labels."""
+    shutil.copytree(built.output, folder)
+    for path in (folder / "index").iterdir():
+        table = parquet.read_table(path)
+        place = table.schema.get_field_index("labels")
+        digests = pa.array(["7" * 16] * len(table), pa.string())
+        parquet.write_table(table.set_column(place, "labels", digests), path)
+    list_again(folder)
+    return folder
+
+
+def counts(*words: str | Path) -> dict[str, int]:
+    result = run("diff", *map(str, words), "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (found,) = json.loads(result.stdout)["splits"].values()
+    return {name: found[name] for name in ("image", "labels", "other", "unchanged")}
+
+
+@pytest.mark.parametrize("example_per", ["image", "annotation"])
+def test_equal_examples_have_equal_labels(example_per: str, tmp_path: Path) -> None:
+    built = build_objects(tmp_path / "new", OLD, "--set", f"example_per={example_per}")
+    older = change_digests(built, tmp_path / "older")
+    assert run("diff", str(older), str(built.output)).stdout.endswith("no difference\n")
+
+
+@pytest.mark.parametrize("container", ["tfrecord", "hf_parquet"])
+def test_labels_are_compared_where_only_their_digests_differ(
+    container: str, boxes: tuple[Build, Build], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = change_digests(boxes[0], tmp_path / "older")
+    # All Examples have another key, and one has another box.
+    objects = {**OLD, "b.jpg": NEW["b.jpg"]}
+    settings = ("--set", "features.constants={who: me}", "--set", f"output.container={container}")
+    new = build_objects(tmp_path / "new", objects, *settings).output
+    expected = {"image": 0, "labels": 1, "other": len(OLD) - 1, "unchanged": 0}
+    assert counts(older, new) == counts(boxes[0].output, new) == expected
+    # Without reading a shard, the digests decide.
+    assert counts(older, new, "--examples", "0")["labels"] == len(OLD)
+    monkeypatch.setattr(difference, "_MOST_READ", 4)
+    assert counts(older, new)["labels"] == len(OLD) - 4 + 1
+    notes = run("diff", str(older), str(new)).stdout
+    assert "the labels of 3 more images were compared by their digests alone" in notes
 
 
 def test_a_note_says_what_an_older_index_cannot_show(

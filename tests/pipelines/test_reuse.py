@@ -359,7 +359,20 @@ def test_what_another_version_has_counted_is_counted_again(
             "features.drop leaves out image/height, image/object/area, which the statistics count",
         ),
         # The shard without examples lacks nothing.
-        ([], {"lost_columns": ["labels", "dhash"]}, 1, "its index lacks labels, dhash"),
+        ([], {"lost_columns": ["labels", "dhash"]}, 1, "its index lacks dhash"),
+        (
+            ["--set", "features.drop=[image/object/bbox/xmin]"],
+            {"lost_columns": [], "same_statistics": True},
+            0,
+            "features.drop leaves out image/object/bbox/xmin, which the index digests",
+        ),
+        (
+            ["--set", "example_per=annotation"],
+            {"lost_columns": [], "same_statistics": True},
+            0,
+            "digested the labels of an image in another way, and each of its objects has an "
+            "Example",
+        ),
         (
             ["--set", "features.drop=[image/object/class/label]"],
             {"lost_columns": ["classes"], "same_statistics": True},

@@ -275,7 +275,7 @@ def test_a_repair_by_other_versions_of_libraries(
         monkeypatch.setattr(module, "library_versions", lambda: versions)
     before = read_tree(folder)
     # That version encodes differently.
-    monkeypatch.setattr(encode_module, "digest_labels", lambda **_: "0" * 16)
+    monkeypatch.setattr(encode_module, "digest_image", lambda _: "0" * 16)
     monkeypatch.setattr(ExampleLayout, "serialize", lambda *_, **__: (b"",))
     result = run("verify", str(folder), "--repair", str(config))
     assert result.exit_code == 5

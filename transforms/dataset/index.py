@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.examples.label_digest import LABELS_VERSION
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile, check_listed
@@ -109,6 +110,8 @@ _LISTS = ("classes", "findings", "map_classes")
 _FILLED = frozenset(INDEX_SCHEMA.names[: min(_OLDER)])
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
+# The part of an index's version that says how labels are digested.
+_LABELS = f" labels {LABELS_VERSION} "
 # How many hex digits of a digest are compared.
 _HEX_DIGITS = 16
 _SCHEMAS = (
@@ -134,9 +137,17 @@ _DICTIONARY_COLUMNS = [
 
 
 def index_version() -> str:
-    """Returns what decides an index's bytes besides its rows: its columns and pyarrow's version."""
+    """Returns what decides an index's bytes besides the Examples.
+
+    These are its columns, how labels are digested, and pyarrow's version.
+    """
     columns = hashlib.sha256(str(INDEX_SCHEMA).encode()).hexdigest()[:_HEX_DIGITS]
-    return f"{columns} pyarrow {pa.__version__}"
+    return f"{columns}{_LABELS}pyarrow {pa.__version__}"
+
+
+def has_other_digests(version: str) -> bool:
+    """Whether labels are digested otherwise in an index of this version, or of an unknown one."""
+    return _LABELS not in version
 
 
 def index_path(shard_path: str) -> str:

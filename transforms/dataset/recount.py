@@ -24,6 +24,7 @@ from shardbeam.transforms.dataset.index import (
     INDEX_SCHEMA,
     IndexRow,
     fill_findings,
+    has_other_digests,
     index_parquet,
     index_version,
     read_known_columns,
@@ -43,7 +44,7 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.examples.findings import Finding, find_in_picture
 from shardbeam.transforms.examples.image_features import IMAGE
-from shardbeam.transforms.examples.label_digest import CLASS_IDS
+from shardbeam.transforms.examples.label_digest import CLASS_IDS, LABEL_KEYS, digest_image
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
@@ -85,12 +86,23 @@ def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
         settings: How its Examples were made.
 
     Raises:
-        NotCountableError: The config drops a key that the statistics count, or the pictures; or
+        NotCountableError: The config drops a key that the statistics count or the index digests,
+            or the pictures; or each object has an Example, and labels were digested otherwise; or
             the hashed pictures are not those that are stored.
     """
     if not was_counted_otherwise(result):
         return
     plan = plan_features(settings)
+    if has_other_digests(result.index_version):
+        if settings.example_per == "annotation":
+            raise NotCountableError(
+                "digested the labels of an image in another way, and each of its objects has an "
+                "Example"
+            )
+        if dropped := _dropped(settings, keys=LABEL_KEYS):
+            raise NotCountableError(
+                f"features.drop leaves out {', '.join(dropped)}, which the index digests"
+            )
     if _is_hashed_otherwise(result, settings=settings):
         if IMAGE not in plan.defaults:
             raise NotCountableError(f"features.drop leaves out {IMAGE}, which is hashed")
@@ -157,6 +169,7 @@ def recount(
         legend=legend,
         counter=counter,
         look=pictures.look,
+        digest=digest_image if has_other_digests(result.index_version) else lambda _: "",
     )
     rows = list(
         _rows(
@@ -262,8 +275,7 @@ def _rows(
         has_maps: Whether they were made with maps whose values are ids of classes.
 
     Raises:
-        NotCountableError: A column is in neither of them, as the digests of labels cannot be
-            computed from the Examples.
+        NotCountableError: A column is in neither of them.
     """
     for old, example in zip(old_rows, examples):  # noqa: B905  # The caller compares the numbers.
         row = {
@@ -277,6 +289,8 @@ def _rows(
             "findings": {},
         }
         row.update(pictures.hashes)
+        if example.labels:
+            row["labels"] = example.labels
         if has_classes or not shard.label_map.ids:
             row["classes"] = example.classes if shard.label_map.ids else None
         # The config may have left the maps out.

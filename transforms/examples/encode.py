@@ -42,7 +42,8 @@ from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.boxes import Box, annotated_frame
 from shardbeam.transforms.examples.label_digest import (
     digest_classes,
-    digest_labels,
+    digest_image,
+    digest_image_by_object,
     list_class_ids,
 )
 from shardbeam.transforms.examples.maps import PIXELS, list_map_classes
@@ -146,7 +147,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: Its length.
         crc32c: Its CRC-32C, computed while the image is still in the processor's cache.
         sha256: Digest of the stored image's bytes, hex; empty if there is no image.
-        labels: Digest of the image's labels (`digest_labels`), including objects that are in other
+        labels: Digest of the image's labels (`label_digest`), including objects that are in other
             Examples.
         classes_digest: Digest of the image's classes (`digest_classes`).
         classes: Ids of the Example's classes (`list_class_ids`); None if the dataset has no label
@@ -385,24 +386,23 @@ class RecordEncoder:
                 f"{len(subject.labels)} labels; the format says that every image has one",
             )
         whole: dict[str, Sequence[Any]] = {}
+        of_objects: dict[str, Sequence[Any]] = {}
         for by_object, group in rendered:
-            if not by_object:
-                whole.update(group)
+            (of_objects if by_object else whole).update(group)
         objects = subject.objects
         classes = whole.get("image/class/text", ())
-        labels = digest_labels(
-            classes=classes,
-            objects=[(item.label.name, item.box) for item in objects],
-            captions=whole.get("image/caption", ()),
-        )
         per_annotation = self._settings.example_per == "annotation"
+        labels = (
+            digest_image_by_object(whole, of_objects=of_objects, size=subject.size)
+            if per_annotation
+            else digest_image(whole)
+        )
         for index in range(len(objects) if per_annotation else 1):
             values: Values = whole
             if per_annotation:
                 values = {
-                    key: values[index] if by_object else values
-                    for by_object, group in rendered
-                    for key, values in group.items()
+                    **whole,
+                    **{key: of_each[index] for key, of_each in of_objects.items()},
                 }
             chunks = self._layout.serialize(values, image=subject.image.data)
             yield EncodedExample(

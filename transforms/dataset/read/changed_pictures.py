@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.difference import Change, DifferingImage, ExamplePlace
@@ -18,8 +19,18 @@ from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples
 from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
-from shardbeam.transforms.examples.picture_changes import PictureChange, compare_pictures
+from shardbeam.transforms.examples.picture_changes import (
+    ADDED,
+    BOX,
+    CLASS,
+    REMOVED,
+    PictureChange,
+    compare_pictures,
+)
+from shardbeam.transforms.storage.find import storage_for
 
+# The changes of objects that are changes of labels.
+_OF_LABELS = {ADDED, REMOVED, CLASS, BOX}
 # If an Example has more objects, the objects of its picture are not compared.
 _MOST_OBJECTS = 10_000
 
@@ -53,18 +64,71 @@ def read_changed(
     Raises:
         InputError: An Example cannot be read, or is not where its index says.
     """
-    olds = _PictureReader(old, [place for image in images for place in image.old])
-    news = _PictureReader(new, [place for image in images for place in image.new])
-    defaults = {written: default for default, written in news.legend.keys.items() if written}
-    for image in images:
+    compare = _Comparer(images, old=old, new=new)
+    yield from map(compare.compare, images)
+
+
+def compare_labels(
+    images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
+) -> Iterator[bool]:
+    """Yields for each image whether its classes, boxes and captions are the same.
+
+    Boxes that differ by less than a ten-thousandth of the image are the same.
+
+    Args:
+        images: The images (`CompareLabels`).
+        old: The dataset with their old versions.
+        new: The dataset with their new versions.
+
+    Raises:
+        InputError: An Example cannot be read, or is not where its index says.
+    """
+    comparer = _Comparer(images, old=old, new=new)
+    splits = (*old.splits, *new.splits)
+    # Other containers keep the Examples of a file in one that threads cannot share.
+    is_remote = all(find_container(split.container).checks_records for split in splits)
+    run = storage_for(new.path).map_many if is_remote else map
+    yield from run(lambda image: not _has_other_labels(comparer.compare(image).what), images)
+
+
+def _has_other_labels(what: PictureChange) -> bool:
+    return bool(
+        what.labels_removed
+        or what.labels_added
+        or what.captions_removed
+        or what.captions_added
+        or what.objects_not_compared
+        or what.more_objects
+        or any(not _OF_LABELS.isdisjoint(each.kinds) for each in what.objects)
+    )
+
+
+class _Comparer:
+    """Reads both versions of pictures, and compares them.
+
+    Args:
+        images: All images that may be compared.
+        old: The dataset with their old versions.
+        new: The dataset with their new versions.
+    """
+
+    def __init__(
+        self, images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
+    ) -> None:
+        self._olds = _PictureReader(old, [place for image in images for place in image.old])
+        self._news = _PictureReader(new, [place for image in images for place in image.new])
+        keys = self._news.legend.keys
+        self._defaults = {written: default for default, written in keys.items() if written}
+
+    def compare(self, image: DifferingImage) -> ChangedPicture:
         most = image.too_many or max(place.objects for place in (*image.old, *image.new))
         with_objects = most <= _MOST_OBJECTS and not image.too_many
-        before = olds.read(image.old, with_objects=with_objects)
-        after = news.read(image.new, with_objects=with_objects)
-        what = compare_pictures(before, after, default_keys=defaults)
+        before = self._olds.read(image.old, with_objects=with_objects)
+        after = self._news.read(image.new, with_objects=with_objects)
+        what = compare_pictures(before, after, default_keys=self._defaults)
         if not with_objects:
             what = msgspec.structs.replace(what, objects_not_compared=most)
-        yield ChangedPicture(image.change, before, after, what)
+        return ChangedPicture(image.change, before, after, what)
 
 
 class _PictureReader:

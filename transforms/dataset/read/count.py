@@ -80,6 +80,7 @@ class CountedExample(NamedTuple):
         image: Its image; empty if it has none.
         classes: Ids of its classes (`list_class_ids`).
         map_classes: Ids of the classes of its map (`list_map_classes`).
+        labels: Digest of its labels (`digest_image`); empty unless `count_examples` is to make it.
     """
 
     place: int
@@ -87,6 +88,7 @@ class CountedExample(NamedTuple):
     image: bytes
     classes: Sequence[int]
     map_classes: Sequence[int] | None
+    labels: str = ""
 
 
 def plan_counts(dataset: StoredDataset) -> list[CountTask]:
@@ -188,6 +190,7 @@ def count_examples(
     legend: Legend,
     counter: StatisticsCounter,
     look: Callable[[bytes], tuple[bool, Iterable[Finding]]] = lambda _: (True, ()),
+    digest: Callable[[Mapping[str, Sequence[Any]]], str] = lambda _: "",
 ) -> Iterator[CountedExample]:
     """Reads a shard, and yields each of its Examples once it is counted.
 
@@ -197,6 +200,7 @@ def count_examples(
         counter: Counts them.
         look: Looks at the picture of each Example in turn: whether it is the first Example of its
             image, and the findings of the picture. Without it, no picture is decoded.
+        digest: Digests the labels in the values of each Example; without it, they are not digested.
 
     Raises:
         InputError: It cannot be read to its end, or is damaged.
@@ -221,6 +225,7 @@ def count_examples(
             image,
             list_class_ids(values),
             list_map_classes(values, names=legend.map_names()),
+            digest(values),
         )
 
 

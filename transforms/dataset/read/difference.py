@@ -1,8 +1,13 @@
-"""Finds what differs between two datasets, by their indexes alone: no shard is read.
+"""Finds what differs between two datasets, by their indexes.
+
+Digests of labels differ, too, if they were made otherwise, or if two values on both sides of a step
+are rounded. So the Examples of images of which only digests say that labels differ are compared by
+a function of the caller; no other shard is read.
 
 Examples are matched by their images' keys, and the others by the digests of their images, which
-finds files that were renamed. Each example takes 33 bytes of memory: the first 64 bits of the
-digests of its key, its image and its labels, its checksum, its length and its split. Among two
+finds files that were renamed. Each example takes 37 bytes of memory: the first 64 bits of the
+digests of its key, its image and its labels, its checksum, its length, its number of objects and
+its split. Among two
 datasets of 10^6 examples, the chance that two keys share their 64 bits is 1 in 10^7.
 """
 
@@ -11,8 +16,8 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,7 +32,7 @@ from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 
-_COLUMNS = ("key", "length", "sha256", "crc32c", "labels")
+_COLUMNS = ("key", "length", "sha256", "objects", "crc32c", "labels")
 _PLACE_COLUMNS = ("key", "offset", "length", "objects")
 _DIGEST_BYTES = 8
 _ROW = np.dtype(
@@ -37,6 +42,7 @@ _ROW = np.dtype(
         ("labels", np.uint64),
         ("crc32c", np.uint32),
         ("length", np.uint32),
+        ("objects", np.int32),
         ("split", np.uint8),
     ]
 )
@@ -44,6 +50,8 @@ _MAX_SPLITS = 255
 # If an image has more Examples (`example_per: annotation`), they are not located, so its objects
 # cannot be compared.
 _MOST_EXAMPLES = 1_000
+# The labels of at most this many images are compared by reading their Examples.
+_MOST_READ = 10_000
 
 _Rows = npt.NDArray[np.void]
 _Places = npt.NDArray[np.intp]
@@ -207,6 +215,11 @@ class Comparison(NamedTuple):
     images: Sequence[DifferingImage]
 
 
+# Reads images of which only digests say that their labels differ, and yields for each whether they
+# are the same.
+CompareLabels: TypeAlias = Callable[[Sequence[DifferingImage]], Iterable[bool]]
+
+
 class _Dataset(NamedTuple):
     """The index of a dataset.
 
@@ -224,13 +237,18 @@ class _Dataset(NamedTuple):
     rows: _Rows
     has_labels: bool
 
+    @property
+    def is_by_object(self) -> bool:
+        """Whether each object has an Example."""
+        return bool(self.manifest.config.get("example_per") == "annotation")
+
     def first_places(self) -> _Places:
         """Returns for each Example the place of the first Example of its image.
 
         With `example_per: annotation`, the Examples of an image follow each other.
         """
         places = np.arange(len(self.rows))
-        if self.manifest.config.get("example_per") != "annotation":
+        if not self.is_by_object:
             return places
         keys, splits = self.rows["key"], self.rows["split"]
         is_first = np.ones(len(places), bool)
@@ -255,7 +273,12 @@ class _Pairs(NamedTuple):
 
 
 def compare_datasets(
-    old: StoredDataset, new: StoredDataset, *, limit: int, images: int = 0
+    old: StoredDataset,
+    new: StoredDataset,
+    *,
+    limit: int,
+    images: int = 0,
+    compare_labels: CompareLabels | None = None,
 ) -> Comparison:
     """Compares two datasets that Shardbeam has built.
 
@@ -265,6 +288,8 @@ def compare_datasets(
         limit: How many examples of each kind of change are named.
         images: How many of the images whose Examples differ are located, so that they can be read
             (`read.changed_pictures`).
+        compare_labels: Compares labels (`read.changed_pictures.compare_labels`); None to rely on
+            their digests.
 
     Raises:
         InputError: One has no index, or cannot be read.
@@ -274,7 +299,15 @@ def compare_datasets(
         raise InputError(uri=new.path, problem=f"more than {_MAX_SPLITS} splits")
     before, after = (_read(each, splits=splits) for each in (old, new))
     pairs = _match(before.rows, after.rows)
-    changes = _find_changes(pairs, before=before, after=after)
+    doubtful = _find_doubtful(pairs, before=before, after=after)
+    same: _Places = np.empty(0, np.intp)
+    unread = 0
+    if compare_labels is not None and doubtful:
+        unread = max(0, len(doubtful) - _MOST_READ)
+        same = _find_same_labels(
+            doubtful[:_MOST_READ], before=before, after=after, compare_labels=compare_labels
+        )
+    changes = _find_changes(pairs, before=before, after=after, same_labels=same)
     differing, chosen = _group_differing(pairs, changes, before=before, after=after, images=images)
     named = _choose_named(pairs, changes, limit=limit)
     removed, added = pairs.removed[:limit], pairs.added[:limit]
@@ -299,7 +332,7 @@ def compare_datasets(
             ),
         ),
         differing=differing,
-        notes=tuple(_note_limits(before, after)),
+        notes=(*_note_limits(before, after), *_note_unread(unread)),
     )
     return Comparison(
         difference,
@@ -360,6 +393,7 @@ def _make_rows(table: pa.Table, *, split: int) -> _Rows:
         rows["crc32c"] = table["crc32c"].to_pylist()
     # Lengths wrap around at 4 GB; no reader can parse an Example of that length anyway.
     rows["length"] = np.asarray(table["length"].to_pylist(), np.int64).astype(np.uint32)
+    rows["objects"] = table["objects"].to_numpy()
     rows["split"] = split
     return rows
 
@@ -480,14 +514,76 @@ class _Changes(NamedTuple):
         )
 
 
-def _find_changes(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> _Changes:
+def _find_doubtful(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> list[_Group]:
+    """Finds the images whose labels differ by their digests, and not by the number of objects."""
+    at = np.flatnonzero(_compare_labels(pairs, before=before, after=after))
+    at = at[before.rows["objects"][pairs.old[at]] == after.rows["objects"][pairs.new[at]]]
+    old_firsts, new_firsts = before.first_places(), after.first_places()
+    ends = np.stack([old_firsts[pairs.old[at]], new_firsts[pairs.new[at]]], axis=1)
+    order = np.lexsort((ends[:, 0], ends[:, 1]))
+    at, ends = at[order], ends[order]
+    begins = np.flatnonzero((ends[1:] != ends[:-1]).any(axis=1)) + 1
+    groups = []
+    for of_image in np.split(at, begins) if len(at) else ():
+        old = _members(old_firsts, old_firsts[pairs.old[of_image[0]]])
+        new = _members(new_firsts, new_firsts[pairs.new[of_image[0]]])
+        if len(old) == len(new) <= _MOST_EXAMPLES:
+            groups.append(_Group(of_image, old, new, too_many=0))
+    return groups
+
+
+def _compare_labels(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> npt.NDArray[np.bool_]:
+    """Returns for each pair whether the digests say that the labels of the image differ.
+
+    Equal Examples have equal labels, even if these were digested otherwise; unless each object has
+    an Example, because then the digest covers the other Examples of the image, too.
+    """
+    if not (before.has_labels and after.has_labels):
+        return np.zeros(len(pairs.old), bool)
+    old, new = before.rows[pairs.old], after.rows[pairs.new]
+    labels: npt.NDArray[np.bool_] = old["labels"] != new["labels"]
+    if not (before.is_by_object or after.is_by_object):
+        labels &= (old["length"] != new["length"]) | (old["crc32c"] != new["crc32c"])
+    return labels
+
+
+def _find_same_labels(
+    groups: Sequence[_Group], *, before: _Dataset, after: _Dataset, compare_labels: CompareLabels
+) -> _Places:
+    """Reads images, and returns the pairs of those whose labels are the same."""
+    olds = _locate(before, [each.old for each in groups])
+    news = _locate(after, [each.new for each in groups])
+    images = []
+    for each in groups:
+        old, new = [olds[place] for place in each.old], [news[place] for place in each.new]
+        change = _make_change(old[0], new[0], kinds=(ChangeKind.LABELS,))
+        images.append(DifferingImage(change, old, new))
+    same = [
+        group.pairs
+        for group, is_same in zip(groups, compare_labels(images), strict=True)
+        if is_same
+    ]
+    return np.concatenate([np.empty(0, np.intp), *same])
+
+
+def _find_changes(
+    pairs: _Pairs, *, before: _Dataset, after: _Dataset, same_labels: _Places
+) -> _Changes:
+    """Finds how the pairs differ.
+
+    Args:
+        pairs: The pairs.
+        before: The old dataset.
+        after: The new dataset.
+        same_labels: The pairs whose labels are the same, although their digests differ.
+    """
     old, new = before.rows[pairs.old], after.rows[pairs.new]
     renamed = old["key"] != new["key"]
     image = old["image"] != new["image"]
-    labels = np.zeros(len(old), bool)
+    labels = _compare_labels(pairs, before=before, after=after)
+    labels[same_labels] = False
     record = old["length"] != new["length"]
     if before.has_labels and after.has_labels:
-        labels = old["labels"] != new["labels"]
         record |= old["crc32c"] != new["crc32c"]
     return _Changes(
         renamed=renamed,
@@ -507,6 +603,14 @@ def _note_limits(before: _Dataset, after: _Dataset) -> Iterator[str]:
                 "only if they change the length of an Example or its image; a box that moved, or "
                 "a class that got another number, is not found"
             )
+
+
+def _note_unread(images: int) -> Iterator[str]:
+    if images:
+        yield (
+            f"the labels of {images:,} more images were compared by their digests alone; some may "
+            "only have been rounded otherwise, or digested by another version of Shardbeam"
+        )
 
 
 def _count_splits(
