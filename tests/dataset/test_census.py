@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
     ImageRef,
+    ObjectAnnotation,
     Record,
     Reject,
     encode_annotations,
@@ -272,3 +274,24 @@ def test_linked_folders_are_counted_and_the_first_are_named() -> None:
         "4 linked folders are left out, such as 'a/', 'b/', 'c/': "
     )
     assert Census().describe_linked_folders() == ""
+
+
+def boxes(*corners: tuple[float, float, float, float]) -> bytes:
+    objects = tuple(ObjectAnnotation("dog", box) for box in corners)
+    return encode_annotations(ImageAnnotations(image_id="", objects=objects))
+
+
+def test_one_box_beyond_1_shows_that_no_box_of_its_source_is_a_fraction() -> None:
+    fractions, pixels = SourceCensus(), SourceCensus()
+    nan = math.nan
+    fractions.add_boxes(
+        boxes((0, 0, 1, 1), (0.5, 0.5, 0.7, 1 + 1e-9), (0, 0, 0, 1), (nan, 0, 1, 1)), first_pixel=0
+    )
+    assert (fractions.fractions, fractions.in_pixels) == (2, False)
+    pixels.add_boxes(boxes((0, 0, 0.5, 0.5), (0, 0, 2, 1), (0, 0, 0.5, 0.5)), first_pixel=0)
+    assert (pixels.fractions, pixels.in_pixels) == (0, True)
+    for parts in ((fractions, pixels), (pixels, fractions)):
+        total = SourceCensus()
+        for part in parts:
+            total.add(part)
+        assert (total.fractions, total.in_pixels) == (0, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -48,6 +48,7 @@ from shardbeam.transforms.dataset.outcome import (
 )
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.joining import JoinedKey, JoinSettings
 from shardbeam.transforms.formats.sources import Source, list_annotation_files, list_roots
@@ -483,6 +484,7 @@ def warn(
     classes: Mapping[str, int] | None = None,
     statistics: Mapping[str, Statistics] | None = None,
     duplicates: Duplicates | None = None,
+    readings: Sequence[Mapping[str, Mapping[str, int]]] = (),
     config: Mapping[str, object] | None = None,
     **dataset: Any,  # noqa: ANN401  # Of `DatasetSettings`.
 ) -> tuple[str, ...]:
@@ -494,6 +496,7 @@ def warn(
         dataset=msgspec.structs.replace(settings, **dataset),
         statistics=statistics,
         duplicates=duplicates,
+        readings=readings,
     )
 
 
@@ -799,3 +802,29 @@ def test_rows_of_no_split_are_counted() -> None:
     assert {split: count.listed for split, count in counts.items()} == {"a": 3, "": 2}
     census = Census(splits={"a": SplitOutcome(listed=3)})
     assert list(count_splits(splits=["a"], census=census, shards=[], rejects=[])) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("outside", "fitting", "said"),
+    [
+        (5, 100, ""),
+        (6, 100, "read as left, top, right and bottom, all 100 boxes of these images lie in them"),
+        (6, 95, "read as left, top, right and bottom, 95 of 100 boxes of these images lie in them"),
+        (6, 94, "no other reading"),
+    ],
+)
+def test_readings_of_boxes_are_counted_by_source_over_all_shards(
+    outside: int, fitting: int, said: str
+) -> None:
+    half = {"boxes": 50, "outside": outside // 2, "tried": 50, "xywh>xyxy": fitting // 2}
+    rest = {"outside": outside % 2, "xywh>xyxy": fitting % 2}
+    found = warn(
+        readings=[{"train": half, "other": half}, {"train": half}, {"train": rest}],
+        sources=("train", "other"),
+        box_readings={"train": BoxReading("xywh", has_keys=True)},
+    )
+    lines = [line for line in found if "boxes" in line]
+    assert len(lines) == bool(said)
+    for line in lines:
+        assert line.startswith(f"{outside} of the 100 boxes of source 'train' leave their image")
+        assert said in line
