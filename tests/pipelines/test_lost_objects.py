@@ -327,3 +327,23 @@ def test_a_plan_names_the_classes_that_vanish(tmp_path: Path) -> None:
     assert text in planned.stdout
     assert "p09 (point: --keypoints p09) and 2 more; draw boxes" in planned.stdout
     assert " in no Example" not in run("plan", *words, "--limit", "1").stdout
+
+
+def test_a_reused_shard_keeps_its_rejects_until_the_rule_changes(tmp_path: Path) -> None:
+    first = build(SOURCES["csv: side of 0"], tmp_path)
+    assert first.reasons() == {("lost.jpg", "objects_lost"): 1}
+    config, reuse = str(tmp_path / "out.yaml"), ("--reuse", str(first.output), "--json")
+
+    def again(name: str, *words: str) -> Json:
+        output = ("--set", f"output.path={tmp_path}/{name}")
+        exit_code, stdout, stderr = run("build", config, *output, *reuse, *words)
+        assert exit_code == 0, stderr
+        summary: Json = json.loads(stdout)
+        return summary
+
+    copied = again("copied")
+    assert copied["reuse"]["copied_shards"] == 1
+    assert copied["splits"]["train"]["rejected"] == {"objects_lost": 1}
+    kept = again("kept", "--objects-lost", "keep")
+    assert kept["reuse"]["copied_shards"] == 0
+    assert (kept["splits"]["train"]["examples"], kept["splits"]["train"]["rejected"]) == (2, {})
