@@ -228,3 +228,13 @@ def test_files_that_are_something_else(change: dict[str, Any], problem: str) -> 
 
     assert raised.value.uri == _URI
     assert raised.value.place.startswith("$")
+
+
+def test_ids_may_be_texts_or_have_a_decimal_point() -> None:
+    segments = [{"id": "65536", "category_id": "18", "iscrowd": "1"}, {"id": 3.0, "category_id": 5}]
+    categories = [{"id": "18", "name": "dog"}, {"id": 5.0, "name": "cat"}]
+    content = _document(_annotation(segments_info=segments), categories=categories)
+    assert _read(content).images()["a"].segments == (
+        Segment(segment_id=65536, label="dog", is_crowd=True),
+        Segment(segment_id=3, label="cat"),
+    )
