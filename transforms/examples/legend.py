@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
-from google.protobuf.text_encoding import CUnescape
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
@@ -25,11 +25,17 @@ Skeletons: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 # The file for ImageNet-21k has 2 MB.
 _MAX_LABELS_BYTES = 16_000_000
 _ID_DIGITS = 19
-# A text, a comment, a word, a number or a brace of a protobuf message in its text form.
+# A text, a comment, a word, a number or a brace of a protobuf message in its text form. A text ends
+# with its line at the latest, so that an open quote is not looked for again and again.
 _TOKEN = re.compile(
-    r""""((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|\#[^\n]*|([A-Za-z_]\w*)|(-?\d+)|([{}])""",
-    re.DOTALL,
+    r""""([^"\\\n]*(?:\\.[^"\\\n]*)*)"?|'([^'\\\n]*(?:\\.[^'\\\n]*)*)'?"""
+    r"""|\#[^\n]*|([A-Za-z_]\w*)|(-?\d+)|([{}])"""
 )
+# An escape in such a text: the bytes are written in octal or in hex, or as a letter.
+_ESCAPE = re.compile(
+    rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))"
+)
+_LETTERS = dict(zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True))
 
 
 class Legend(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +166,18 @@ def _parse_label_map(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescape(text: str) -> str:
-    try:
-        return CUnescape(text).decode(errors="replace")
-    except ValueError:
-        return text
+    return _ESCAPE.sub(_escaped, text.encode()).decode(errors="replace")
+
+
+def _escaped(escape: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, letter = escape.groups()
+    if octal is not None:
+        return bytes([int(octal, 8) & 0xFF])
+    if hexadecimal is not None:
+        return bytes([int(hexadecimal, 16)])
+    if letter is not None:
+        return bytes([_LETTERS[letter[0]]]) if letter[0] in _LETTERS else escape[0]
+    number = int(short or long, 16)
+    # No character has such a number; half of a pair is none, either.
+    is_character = number <= sys.maxunicode and not 0xD800 <= number < 0xE000
+    return chr(number if is_character else 0xFFFD).encode()

@@ -127,8 +127,11 @@ def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
         if len(header) == len(_RETINANET) and is_image_name(header[0]):
             names = f"[{', '.join(_RETINANET)}] (--header {','.join(_RETINANET)})"
         return f"the first line names an image; if the file has no header, set header to {names}"
-    if twice := [name for index, name in enumerate(header) if name in header[:index]]:
-        return f"the column {twice[0]!r} occurs twice; is the header missing?"
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
+            return f"the column {name!r} occurs twice; is the header missing?"
+        seen.add(name)
     return None
 
 

@@ -63,7 +63,7 @@ _ELLIPSE_POINTS = 36
 
 # These search the beginning of a file, which may be cut off anywhere.
 _IMAGE = re.compile(rb"<image\s[^<>]*>")
-_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+_ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
 
 _encoder = msgspec.json.Encoder()
 
