@@ -54,7 +54,7 @@ from shardbeam.transforms.images.cost import mask_bytes
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Increased whenever the same input and settings give other bytes than before.
-ENCODING_VERSION = 4
+ENCODING_VERSION = 5
 
 _BYTES_PER_MB = 1_000_000
 
