@@ -51,8 +51,8 @@ class _Converter:
     def convert(self, value: object, expected: object, *, path: Path) -> object:
         kind = _plain_type(expected)
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-        if origin in (Union, types.UnionType):
-            # No union in the schema has two members with the same shape.
+        if origin in (Union, types.UnionType) and not _is_scalars(arguments):
+            # Except for scalars, no union in the schema has two members with the same shape.
             for member in arguments:
                 if _may_be(value, member):
                     return None if value is None else self.convert(value, member, path=path)
@@ -197,6 +197,15 @@ def _limits(expected: object) -> msgspec.Meta:
 def _is_mapping(expected: object) -> bool:
     return typing.get_origin(expected) is dict or (
         isinstance(expected, type) and issubclass(expected, msgspec.Struct)
+    )
+
+
+def _is_scalars(members: Iterable[object]) -> bool:
+    """Whether a union has several members that are single texts or numbers, and no others."""
+    kinds = [member for member in members if member is not types.NoneType]
+    return len(kinds) > 1 and all(
+        not _is_mapping(_plain_type(kind)) and typing.get_origin(_plain_type(kind)) is not list
+        for kind in kinds
     )
 
 

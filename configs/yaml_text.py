@@ -1,4 +1,4 @@
-"""YAML for configs: plain scalars follow YAML 1.2, and every key is a string and unique.
+"""YAML for configs: plain scalars follow YAML 1.2, and every key is a unique text.
 
 PyYAML follows YAML 1.1, where `no` is false, `1e-3` is a string, `010` is 8 and `2024-05-01` is
 a date. Class names and paths may look like these, and here they stay texts (YAML 1.2.2, section
@@ -82,7 +82,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any
         if key_node.tag == "tag:yaml.org,2002:merge":
             continue
         problem = ""
-        if key_node.tag != "tag:yaml.org,2002:str":
+        if key_node.tag != "tag:yaml.org,2002:str" and not _is_number(key_node):
             shown = f", got {key_node.value}; quote it" if isinstance(key_node.value, str) else ""
             problem = f"expected text as a key{shown}"
         elif key_node.value in seen:
@@ -95,6 +95,11 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any
         key_node.value: loader.construct_object(value_node, deep=True)
         for key_node, value_node in node.value
     }
+
+
+def _is_number(key: yaml.Node) -> bool:
+    """Whether a key is a whole number from 0 up, which is a text, as in JSON."""
+    return key.tag == "tag:yaml.org,2002:int" and str(key.value).isdecimal()
 
 
 def _construct_sequence(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:

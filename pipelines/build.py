@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
+import msgspec
 from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.pipelines.plan import Plan
@@ -176,6 +177,10 @@ def build_dataset(
 
 def _check(census: Census, *, plan: Plan) -> Census:
     census = check_edges(census, sources=plan.sources, settings=plan.join)
+    census = msgspec.structs.replace(census, categories=dict(census.categories))
+    for source in plan.sources:
+        for category in source.format.declared_categories():
+            census.add_category(category)
     check_join(census, sources=plan.sources)
     check_units(census, sources=plan.sources)
     if plan.encoder.needs_numbers:

@@ -76,6 +76,10 @@ def test_plain_scalars_are_what_they_look_like(text: str, value: object) -> None
     assert (type(parsed), parsed) == (type(value), value)
 
 
+def test_keys_that_are_whole_numbers_are_texts() -> None:
+    assert parse_yaml("{0: a, 128: b, 01: c}") == {"0": "a", "128": "b", "01": "c"}
+
+
 def test_merged_keys_may_be_overridden() -> None:
     text = "base: &base {p: 1, q: 2}\nother: {<<: *base, q: 3}"
     assert parse_yaml(text)["other"] == {"p": 1, "q": 3}
@@ -86,7 +90,9 @@ def test_merged_keys_may_be_overridden() -> None:
     [
         ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is given twice"),
         ("a: {b: 1, 'b': 2}", "line 1, column 11: the key 'b' is given twice"),
-        ("1: x", "line 1, column 1: expected text as a key, got 1; quote it"),
+        ("1.5: x", "line 1, column 1: expected text as a key, got 1.5; quote it"),
+        ("-1: x", "line 1, column 1: expected text as a key, got -1; quote it"),
+        ("{1: x, '1': y}", "line 1, column 8: the key '1' is given twice"),
         ("[a]: x", "line 1, column 1: expected text as a key"),
         ("a: b: c", "line 1, column 5: mapping values are not allowed here"),
         (

@@ -31,12 +31,14 @@ from shardbeam.transforms.dataset.judge import (
     count_reuse,
     count_splits,
     describe_duplicates,
+    describe_void_maps,
     find_lost,
     find_warnings,
     judge,
     judge_duplicates,
     make_notes,
     name_classes,
+    warn_of_void_maps,
 )
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
@@ -828,3 +830,39 @@ def test_readings_of_boxes_are_counted_by_source_over_all_shards(
     for line in lines:
         assert line.startswith(f"{outside} of the 100 boxes of source 'train' leave their image")
         assert said in line
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "limit", "refused", "warned"),
+    [
+        ({"255": 9}, {"255": 9}, (), None, True, ["train", "test"]),
+        ({"0": 5, "255": 9}, {"255": 9}, ("cat",), None, True, ["train", "test"]),
+        ({"0": 5, "255": 9}, {}, ("cat",), None, True, ["train"]),
+        ({"0": 5, "255": 9}, {}, ("cat",), 5, False, ["train"]),
+        ({"0": 5, "255": 9}, {"1": 5}, (), None, False, ["train"]),
+        ({"cat": 5, "255": 9}, {"255": 5}, ("cat",), None, False, ["test"]),
+        # All is background: nothing is ignored.
+        ({"0": 5}, {"0": 5}, (), None, False, []),
+        # 0 is a class, and classes may be named like values.
+        ({"road": 5, "255": 9}, {}, ("road",), None, False, []),
+        ({"0": 5, "255": 9}, {}, ("0",), None, False, []),
+        ({"255": 9}, {}, ("255",), None, False, []),
+        ({}, {}, (), None, False, []),
+    ],
+)
+def test_maps_that_show_no_class(
+    train: dict[str, int],
+    test: dict[str, int],
+    classes: tuple[str, ...],
+    limit: int | None,
+    refused: bool,
+    warned: list[str],
+) -> None:
+    statistics = {
+        "train": Statistics(pixels_by_class=train),
+        "test": Statistics(pixels_by_class=test),
+    }
+    described = describe_void_maps(statistics, classes=classes, limit=limit)
+    assert bool(described) == refused
+    warnings = warn_of_void_maps(statistics, classes=classes)
+    assert [line.split("'")[1] for line in warnings] == warned

@@ -12,7 +12,13 @@ from PIL import Image
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, ObjectAnnotation
+from shardbeam.transforms.core.records import (
+    Category,
+    ImageAnnotations,
+    MaskRole,
+    MaskValues,
+    ObjectAnnotation,
+)
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.formats.base import Kind
@@ -282,3 +288,81 @@ def test_a_region_s_box_is_scaled_with_it() -> None:
     )
     (pixels,) = rendered.pictures("image/segmentation/class/encoded")
     assert np.argwhere(pixels == 7).tolist() == [[0, 0]]
+
+
+BLACK_WHITE = np.array([[0, 0, 255, 255, 255, 255]] * 4, np.uint8)
+BINARY = MaskValues(((0, 0), (255, 3)))
+BLURRED = MaskValues(((0, 0), (255, 3)), is_cut=True)
+TRIMAP = MaskValues(((0, 0), (128, 3), (255, None)))
+
+
+def render_black_white(pixels: Pixels, *, values: MaskValues, role: MaskRole) -> Pixels:
+    rendered = render(
+        ImageAnnotations("1", pixels.shape[1], pixels.shape[0], mask_values=values),
+        label_map=label_map(*CATEGORIES),
+        kinds=(Kind.SEMANTIC,),
+        image=make_image(size=(pixels.shape[1], pixels.shape[0])),
+        masks={role: write_png(pixels)},
+    )
+    assert rendered.corrections == {}
+    (found,) = rendered.pictures("image/segmentation/class/encoded")
+    return found
+
+
+def with_pixels(*values: int, count: int = 1) -> Pixels:
+    """A map of 40 x 40 pixels, half of them 255, and some of other values."""
+    pixels = np.zeros((40, 40), np.uint8)
+    pixels[:20] = 255
+    for row, value in enumerate(values, 30):
+        pixels[row, :count] = value
+    return pixels
+
+
+@pytest.mark.parametrize("role", [MaskRole.SEMANTIC, MaskRole.VOC_CLASS])
+@pytest.mark.parametrize(
+    ("pixels", "values", "expected"),
+    [
+        (BLACK_WHITE, BINARY, {0: 0, 255: 3}),
+        (np.zeros_like(BLACK_WHITE), BINARY, {0: 0}),
+        (BLACK_WHITE, MaskValues(((0, 0), (255, None))), {0: 0, 255: 255}),
+        (with_pixels(128), TRIMAP, {0: 0, 128: 3, 255: 255}),
+        (with_pixels(1, 127, 128, 254), BLURRED, {0: 0, 1: 0, 127: 0, 128: 3, 254: 3, 255: 3}),
+        # 5 % are 80 pixels: more are a border as long as more pixels are 255.
+        (with_pixels(*range(100, 110), count=40), BLURRED, {0: 0, 255: 3}),
+    ],
+)
+def test_values_mean_what_the_source_says(
+    pixels: Pixels, values: MaskValues, expected: dict[int, int], role: MaskRole
+) -> None:
+    found = render_black_white(pixels, values=values, role=role)
+    for value in np.unique(pixels).tolist():
+        assert set(found[pixels == value].tolist()) == {expected.get(value, 0)}
+    if pixels.ndim == 2:
+        colours = np.stack([pixels] * 3, axis=-1)
+        in_colour = render_black_white(colours, values=values, role=role)
+        np.testing.assert_array_equal(in_colour, found)
+
+
+FADED = np.zeros((40, 40), np.uint8)
+FADED[:3] = 100
+SOFT = np.zeros((40, 40), np.uint8)
+SOFT[:20] = 128
+
+
+@pytest.mark.parametrize(
+    ("pixels", "values", "unknown"),
+    [
+        (with_pixels(3), BINARY, "1 of its pixels have other values than 0, 255, such as 3"),
+        (with_pixels(127, 3), TRIMAP, "2 of its pixels have other values than 0, 128, 255"),
+        # Nothing is white, or the border is larger than the object: these are no blurred borders.
+        (FADED, BLURRED, "120 of its pixels have other values than 0, 255, such as 100"),
+        (SOFT, BLURRED, "800 of its pixels have other values"),
+        (np.where(SOFT, np.uint16(300), np.uint16(0)), BLURRED, "such as 300"),
+    ],
+)
+def test_a_value_of_unknown_meaning_is_a_reject(
+    pixels: npt.NDArray[Any], values: MaskValues, unknown: str
+) -> None:
+    with pytest.raises(RejectedError, match=unknown) as caught:
+        render_black_white(pixels, values=values, role=MaskRole.SEMANTIC)
+    assert caught.value.reason is Reason.MASK_VALUE_UNKNOWN

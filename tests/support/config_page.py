@@ -88,7 +88,10 @@ def _is_section(key: Key) -> bool:
 def _value(key: Key) -> str:
     if key.switch:
         return "`true`, `false`"
-    if key.choices and typing.get_origin(key.type) is not dict:
+    kind = key.type
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if key.choices and typing.get_origin(kind) is not dict:
         return ", ".join(f"`{choice}`" for choice in key.choices)
     text = describe_type(key.type)
     for name, words in _WORDS.items():

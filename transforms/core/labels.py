@@ -25,7 +25,7 @@ NAMED_CLASSES = 10
 # The greatest id in a label map of the TF Object Detection API (`StringIntLabelMapItem.id`).
 _MAX_ID = (1 << 31) - 1
 # Names that datasets give to a category 0 that stands for "no object", in lower case.
-_BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
+BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
 
 
 class LabelSettings(LabelsConfig, frozen=True, kw_only=True):
@@ -227,7 +227,7 @@ def _find_backgrounds(
         for each in categories
         if each.source_id == 0
         and each.name not in asked
-        and (each.is_background or each.name.casefold() in _BACKGROUND_NAMES)
+        and (each.is_background or each.name.casefold() in BACKGROUND_NAMES)
     }
     return {each for each in categories if each.source_id == 0 and each.name in names}
 

@@ -45,6 +45,7 @@ class Reason(str, enum.Enum):
     # reading the masks that annotate an image
     MASK_UNREADABLE = "mask_unreadable"
     MASK_MISMATCH = "mask_mismatch"
+    MASK_VALUE_UNKNOWN = "mask_value_unknown"
     TOO_MANY_SEGMENTS = "too_many_segments"
 
 

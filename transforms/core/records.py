@@ -54,6 +54,27 @@ class MaskRole(str, enum.Enum):
     VOC_OBJECT = "voc_object"
 
 
+# The value of objects in black and white maps.
+OBJECT_VALUE = 255
+# The blurred borders of objects cover less than this share of the pixels.
+MAX_BLURRED_SHARE = 0.05
+
+
+class MaskValues(msgspec.Struct, frozen=True, array_like=True):
+    """What the values of a source's maps of classes mean.
+
+    Attributes:
+        ids: `(value, class id of the source)` of each value that maps may hold; None for pixels
+            that readers should ignore. Empty if values are class ids themselves, and 255 is to be
+            ignored.
+        is_cut: Whether values between 0 and 255 are blurred borders of objects: from 128 on they
+            count as 255, lower ones as 0.
+    """
+
+    ids: tuple[tuple[int, int | None], ...] = ()
+    is_cut: bool = False
+
+
 class ImageRef(msgspec.Struct, frozen=True, array_like=True):
     """The place of the bytes of an image, or of another listed file.
 
@@ -184,6 +205,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
             (`shardbeam.transforms.core.corrections.Corrections` keeps them).
         lost: `{class: {shape: objects}}` of the objects that `corrections` counts as
             `OBJECT_WITHOUT_BOX_DROPPED`, as far as their classes are known.
+        mask_values: What the values of a map of classes in `masks` mean.
     """
 
     image_id: str
@@ -201,6 +223,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
     stuff: tuple[ObjectAnnotation, ...] = ()
     changes: Mapping[str, Sequence[Change]] = {}
     lost: Mapping[str, Mapping[str, int]] = {}
+    mask_values: MaskValues = MaskValues()
 
 
 class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -30,6 +30,7 @@ from shardbeam.transforms.dataset.judge import (
     count_reuse,
     count_sources,
     count_splits,
+    describe_void_maps,
     find_lost,
     find_warnings,
     judge,
@@ -156,6 +157,9 @@ def gate(
         rejects_root=staging.uri(staging.run_folder, "rejects"),
         rejects=rejects,
         objects=dataset.objects,
+        void=describe_void_maps(
+            _statistics(statistics), classes=label_map.ids, limit=dataset.config.get("limit")
+        ),
         unmet=list(
             find_unmet(
                 dataset.expect,

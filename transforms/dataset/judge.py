@@ -413,6 +413,7 @@ def judge(
     rejects_root: str,
     rejects: Sequence[RejectsFile] = (),
     objects: bool = False,
+    void: Sequence[str] = (),
     unmet: Sequence[str] = (),
     lost_elements: Sequence[str] = (),
 ) -> Outcome:
@@ -425,13 +426,14 @@ def judge(
         rejects_root: Where the rejects files are.
         rejects: These files.
         objects: Whether the dataset must hold objects.
+        void: Why no map of the dataset shows a class, if that is so.
         unmet: The expectations of the config that are not met.
         lost_elements: The edges of the graph on which the runner lost or doubled elements.
 
     Returns:
         FAILED if the runner lost elements, the counts do not add up, or a split has no examples
-        (no reader could load it); REFUSED if too much was rejected, all objects were lost, or an
-        expectation is not met; otherwise APPROVED.
+        (no reader could load it); REFUSED if too much was rejected, all objects were lost, no
+        map shows a class, or an expectation is not met; otherwise APPROVED.
     """
     lost, empty = [], []
     for name, split in splits.items():
@@ -459,6 +461,7 @@ def judge(
                 (over, "too many rejects", Status.REFUSED),
                 (empty, "no examples are left", Status.FAILED),
                 (without, "no object is left", Status.REFUSED),
+                (void, "no map shows a class", Status.REFUSED),
                 (unmet, "it is not what the config expects", Status.REFUSED),
             )
             if found
@@ -597,6 +600,7 @@ def find_warnings(
         *dataset.warnings,
         *(f"a build would be refused: {split}" for split in over),
         *_warn_of_classes(census, label_map=label_map, dataset=dataset, statistics=statistics),
+        *warn_of_void_maps(statistics or {}, classes=label_map.ids),
         *_warn_of_groups(census, config=dataset.config),
         *_warn_of_units(census, dataset=dataset),
         *_warn_of_readings(readings, dataset=dataset),
@@ -1025,6 +1029,46 @@ def _warn_of_image_ids(census: Census, *, config: Mapping[str, Any]) -> Iterator
             f"count within one annotation file, so {_SOURCE_ID} does not identify an image; "
             "source_id: number (--source-id number) gives each image its own"
         )
+
+
+def describe_void_maps(
+    statistics: Mapping[str, Statistics], *, classes: Collection[str], limit: int | None
+) -> list[str]:
+    """Describes why no map of a dataset shows a class: all pixels are to be ignored, or 0.
+
+    A sample does not show what the whole dataset has.
+    """
+    found = {name: split for name, split in statistics.items() if split.pixels_by_class}
+    void = _find_void_maps(found, classes=classes)
+    if not void or len(void) < len(found) or limit is not None:
+        return []
+    return [
+        f"their pixels are {_VOID}; if 255 is a class, say which: mask_values: {{255: 1}}; if the "
+        "maps are not needed, leave them out (semantic_masks, semantic)"
+    ]
+
+
+_VOID = "255 (to be ignored) or 0 (background)"
+
+
+def _find_void_maps(statistics: Mapping[str, Statistics], *, classes: Collection[str]) -> list[str]:
+    """Finds the splits whose maps hold nothing but pixels to be ignored, and background."""
+    # Values of no class are named by their numbers, and so may classes be.
+    no_classes = {"0", "255"} - {*classes}
+    return [
+        name
+        for name, split in statistics.items()
+        if "255" in no_classes & split.pixels_by_class.keys()
+        and split.pixels_by_class.keys() <= no_classes
+    ]
+
+
+def warn_of_void_maps(
+    statistics: Mapping[str, Statistics], *, classes: Collection[str]
+) -> Iterator[str]:
+    """Names the splits whose maps show no class, as in test sets without published maps."""
+    for name in _find_void_maps(statistics, classes=classes):
+        yield f"no map of split {name!r} shows a class: their pixels are {_VOID}"
 
 
 def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:

@@ -12,7 +12,12 @@ from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import MaskRole
+from shardbeam.transforms.core.records import (
+    MAX_BLURRED_SHARE,
+    OBJECT_VALUE,
+    MaskRole,
+    MaskValues,
+)
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.boxes import orient_pixels
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value
@@ -27,6 +32,8 @@ CATEGORY_MAP = "image/panoptic/category_mask"
 PIXELS = "image/segmentation/class/pixels"
 _IGNORE = 255
 _BACKGROUND = 0
+# Pixels of blurred borders belong to the object from this value on.
+_CUT = 128
 
 
 def _semantic_values(subject: AnnotatedImage) -> Values:
@@ -35,7 +42,8 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
     The map comes from the mask file, if there is one. Otherwise the regions of `annotations.stuff`
     are drawn, later ones over earlier ones. An image with neither gets a map of 255 everywhere.
 
-    A mask's values are the source's class ids and become the written ids. 255 stays, and so does 0
+    A mask's values mean what `annotations.mask_values` says: mostly, they are the source's class
+    ids. These become the written ids. 255 stays, and so does 0
     if no class has it (the background). Classes that are left out, and values of no class, become
     255. If the source declares no ids at all, values stay as they are.
 
@@ -44,12 +52,15 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
     """
     for role in (MaskRole.SEMANTIC, MaskRole.VOC_CLASS):
         if role in subject.masks:
+            meaning = subject.annotations.mask_values
             values = read_indices(
                 subject.masks[role],
                 size=subject.file_size,
                 annotated=subject.scaled_size,
-                voc_colours=role is MaskRole.VOC_CLASS,
+                voc_colours=role is MaskRole.VOC_CLASS and not meaning.ids,
             )
+            if meaning.ids:
+                values = _class_ids(values, meaning=meaning)
             pixels = _written_ids(subject.turn_mask(values), subject=subject)
             break
     else:
@@ -98,6 +109,37 @@ SEMANTIC = FeatureGroup(
     ),
     _semantic_values,
 )
+
+
+def _class_ids(values: IndexMap, *, meaning: MaskValues) -> npt.NDArray[np.uint8]:
+    """Turns a mask's values into the source's class ids.
+
+    Raises:
+        RejectedError: The mask has a value of unknown meaning.
+    """
+    counts = np.bincount(values.ravel(), minlength=OBJECT_VALUE + 1)
+    present = np.flatnonzero(counts).tolist()
+    ids = dict(meaning.ids)
+    if meaning.is_cut and present[-1] <= OBJECT_VALUE:
+        blurred, objects = counts[1:OBJECT_VALUE].sum(), counts[OBJECT_VALUE]
+        is_border = blurred < MAX_BLURRED_SHARE * values.size or blurred <= objects
+        if not blurred or (is_border and present[-1] >= _CUT):
+            ids = {value: ids[OBJECT_VALUE if value >= _CUT else _BACKGROUND] for value in present}
+    unknown = [value for value in present if value not in ids]
+    if unknown:
+        number = int(counts[unknown].sum())
+        known = ", ".join(str(value) for value, _ in meaning.ids)
+        raise RejectedError(
+            Reason.MASK_VALUE_UNKNOWN,
+            f"{number:,} of its pixels have other values than {known}, such as {unknown[0]}; if "
+            "they are classes, or to be ignored, say so with mask_values",
+        )
+    table = np.full(present[-1] + 1, _IGNORE, np.uint8)
+    for value in present:
+        class_id = ids[value]
+        table[value] = _IGNORE if class_id is None else class_id
+    found: npt.NDArray[np.uint8] = table[values]
+    return found
 
 
 def _written_ids(values: IndexMap, *, subject: AnnotatedImage) -> npt.NDArray[np.uint8]:

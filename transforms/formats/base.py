@@ -19,6 +19,7 @@ from shardbeam.transforms.core.records import (
     ImageRef,
     ListedImage,
     MaskRole,
+    MaskValues,
 )
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.box_format import BoxReading
@@ -67,12 +68,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         join: The text that an image, its annotations and its masks have in common. Images with
             the same `join` and different keys are all rejected.
         mask: What the pixels of a mask mean.
+        values: What the values of a map of classes mean.
     """
 
     role: Role
     key: str = ""
     join: str = ""
     mask: MaskRole | None = None
+    values: MaskValues = MaskValues()
 
 
 class Format(Source, frozen=True, kw_only=True):
@@ -89,7 +92,8 @@ class Format(Source, frozen=True, kw_only=True):
     - Other fields whose names begin with `_` keep what `resolve` finds out.
 
     Everything that a format knows is in its fields, so that workers can rebuild the format from
-    them. A format sees annotation files and image names, never pixels.
+    them. A format sees annotation files and image names, never pixels, except those of the first
+    maps in `resolve`.
 
     Attributes:
         SUMMARY: One line for `shardbeam formats`.
@@ -187,6 +191,10 @@ class Format(Source, frozen=True, kw_only=True):
 
     def absent_classes(self) -> Iterable[str]:
         """Returns the declared classes that have no image; `warnings` names them."""
+        return ()
+
+    def declared_categories(self) -> Iterable[Category]:
+        """Returns the classes that the keys declare, beside those that are read from files."""
         return ()
 
     def predefined_splits(self) -> Sequence[str]:

@@ -32,11 +32,23 @@ from shardbeam.transforms.formats.coco_sniff import (
     is_stuff_name,
     look_at_first,
     recognize_coco,
+    sniff_class_ids,
     sniff_tasks,
     warn_of_files,
 )
+from shardbeam.transforms.formats.mask_values import (
+    MaskClassesKey,
+    MaskReading,
+    MaskValuesKey,
+    check_mask_keys,
+    decide_mask_values,
+    given_values,
+    ids_of_classes,
+    look_at_maps,
+)
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.formats.recognition import Folder, Recognized
+from shardbeam.transforms.formats.root_files import RootFiles
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -58,12 +70,16 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         panoptic: The JSON file of panoptic segments.
         panoptic_masks: The folder of its PNGs.
         semantic_masks: A folder of PNGs with a class id for each pixel, named like the images.
+        mask_classes: `{class id: name}` of classes in these PNGs that no file declares.
+        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids; 0 is the
+            background unless it is named.
         box_format: What the four numbers of `bbox` mean.
         box_units: The units of boxes, and with them of polygons, keypoints and areas.
         tasks: The keys to fill. Where None, `resolve` finds out what the files hold; until then,
             the tasks are objects and the masks that are given.
         _masks: Whether objects carry their segmentation.
         _png_names: How names of panoptic PNGs differ from those of their images.
+        _mask_reading: How the PNGs of `semantic_masks` are read.
     """
 
     SOME_OF = ("annotations", "panoptic", "semantic_masks")
@@ -82,6 +98,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         Annotated[Location, named("folder of PNGs whose pixels are class ids", metavar="DIR")]
         | None
     ) = None
+    mask_classes: MaskClassesKey = {}
+    mask_values: MaskValuesKey = {}
     match: Match = "path"
     box_format: BoxFormatKey = "xywh"
     box_units: BoxUnitsKey = "px"
@@ -91,12 +109,15 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     ) = None
     _masks: bool = False
     _png_names: PngNames = PngNames()
+    _mask_reading: MaskReading = MaskReading()
 
     def __post_init__(self) -> None:
         self.check_some()
         if (self.panoptic is None) != (self.panoptic_masks is None):
             missing = "panoptic" if self.panoptic is None else "panoptic_masks"
             raise Problem((missing,), "missing; the JSON file and the PNGs go together")
+        needed_mask = "" if self.semantic_masks is not None else "semantic_masks"
+        check_mask_keys(classes=self.mask_classes, values=self.mask_values, key=needed_mask)
         for task in self.tasks or ():
             given, needed = bool(self.annotations), "annotations"
             if task == "panoptic":
@@ -128,23 +149,50 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     def resolve(self) -> CocoFormat:
         """Finds the tasks from the beginnings of the files, unless they are given.
 
-        Without annotation files, the source has objects: every image is a negative.
+        The first maps of classes show what their values mean. Without annotation files, the source
+        has objects: every image is a negative.
 
         Raises:
             InputError: A file cannot be read, or its panoptic PNGs are missing or are not named
                 like their images.
+            Problem: Nothing says what the values of maps mean.
         """
         names = self._png_names
         if self.panoptic and self.panoptic_masks and Kind.PANOPTIC in self.kinds:
             names = find_png_names(self.panoptic, masks=self.panoptic_masks)
-        if self.tasks is not None:
-            is_same = names == self._png_names
-            return self if is_same else msgspec.structs.replace(self, _png_names=names)
-        found: set[Task] = set()
-        for uri in self.annotations:
-            found |= sniff_tasks(uri, storage=storage_for(uri))
-        tasks = self._with_maps(found) or ["detection"]
-        return msgspec.structs.replace(self, tasks=tasks, _png_names=names)
+        tasks = self.tasks
+        if tasks is None:
+            found: set[Task] = set()
+            for uri in self.annotations:
+                found |= sniff_tasks(uri, storage=storage_for(uri))
+            tasks = self._with_maps(found) or ["detection"]
+        changes = {"tasks": tasks, "_png_names": names, "_mask_reading": self._read_masks(tasks)}
+        if all(getattr(self, key) == value for key, value in changes.items()):
+            return self
+        return msgspec.structs.replace(self, **changes)
+
+    def _read_masks(self, tasks: Sequence[Task]) -> MaskReading:
+        """Finds out what the values of `semantic_masks` mean."""
+        if self.semantic_masks is None or "semantic" not in tasks:
+            return MaskReading()
+        if self.mask_values:
+            return given_values(self.mask_values)
+        maps = look_at_maps(
+            (path, file)
+            for path, file in RootFiles(self.semantic_masks).walk()
+            if listing_exclusion(path) is None
+        )
+        classes = ids_of_classes(self.mask_classes)
+        return decide_mask_values(
+            maps,
+            declared=lambda: {*classes.values(), *sniff_class_ids(self.annotations)},
+            classes=classes,
+        )
+
+    def declared_categories(self) -> Iterator[Category]:
+        """Returns the classes of `mask_classes`."""
+        for name, class_id in ids_of_classes(self.mask_classes).items():
+            yield Category(name=name, source_id=class_id, origin="mask_classes")
 
     @property
     def first_pixel(self) -> float | None:
@@ -162,8 +210,13 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return {uri: look_at_first(uri) for uri in self.annotations}
 
     def warnings(self) -> Sequence[str]:
-        """Warns of files without annotations, and of boxes that disagree with their outlines."""
-        return [*warn_of_files(self._first_annotations, box_format=self.box_format)]
+        """Warns of files without annotations, and of boxes that disagree with their outlines.
+
+        Says how maps are read if their values are no ids.
+        """
+        said = self._mask_reading.said
+        files = warn_of_files(self._first_annotations, box_format=self.box_format)
+        return [*files, *([said] if said else ())]
 
     def place(self, path: str, *, root: int) -> Place:
         """Distinguishes images, panoptic PNGs and maps of classes by their root.
@@ -182,7 +235,12 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             return Place(role=Role.ATTACHED, join=join, mask=MaskRole.PANOPTIC)
         if Kind.SEMANTIC not in self.kinds:
             return Place(role=Role.OTHER)
-        return Place(role=Role.MASK, join=self._join_of(key), mask=MaskRole.SEMANTIC)
+        return Place(
+            role=Role.MASK,
+            join=self._join_of(key),
+            mask=MaskRole.SEMANTIC,
+            values=self._mask_reading.values,
+        )
 
     def annotation_files(self) -> Sequence[str]:
         """Returns the URIs of the JSON files; `panoptic` comes last."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import BACKGROUND_NAMES
 from shardbeam.transforms.examples.box_readings import BOX_FORMATS, CORNERS, BoxFormat
 from shardbeam.transforms.examples.boxes import Box, box_around
 from shardbeam.transforms.examples.patches import box_iou
@@ -35,8 +36,9 @@ _MAX_ITEMS = 1_000
 # than this share of the objects have less, the boxes are read wrongly.
 _MIN_IOU, _MOST_APART = 0.5, 0.1
 # Searching for the name first is quick; the lookbehind then checks the quote before it.
-_ANNOTATIONS, _IMAGES = (
-    re.compile(rb'"%s"(?<!\\"%s")\s*:\s*' % (name, name)) for name in (b"annotations", b"images")
+_ANNOTATIONS, _IMAGES, _CATEGORIES = (
+    re.compile(rb'"%s"(?<!\\"%s")\s*:\s*' % (name, name))
+    for name in (b"annotations", b"images", b"categories")
 )
 # Two reads may cut apart the text that these match; in any sane file it is shorter than this.
 _OVERLAP_BYTES = 256
@@ -91,6 +93,27 @@ def sniff_png_names(uri: str, *, storage: Storage) -> list[tuple[str, str]]:
         for annotation in _first_items(_ANNOTATIONS, uri, storage=storage) or []
         if (image_id := str(annotation.get("image_id"))) in images and "file_name" in annotation
     ]
+
+
+def sniff_class_ids(uris: Iterable[str]) -> set[int]:
+    """Reads the ids of the first categories of files, without a category 0 for the background.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    ids: set[int] = set()
+    for uri in uris:
+        categories = _first_items(_CATEGORIES, uri, storage=storage_for(uri)) or []
+        names = {str(each.get("supercategory")) for each in categories if each.get("id") != 0}
+        for category in categories:
+            class_id, name = category.get("id"), str(category.get("name"))
+            # Roboflow's dummy has the name that is the supercategory of all others.
+            is_dummy = category.get("supercategory") == "none" and names == {name}
+            if class_id == 0 and (is_dummy or name.casefold() in BACKGROUND_NAMES):
+                continue
+            if isinstance(class_id, int):
+                ids.add(class_id)
+    return ids
 
 
 class FirstAnnotations(NamedTuple):

@@ -17,6 +17,7 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ImageRef,
     ListedImage,
+    MaskValues,
     ObjectAnnotation,
     Record,
     Reject,
@@ -727,6 +728,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         masks={role: mask for part in reversed(parts) for role, mask in part.masks.items()},
         values={key: tuple(items) for key, items in merged.values.items()},
         stuff=tuple(merged.stuff),
+        mask_values=next((part.mask_values for part in parts if part.masks), MaskValues()),
     )
 
 

@@ -112,7 +112,9 @@ class PlacedFile(NamedTuple):
         if place.role is Role.IMAGE:
             return ListedImage(key=place.key, image=self.file)
         if place.role in (Role.MASK, Role.ATTACHED) and place.mask is not None:
-            masks = ImageAnnotations(image_id="", masks={place.mask: self.file})
+            masks = ImageAnnotations(
+                image_id="", masks={place.mask: self.file}, mask_values=place.values
+            )
             return AnnotationEntry(
                 key=place.join,
                 annotations=encode_annotations(masks),

@@ -11,12 +11,13 @@ import itertools
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import Name, PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
@@ -25,6 +26,7 @@ from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
+    ImageRef,
     MaskRole,
     ObjectAnnotation,
     Value,
@@ -40,6 +42,16 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.formats.annotation_file import lost_classes, text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
+from shardbeam.transforms.formats.mask_values import (
+    MaskClassesKey,
+    MaskReading,
+    MaskValuesKey,
+    check_mask_keys,
+    decide_mask_values,
+    given_values,
+    ids_of_classes,
+    look_at_maps,
+)
 from shardbeam.transforms.formats.names import (
     is_hidden,
     is_image_name,
@@ -118,6 +130,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
             from 1, as VOC does; or edges, from 0, which are taken as they are.
         semantic: Whether images carry the maps of `SegmentationClass`.
+        mask_classes: `{class id: name}` of the classes in these maps, in place of `labelmap.txt`.
+        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids; 0 is the
+            background unless it is named.
         _masks: Whether images carry the maps of `SegmentationObject`.
         _lists: The lists of the splits, in order. A split has several lists where the root holds
             several datasets.
@@ -131,6 +146,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         _label_map: URI of the file that names these classes, if there is one.
         _first_mask: Path of the map whose palette decides whether the classes are VOC's, if there
             is a map and no file names the classes.
+        _mask_reading: How the maps are read.
     """
 
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
@@ -149,6 +165,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
         named("count the pixels of boxes from 1, or take the numbers as they are"),
     ] = "one_based"
     semantic: Annotated[bool, named("write the maps in SegmentationClass")] = False
+    mask_classes: MaskClassesKey = {}
+    mask_values: MaskValuesKey = {}
     match: Match = "path"
     _masks: bool = False
     _lists: tuple[SplitList, ...] = ()
@@ -159,6 +177,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
     _class_ids: Mapping[str, int] = {}
     _label_map: str = ""
     _first_mask: str = ""
+    _mask_reading: MaskReading = MaskReading()
+
+    def __post_init__(self) -> None:
+        needed = "" if self.semantic else "semantic: true"
+        check_mask_keys(classes=self.mask_classes, values=self.mask_values, key=needed)
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
@@ -211,6 +234,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: There are no XML files, a list in `splits` is missing or does not list
                 images, or a file cannot be read.
+            Problem: Nothing says what the values of maps mean, or the classes are named twice.
         """
         files = RootFiles(self.root)
         files.check()
@@ -221,9 +245,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             raise InputError(
                 uri=self.root, problem="no .xml files found: expected Annotations/ below the root"
             )
-        label_map, first_mask, class_ids = (
-            self._find_classes(files) if self.semantic else ("", "", {})
-        )
+        maps = self._read_maps(files) if self.semantic else {}
         lists, has_image_folder = self._find_lists(files)
         tops, copies = self._look(files)
         splits: Sequence[str] = ()
@@ -236,9 +258,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             _mixed=tops.describe() if tops.is_mixed and not lists else "",
             _copies=copies,
             _has_image_folder=has_image_folder,
-            _class_ids=class_ids,
-            _label_map=label_map,
-            _first_mask=first_mask,
+            **maps,
         )
 
     def _look(self, files: RootFiles) -> tuple[TopFolders, dict[str, tuple[int, int]]]:
@@ -287,26 +307,35 @@ class VocFormat(Format, frozen=True, kw_only=True):
         return self.splits or folders
 
     def warnings(self) -> Iterator[str]:
-        """Warns about copies of XML files, and about classes of maps that no file names."""
+        """Warns about copies of XML files and about unnamed classes; says how maps are read."""
         for folder, (count, same) in sorted(self._copies.items()):
             yield (
                 f"{folder or self.root}: {count:,} XML files are not read: their images are not "
                 f"there, and {same:,} of them have the names of XML files beside images"
             )
+        if self._mask_reading.said:
+            yield self._mask_reading.said
         if not self._first_mask:
             return
-        fix = f"name them in a {_LABEL_MAP} in the root, one per line (name:r,g,b::), from 0"
+        fix = (
+            f"name them in a {_LABEL_MAP} in the root, one per line (name:r,g,b::), from 0, or "
+            "with mask_classes: {1: NAME, 2: NAME}"
+        )
         if self._class_ids:
             yield (
                 f"{self._first_mask}: its colours look like VOC's, so the maps' classes have "
                 f"VOC's twenty names; other tools use these colours, too: if the classes are "
                 f"others, {fix}"
             )
-        else:
+        elif not self._mask_reading.values.ids:
             yield (
                 f"{self._first_mask}: the palette is not VOC's, so the maps' values stay numbers "
                 f"without names, and do not match the ids of the objects' classes; {fix}"
             )
+
+    def declared_categories(self) -> Iterator[Category]:
+        """Returns the classes of the maps, which perhaps no file declares."""
+        return self._categories(self._class_ids)
 
     @property
     def first_pixel(self) -> float:
@@ -358,7 +387,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
             if folder.startswith(_OTHER_MASK_FOLDERS):
                 role = _MASK_FOLDERS.get(folder)
                 if role in self._mask_roles and key.lower().endswith(".png"):
-                    return Place(role=Role.MASK, join=_join(key), mask=role)
+                    values = self._mask_reading.values
+                    return Place(role=Role.MASK, join=_join(key), mask=role, values=values)
                 return Place(role=Role.OTHER)
         if key.lower().endswith(".xml"):
             if key.rpartition("/")[0] in self._copies:
@@ -537,21 +567,49 @@ class VocFormat(Format, frozen=True, kw_only=True):
             chosen.append(split)
             yield from lists
 
-    def _find_classes(self, files: RootFiles) -> tuple[str, str, dict[str, int]]:
-        """Finds the file that names the classes, or the map that shows whether they are VOC's."""
+    def _read_maps(self, files: RootFiles) -> dict[str, Any]:
+        """Finds the classes of the maps, and what the values of pixels mean: fields of the format.
+
+        The classes are those of the key or the file that names them. Otherwise they are VOC's, if
+        the first map has VOC's colours.
+        """
         label_map = files.find(_LABEL_MAP)
-        if label_map is None:
-            return "", *_find_voc_classes(files)
-        uri = label_map.uri
-        names = [
-            line.split(":")[0].strip() for _, line in text_lines(read_file(label_map), uri=uri)
-        ]
-        if "" in names or len(set(names)) < len(names):
-            raise InputError(
-                uri=uri, problem="expected a class per line, `name:r,g,b::`, each once"
+        uri = first = ""
+        if self.mask_classes:
+            if label_map is not None:
+                raise Problem(
+                    ("mask_classes",), f"{_LABEL_MAP} names the classes, too; remove one of the two"
+                )
+            ids = ids_of_classes(self.mask_classes)
+        elif label_map is not None:
+            uri, ids = label_map.uri, _read_label_map(label_map)
+        else:
+            first, ids = _find_voc_classes(files)
+        reading = given_values(self.mask_values)
+        if not self.mask_values:
+            maps = look_at_maps(
+                ((path, file) for path, file in files.walk() if _is_class_map(path)),
+                voc_colours=True,
             )
-        ids = {name: class_id for class_id, name in enumerate(names) if name not in _NO_CLASSES}
-        return uri, "", ids
+            if first and maps.in_gray:
+                ids = {}
+            reading = decide_mask_values(maps, declared=ids.values, classes=ids)
+        return {
+            "_class_ids": ids,
+            "_label_map": uri,
+            "_first_mask": first,
+            "_mask_reading": reading,
+        }
+
+
+def _read_label_map(file: ImageRef) -> dict[str, int]:
+    """Reads `{name: id}` of the classes in a label map, without the background and the border."""
+    names = [line.split(":")[0].strip() for _, line in text_lines(read_file(file), uri=file.uri)]
+    if "" in names or len(set(names)) < len(names):
+        raise InputError(
+            uri=file.uri, problem="expected a class per line, `name:r,g,b::`, each once"
+        )
+    return {name: class_id for class_id, name in enumerate(names) if name not in _NO_CLASSES}
 
 
 def _find_voc_classes(files: RootFiles) -> tuple[str, dict[str, int]]:

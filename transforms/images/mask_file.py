@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ IndexMap: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 _BIT_DEPTH_OFFSET = 24
 _COLOURS = 256
+# The most pixels of a map that is decoded without knowing its image's size.
+_MAX_PIXELS = 1 << 26
 
 
 def read_indices(
@@ -32,7 +34,8 @@ def read_indices(
     """Reads a map of small numbers, (height, width).
 
     The numbers are the values of a gray image, the indices (not the colours) of a palette image, or
-    the value that all channels of a colour image share.
+    the value that all channels of a colour image share. Such an image may also be gray if other
+    colours would be Pascal VOC's.
 
     Args:
         data: The PNG file.
@@ -45,24 +48,53 @@ def read_indices(
         RejectedError: The file cannot be read, has another size, or is not such a map.
     """
     image = _decode(data, size=size, annotated=annotated)
+    return _indices(image, data, voc_colours=voc_colours).values
+
+
+class FoundIndices(NamedTuple):
+    """A map of small numbers.
+
+    Attributes:
+        values: The numbers, (height, width).
+        in_gray: Whether a colour image has shades of gray that are not Pascal VOC's colours.
+    """
+
+    values: IndexMap
+    in_gray: bool = False
+
+
+def read_any_indices(data: bytes, *, voc_colours: bool) -> FoundIndices:
+    """Reads a map of any size up to 67,108,864 pixels, like `read_indices`.
+
+    Raises:
+        RejectedError: The file cannot be read, is larger, or is not such a map.
+    """
+    return _indices(_decode(data, size=None, annotated=None), data, voc_colours=voc_colours)
+
+
+def _indices(image: Image.Image, data: bytes, *, voc_colours: bool) -> FoundIndices:
     if image.mode in ("1", "L", "P"):
         pixels = np.asarray(image, np.uint8)
         bit_depth = data[_BIT_DEPTH_OFFSET]
         # Pillow spreads gray values of fewer bits over all 8.
         if image.mode == "L" and bit_depth < 8:
-            return pixels // np.uint8(255 // (2**bit_depth - 1))
-        return pixels
+            pixels = pixels // np.uint8(255 // (2**bit_depth - 1))
+        return FoundIndices(pixels)
     if image.mode.startswith("I;16"):
-        return np.asarray(image).astype(np.uint16)
+        return FoundIndices(np.asarray(image).astype(np.uint16))
     if image.mode in ("RGB", "RGBA"):
         channels = np.asarray(image)[..., :3]
+        unknown: RejectedError | None = None
         if voc_colours:
-            return _indices_of_voc_colours(channels)
+            try:
+                return FoundIndices(_indices_of_voc_colours(channels))
+            except RejectedError as error:
+                unknown = error
         if np.array_equal(channels[..., 0], channels[..., 1]) and np.array_equal(
             channels[..., 0], channels[..., 2]
         ):
-            return channels[..., 0]
-        raise RejectedError(
+            return FoundIndices(channels[..., 0], in_gray=unknown is not None)
+        raise unknown or RejectedError(
             Reason.MASK_UNREADABLE,
             "its pixels are colours, not class ids; expected one channel, or a palette",
         )
@@ -129,14 +161,17 @@ def voc_colour_map() -> npt.NDArray[np.uint8]:
 
 
 def _decode(
-    data: bytes, *, size: tuple[int, int], annotated: tuple[int, int] | None
+    data: bytes, *, size: tuple[int, int] | None, annotated: tuple[int, int] | None
 ) -> Image.Image:
     if sniff_format(data) is not FileFormat.PNG:
         raise RejectedError(Reason.MASK_UNREADABLE, "not a PNG file")
     try:
         header = scan_png(data, complete=True)
         # Checked before decoding, so that no larger mask is decoded.
-        if (header.width, header.height) not in (size, size[::-1], annotated):
+        if size is None:
+            if header.width * header.height > _MAX_PIXELS:
+                raise RejectedError(Reason.DECOMPRESSION_BOMB, "more pixels than a map may have")
+        elif (header.width, header.height) not in (size, size[::-1], annotated):
             raise RejectedError(
                 Reason.MASK_MISMATCH,
                 f"the mask is {header.width}x{header.height}, the image {size[0]}x{size[1]}",

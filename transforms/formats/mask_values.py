@@ -1,0 +1,238 @@
+"""Finds out what the values of a source's maps of classes mean: class ids, or black and white.
+
+One function decides for all formats, before the run, by the first maps of the source. The keys
+`mask_values` and `mask_classes` mean the same in all formats that have them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.records import (
+    MAX_BLURRED_SHARE,
+    OBJECT_VALUE,
+    ImageRef,
+    MaskValues,
+)
+from shardbeam.transforms.images.mask_file import read_any_indices
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.image_bytes import read_bytes
+
+# Maps that decide, by their paths.
+_MAPS = 50
+# The blurred border of an object has at least this many values between 0 and 255.
+_MIN_BLURRED_VALUES = 16
+# Values at equal distances are no class ids if they are at least this far apart.
+_MIN_STEP, _MIN_ONLY_STEP = 10, 127
+_MAX_STEPS = 26
+_NAMED_VALUES = 8
+
+_ClassId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=254)]
+# Keys of mappings are texts, as in JSON.
+_ClassIdText: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A(25[0-4]|(2[0-4]|1[0-9]|[1-9])?[0-9])\Z", description="a class id from 0 to 254"
+    ),
+]
+_ValueText: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A(0|[1-9][0-9]{0,4})\Z", description="the value of a pixel, from 0 to 65535"
+    ),
+]
+# The keys `mask_classes` and `mask_values` of a format.
+MaskClassesKey: TypeAlias = Annotated[
+    dict[_ClassIdText, str], msgspec.Meta(description="a mapping such as {1: crack}")
+]
+MaskValuesKey: TypeAlias = Annotated[
+    dict[_ValueText, _ClassId | Literal["ignore"]],
+    msgspec.Meta(description="a mapping such as {128: 1, 255: ignore}"),
+]
+
+
+class MaskReading(msgspec.Struct, frozen=True):
+    """How a source's maps are read, and the line of the summary that says so.
+
+    Attributes:
+        values: What the values mean.
+        said: The line; empty where values are simply class ids.
+    """
+
+    values: MaskValues = MaskValues()
+    said: str = ""
+
+
+class FirstMaps(NamedTuple):
+    """The pixels of a source's first maps, together.
+
+    Attributes:
+        number: The number of maps that could be read.
+        first: The path of the first one.
+        counts: `{value: pixels}`.
+        in_gray: Whether one of them is a gray picture in RGB, and not in Pascal VOC's colours.
+    """
+
+    number: int = 0
+    first: str = ""
+    counts: Mapping[int, int] = {}
+    in_gray: bool = False
+
+
+def check_mask_keys(*, classes: Mapping[str, str], values: Mapping[str, object], key: str) -> None:
+    """Refuses the two keys where no maps are read, and names that are empty or occur twice.
+
+    Raises:
+        Problem: The keys need `key`, if it is given, or a name is wrong.
+    """
+    for name, given in (("mask_classes", classes), ("mask_values", values)):
+        if given and key:
+            raise Problem((name,), f"has no effect without {key}")
+    if "" in classes.values() or len(set(classes.values())) < len(classes):
+        raise Problem(("mask_classes",), "expected names that differ, such as {1: crack, 2: rail}")
+
+
+def look_at_maps(maps: Iterable[tuple[str, ImageRef]], *, voc_colours: bool = False) -> FirstMaps:
+    """Reads the first 50 maps of a source by their paths; maps that cannot be read do not count.
+
+    Args:
+        maps: `(path, file)` of all maps, in any order.
+        voc_colours: Whether colours may be Pascal VOC's.
+    """
+    first = heapq.nsmallest(_MAPS, maps, key=lambda each: each[0])
+    if not first:
+        return FirstMaps()
+    totals = np.zeros(1 << 16, np.int64)
+    read: list[str] = []
+    in_gray = False
+    files = storage_for(first[0][1].uri).map_many(_try_to_read, [file for _, file in first])
+    for (path, _), data in zip(first, files, strict=True):
+        try:
+            found = None if data is None else read_any_indices(data, voc_colours=voc_colours)
+        except RejectedError:
+            # A map that cannot be read rejects its image later.
+            continue
+        if found is not None:
+            read.append(path)
+            in_gray |= found.in_gray
+            counts = np.bincount(found.values.ravel())
+            totals[: counts.size] += counts
+    return FirstMaps(len(read), read[0] if read else "", _as_mapping(totals), in_gray)
+
+
+def _try_to_read(file: ImageRef) -> bytes | None:
+    try:
+        return read_bytes(file, max_bytes=limits.IMAGE_ANNOTATION_BYTES)
+    except RejectedError:
+        return None
+
+
+def _as_mapping(totals: npt.NDArray[np.int64]) -> dict[int, int]:
+    return {int(value): int(totals[value]) for value in np.flatnonzero(totals)}
+
+
+def ids_of_classes(classes: Mapping[str, str]) -> dict[str, int]:
+    """Returns `{name: class id}` of the key `mask_classes`."""
+    return {name: int(class_id) for class_id, name in classes.items()}
+
+
+def given_values(values: Mapping[str, int | Literal["ignore"]]) -> MaskReading:
+    """Makes the reading that the key `mask_values` asks for; 0 stays the background."""
+    ids: dict[int, int | None] = {0: 0}
+    for value, class_id in values.items():
+        ids[int(value)] = None if class_id == "ignore" else class_id
+    return MaskReading(MaskValues(tuple(sorted(ids.items(), key=lambda each: each[0]))))
+
+
+def decide_mask_values(
+    maps: FirstMaps, *, declared: Callable[[], Collection[int]], classes: Mapping[str, int]
+) -> MaskReading:
+    """Decides what the values of a source's maps mean.
+
+    - Only 0 and 255, or between them at least 16 values on under 5 % of the pixels (blurred
+      borders): 255 is the class that the source declares, or class 1. If it declares an id 0 or
+      several classes, 255 is to be ignored, and the summary says so.
+    - Values at equal distances, such as 0, 128 and 255, which are no declared ids: an error.
+    - All others are class ids, and 255 is to be ignored.
+
+    Args:
+        maps: The first maps.
+        declared: Finds the ids of the classes that the source declares, without a background.
+        classes: `{name: class id}`, as far as they are known without reading files.
+
+    Raises:
+        Problem: Nothing says what the values mean.
+    """
+    values = sorted(maps.counts)
+    where = f"the first {maps.number:,} maps (from {maps.first})" if maps.number > 1 else maps.first
+    between = {value: count for value, count in maps.counts.items() if 0 < value < OBJECT_VALUE}
+    share = sum(between.values()) / max(1, sum(maps.counts.values()))
+    is_blurred = len(between) >= _MIN_BLURRED_VALUES and share < MAX_BLURRED_SHARE
+    if values[:1] == [0] and values[-1] == OBJECT_VALUE and (not between or is_blurred):
+        return _decide_binary(
+            sorted(declared()), where=where, classes=classes, is_blurred=bool(between)
+        )
+    nonzero = [value for value in values if value]
+    if _are_steps(nonzero) and not {*nonzero} - {OBJECT_VALUE} <= {*declared()}:
+        shown = ", ".join(map(str, values[:_NAMED_VALUES]))
+        example = ", ".join(
+            f"{value}: {'ignore' if value == OBJECT_VALUE else number}"
+            for number, value in enumerate(nonzero[:_NAMED_VALUES], 1)
+        )
+        raise Problem(
+            ("mask_values",),
+            f"missing: the pixels of {where} have the values {shown}, which look like steps of "
+            "gray and not like class ids; say which class each value is, or ignore, such as "
+            f"mask_values: {{{example}}}",
+        )
+    if values == [0] and maps.number == _MAPS:
+        return MaskReading(
+            said=f"the pixels of {where} are all 0, the background; 255 in other maps means: "
+            "ignore these pixels; if it is a class, say so: mask_values: {255: 1}"
+        )
+    return MaskReading()
+
+
+def _decide_binary(
+    ids: Sequence[int], *, where: str, classes: Mapping[str, int], is_blurred: bool
+) -> MaskReading:
+    blurred = ", and blurred borders in between" if is_blurred else ""
+    held = f"the pixels of {where} are only 0 and 255{blurred}"
+    if len(ids) > 1 or not {*ids} <= {*range(1, OBJECT_VALUE)}:
+        what = (
+            f"a class with the id {ids[0]}" if ids[0] in (0, ids[-1]) else f"{len(ids):,} classes"
+        )
+        return MaskReading(
+            said=f"{held}, and the source declares {what}: 255 means: ignore these pixels; if it "
+            "is a class, say which: mask_values: {255: 1}"
+        )
+    number = ids[0] if ids else 1
+    name = "".join(f" ({name})" for name, each in classes.items() if each == number)
+    hint = "" if ids else "; name it with mask_classes: {1: NAME}"
+    cut = "; values from 128 on count as 255, lower ones as 0" if is_blurred else ""
+    values = MaskValues(((0, 0), (OBJECT_VALUE, number)), is_cut=is_blurred)
+    return MaskReading(values, f"{held}: 255 is class {number}{name}{cut}{hint}")
+
+
+def _are_steps(values: Sequence[int]) -> bool:
+    """Whether values above 0 are multiples of one number, as tools make them to be visible."""
+    if not values or values == [OBJECT_VALUE]:
+        return False
+    shortest = min(after - before for before, after in itertools.pairwise([0, *values]))
+    if shortest < (_MIN_ONLY_STEP if len(values) == 1 else _MIN_STEP):
+        return False
+    if values[-1] > _MAX_STEPS * shortest:
+        return False
+    step = values[-1] / round(values[-1] / shortest)
+    # Tools round the steps.
+    return all(abs(value - round(value / step) * step) <= 1 for value in values)
