@@ -40,7 +40,7 @@ from shardbeam.transforms.formats.joining import (
     JoinSettings,
     find_similar,
     join_key,
-    without_loose_masks,
+    without_loose,
 )
 from shardbeam.transforms.formats.sources import Source
 
@@ -287,7 +287,7 @@ class _KeyFn(GiveRecordsFn):
                 text,
                 source=source,
                 images=images,
-                entries=without_loose_masks(found),
+                entries=without_loose(found, is_listed=bool(images)),
                 similar=find_similar(text, texts) if len(texts) > 1 else (),
                 settings=settings,
             )

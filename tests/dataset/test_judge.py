@@ -74,6 +74,8 @@ BY_NAME = "by their name alone, without case and extension: --match name"
         ("a/1.jpg", "b/c/A/1.JPEG", BY_SUFFIX),
         ("a/1.jpg", "a\\1.jpg", BY_SUFFIX),
         ("a/1.jpg", "1", BY_NAME),
+        # Without folders both fit, and the name is what is meant.
+        ("frame_1.jpg", "frame_1", BY_NAME),
         ("a.jpg", "b.jpg", "check that the images and the annotations belong together"),
         ("a/1.jpg", "2.jpg", "check that the images and the annotations belong together"),
     ],

@@ -607,6 +607,7 @@ def test_copies_of_xml_files_elsewhere_are_not_read(tmp_path: Path) -> None:
     others: Files = {f"new/{name}.xml": voc_xml() for name in "aopq"}
     source = resolve(tmp_path, {**files, **copies, **others})
     assert list(source.predefined_splits()) == ["train", "val"]
+    assert source.resolve() == source
     assert source.place("old/xml/x.xml", root=0).role is Role.OTHER
     for path in ("new/a.xml", "train/Annotations/a.xml"):
         assert source.place(path, root=0).role is Role.ANNOTATION

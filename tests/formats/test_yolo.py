@@ -423,11 +423,14 @@ APART = {
         (APART, "images/train/a.jpg", _as_image("images/train/a.jpg", "labels/train/a")),
         (APART, "data.yaml", Place(role=Role.OTHER)),
         (APART, "val.txt", Place(role=Role.OTHER)),
-        # Files beside the images are excluded, and counted.
+        # Files beside the images may be their labels.
+        (APART, "images/train/a.txt", Place(role=Role.BESIDE, join="labels/train/a")),
+        (APART, "notes.txt", Place(role=Role.BESIDE, join="notes")),
+        # Other files are excluded, and counted.
         *(
             (APART, path, _as_image(path))
             for path in (
-                *("README.txt", "notes.txt", "images/train/a.txt", "labels/classes.txt"),
+                *("README.txt", "labels/classes.txt"),
                 *("labels/train.cache", "images/.a.jpg", "labels/train/._a.txt"),
             )
         ),
@@ -533,6 +536,11 @@ _ABC = {f"images/{letter}/x.jpg": THERE for letter in "abc"}
                 ("lists/train.txt", "../images/a.jpg\n../images/b.jpg\n"),
                 ("lists/train.txt", "images/a.jpg\r\nimages/b.jpg\r\n"),
                 ("train.txt", "{root}/images/a.jpg\n# comment\n\n{root}/images/b.jpg\n"),
+                # Each kind of path is read in its own way.
+                ("train.txt", "/content/set/images/a.jpg\nimages/b.jpg\n"),
+                ("train.txt", "images/a.jpg\nC:\\set\\images\\b.jpg\n"),
+                ("lists/train.txt", "../images/a.jpg\ngs://bucket/set/images/b.jpg\n"),
+                ("train.txt", "images/a.jpg\nimages/b.jpg\n/elsewhere/d.jpg\n"),
             )
         ),
         # The file is elsewhere.
@@ -594,6 +602,41 @@ def test_layouts(tmp_path: Path, files: Files, settings: dict[str, str], splits:
     assert set(source.predefined_splits()) == set(splits)
     for path in ("obj.data", "obj.names", "classes.txt", "data.yaml"):
         assert path not in files or source.place(path, root=0) == Place(role=Role.OTHER)
+
+
+_LABELS: Files = {"images/train/a.jpg": THERE, "labels/train/a.txt": "0 .5 .5 .2 .2\n"}
+_FOLDERS = ("labels", "images", "train", "train/labels", "labels/train", "images/train")
+
+
+@pytest.mark.parametrize("folder", _FOLDERS)
+def test_names_beside_labels(tmp_path: Path, folder: str) -> None:
+    path = f"{folder}/classes.txt"
+    source = resolve(tmp_path, {**_LABELS, path: "dog\ncat\n"})
+    assert source._layout.names == ((0, "dog"), (1, "cat"))
+    assert source.place(path, root=0) == Place(role=Role.OTHER)
+
+
+@pytest.mark.parametrize("other", ["labels/train", "labels/val", "valid/labels"])
+def test_names_in_several_folders_must_be_equal(tmp_path: Path, other: str) -> None:
+    files: Files = {**_LABELS, "labels/classes.txt": "dog\ncat\n"}
+    equal = resolve(tmp_path / "equal", {**files, f"{other}/classes.txt": "dog\ncat"})
+    assert equal._layout.names == ((0, "dog"), (1, "cat"))
+    for names in ("cat\ndog\n", "dog\n"):
+        with pytest.raises(InputError) as caught:
+            resolve(tmp_path / names, {**files, f"{other}/classes.txt": names})
+        assert caught.value.problem.startswith(
+            f"labels/classes.txt and {other}/classes.txt name different classes, or name them in "
+        )
+    # A file in the root decides.
+    for root_file, content in (("classes.txt", "dog\n"), ("data.yaml", "names: [dog]\n")):
+        more: Files = {f"{other}/classes.txt": "cat\n", root_file: content}
+        assert resolve(tmp_path / root_file, {**files, **more})._layout.names == ((0, "dog"),)
+
+
+def test_a_yaml_is_used_before_names_beside_labels(tmp_path: Path) -> None:
+    # LabelImg leaves a file with its own names there.
+    files: Files = {**_LABELS, "labels/train/classes.txt": "cat\n", "pets.yaml": "names: [dog]\n"}
+    assert resolve(tmp_path, files)._layout.names == ((0, "dog"),)
 
 
 @pytest.mark.parametrize(

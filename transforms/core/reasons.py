@@ -61,6 +61,7 @@ class Exclusion(str, enum.Enum):
 
     HIDDEN_FILE = "hidden_file"
     NOT_AN_IMAGE_NAME = "not_an_image_name"
+    NOT_AN_ANNOTATION = "not_an_annotation"
     UNANNOTATED = "unannotated"
     OBJECTS_LOST = "objects_lost"
     CLASS_NOT_LISTED = "class_not_listed"

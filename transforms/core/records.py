@@ -127,6 +127,7 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
         file: The place of its bytes.
         join: The text that joins an annotation file to its image.
         is_container: Whether it holds images.
+        is_beside: Whether it only counts if the image beside it is listed.
     """
 
     source: str
@@ -135,6 +136,7 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     file: ImageRef
     join: str = ""
     is_container: bool = False
+    is_beside: bool = False
 
 
 class ObjectAnnotation(msgspec.Struct, frozen=True, array_like=True):

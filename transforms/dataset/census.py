@@ -200,6 +200,7 @@ class Census(msgspec.Struct):
         lost: `{class: how its objects are drawn that cannot be read}` (`Category.lost`).
         first_rejects: The first rejects, by split.
         left_out: The first images that are left out because no annotation names them, by split.
+        in_no_split: The first images that are left out because they belong to no split.
         edges: The elements that were sent and received.
         linked_folders: The first paths of linked folders that are left out.
         has_boxes: Whether any record that a program gives has boxes.
@@ -214,6 +215,7 @@ class Census(msgspec.Struct):
     lost: dict[str, set[str]] = {}
     first_rejects: dict[str, tuple[Reject, ...]] = {}
     left_out: dict[str, tuple[str, ...]] = {}
+    in_no_split: tuple[str, ...] = ()
     edges: Edges = msgspec.field(default_factory=Edges)
     linked_folders: tuple[str, ...] = ()
     has_boxes: bool = False
@@ -274,6 +276,8 @@ class Census(msgspec.Struct):
             counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
         if joined.excluded is Exclusion.UNANNOTATED:
             self._add_left_out(joined.split, key)
+        if joined.excluded is Exclusion.IN_NO_SPLIT:
+            self._add_in_no_split(key)
         if joined.excluded is Exclusion.LINKED_FOLDER:
             self._add_linked_folders(key)
         for reject in joined.rejects:
@@ -307,6 +311,7 @@ class Census(msgspec.Struct):
             self._add_first(split, *rejects)
         for split, keys in other.left_out.items():
             self._add_left_out(split, *keys)
+        self._add_in_no_split(*other.in_no_split)
         self.edges.add(other.edges)
         self._add_linked_folders(*other.linked_folders)
         self.has_boxes |= other.has_boxes
@@ -364,12 +369,17 @@ class Census(msgspec.Struct):
         known = self.first_rejects.get(split, ())
         self.first_rejects[split] = first_rejects(*known, *rejects)
 
+    def _add_in_no_split(self, *keys: str) -> None:
+        self.in_no_split = tuple(sorted((*self.in_no_split, *keys))[:_NAMED])
+
     def _add_left_out(self, split: str, *keys: str) -> None:
         known = self.left_out.get(split, ())
         self.left_out[split] = tuple(sorted((*known, *keys))[:_NAMED])
 
 
 def _count_key(joined: JoinedKey, *, key: str, listed: int, referenced: int) -> SourceCensus:
+    if joined.excluded is Exclusion.NOT_AN_ANNOTATION:
+        return SourceCensus()
     if listed and referenced:
         return SourceCensus(referenced=1, matched=1)
     names_a_file = all(each.reason is not Reason.UNKNOWN_IMAGE_ID for each in joined.rejects)

@@ -305,7 +305,9 @@ def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
         ):
             fixes[f"move the root up: remove /{folders} from `{root_key}`"] += 1
     if not fixes:
-        for match in ("suffix", "name"):
+        names = (*seen.referenced_sample, *seen.listed_sample)
+        # Without folders, both join the same.
+        for match in ("suffix", "name") if any("/" in name for name in names) else ("name",):
             listed_ends = {loosened(key, match) for key in seen.listed_sample}
             count = sum(loosened(name, match) in listed_ends for name in seen.referenced_sample)
             fixes[match] = count
@@ -663,6 +665,7 @@ def make_notes(
     """
     return (
         *_describe_left_out(census, dataset=dataset),
+        *_describe_in_no_split(census),
         *_describe_fractions(census, config=dataset.config),
         *_describe_empty_shards(census, dataset=dataset),
         *(_describe_numbers(label_map) if dataset.classifies else ()),
@@ -751,6 +754,17 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
             line += f"; --unannotated keep{splitting} writes them as negatives"
         lines.append(line)
     return tuple(lines)
+
+
+def _describe_in_no_split(census: Census) -> Iterator[str]:
+    """Says how many images are left out because no split names them."""
+    code = Exclusion.IN_NO_SPLIT.value
+    count = sum(split.excluded.get(code, 0) for split in census.splits.values())
+    if count:
+        # Names may contain line ends.
+        examples = r"\n".join(", ".join(census.in_no_split).splitlines())
+        are = "image belongs" if count == 1 else "images belong"
+        yield f"{count:,} {are} to no split and are left out, such as {examples}"
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:

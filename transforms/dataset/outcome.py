@@ -61,7 +61,11 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
     @property
     def listed_images(self) -> int:
         """Listed files that are images by their names."""
-        others = (Exclusion.HIDDEN_FILE, Exclusion.NOT_AN_IMAGE_NAME)
+        others = (
+            Exclusion.HIDDEN_FILE,
+            Exclusion.NOT_AN_IMAGE_NAME,
+            Exclusion.NOT_AN_ANNOTATION,
+        )
         return self.listed - sum(self.excluded.get(rule.value, 0) for rule in others)
 
     @property

@@ -40,6 +40,8 @@ class Role(enum.Enum):
     Attributes:
         IMAGE: An input, which is written, rejected or excluded in the end.
         ANNOTATION: Annotations of one image, read with `Format.read_listed`.
+        BESIDE: Annotations of the image beside it, read with `Format.read_listed`. If no such image
+            is listed, it is another file.
         MASK: An image whose pixels annotate another image.
         ATTACHED: A mask that belongs to an annotation file's entry: without such an entry, it
             annotates nothing.
@@ -49,14 +51,16 @@ class Role(enum.Enum):
 
     IMAGE = enum.auto()
     ANNOTATION = enum.auto()
+    BESIDE = enum.auto()
     MASK = enum.auto()
     ATTACHED = enum.auto()
     CONTAINER = enum.auto()
     OTHER = enum.auto()
 
 
-# Masks sort after the entries of annotation files.
+# Masks sort after the entries of annotation files, and those beside images after all others.
 MASK_FILE_INDEX = 1 << 30
+BESIDE_FILE_INDEX = MASK_FILE_INDEX - 1
 ATTACHED_FILE_INDEX = MASK_FILE_INDEX + 1
 
 

@@ -107,13 +107,16 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes XML files of CVAT for images, and refuses those of CVAT for video."""
+        """Recognizes XML files of CVAT for images, and refuses those of CVAT for video.
+
+        Images may have names without extensions, and are then joined by name.
+        """
         heads = {path: folder.head(path) for path in folder.few(".xml")}
         heads = {path: head for path, head in heads.items() if b"<annotations>" in head}
         if not heads:
             return None
         what = counted(len(heads), "XML file")
-        folders = set()
+        folders, matches = set(), set()
         for path, head in heads.items():
             if b"<track" in head:
                 problem = f"{path} is of CVAT for video; export it as `CVAT for images 1.1`"
@@ -124,14 +127,20 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 names.append("/".join(filter(None, (found.get("subset"), found.get("name", "")))))
                 names.append(found.get("name", ""))
             images = folder.find_images(names, near=path)
-            if images is None or images.match != "path":
+            if images is None:
                 problem = f"none of the images that {path} names is there"
                 return Recognized(what=what, problem=problem)
             folders.add(images.folder)
+            matches.add(images.match)
         if len(folders) > 1:
             problem = f"their images are in several folders: {', '.join(sorted(folders))}"
             return Recognized(what=what, problem=problem)
-        keys = {"images": folder.uri(*folders), "annotations": [*map(folder.uri, heads)]}
+        keys: dict[str, object] = {
+            "images": folder.uri(*folders),
+            "annotations": [*map(folder.uri, heads)],
+        }
+        if "name" in matches:
+            keys["match"] = "name"
         return Recognized(what=what, sources={"": keys})
 
     @functools.cached_property

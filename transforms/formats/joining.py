@@ -27,7 +27,12 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
-from shardbeam.transforms.formats.base import ATTACHED_FILE_INDEX, Format, Kind
+from shardbeam.transforms.formats.base import (
+    ATTACHED_FILE_INDEX,
+    BESIDE_FILE_INDEX,
+    Format,
+    Kind,
+)
 from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
 from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
 from shardbeam.transforms.storage.archives import is_archive, is_pattern
@@ -195,8 +200,12 @@ def join_text(text: str, *, source_format: Format) -> str:
     return loosened(text, getattr(source_format, "match", "path"))
 
 
-def without_loose_masks(entries: Sequence[AnnotationEntry]) -> Sequence[AnnotationEntry]:
-    """Leaves attached masks out if no other entry names their image."""
+def without_loose(
+    entries: Sequence[AnnotationEntry], *, is_listed: bool
+) -> Sequence[AnnotationEntry]:
+    """Drops files beside an image that is not listed, and attached masks without another entry."""
+    if not is_listed:
+        entries = [entry for entry in entries if entry.file_index != BESIDE_FILE_INDEX]
     is_named = any(entry.file_index != ATTACHED_FILE_INDEX for entry in entries)
     return entries if is_named else ()
 

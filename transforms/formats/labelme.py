@@ -21,7 +21,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import check_class_name
-from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -116,6 +116,7 @@ _Point: TypeAlias = tuple[float, float]
 
 # Some tools write numbers as texts.
 _decoder = JsonDecoder(_File, strict=False)
+_any_decoder = JsonDecoder()
 _encoder = msgspec.json.Encoder()
 
 
@@ -277,7 +278,8 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
         """Parses one JSON file, and lists the picture in it if the picture has no file.
 
-        A problem of the file becomes the defect of its entry.
+        A problem of the file becomes the defect of its entry. JSON of another kind is listed, and
+        excluded.
 
         Raises:
             InputError: The storage fails.
@@ -309,7 +311,11 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             for name in names:
                 check_class_name(name, uri=path)
         except (InputError, RejectedError) as error:
-            yield defect_entry(error, key=key, path=path, split=split)
+            if _is_other_json(data):
+                yield ListedImage(key=key, image=file)
+                yield AnnotationEntry(key=key, exclusion=Exclusion.NOT_AN_ANNOTATION)
+            else:
+                yield defect_entry(error, key=key, path=path, split=split)
             return
         for name in dict.fromkeys(names):
             # All files share one origin, so that equal categories are merged.
@@ -488,6 +494,15 @@ def _read(file: ImageRef) -> bytes:
 
 def _decode(data: bytes, *, path: str) -> _File:
     return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path)
+
+
+def _is_other_json(data: bytes) -> bool:
+    """Whether a file is JSON with neither of the keys of LabelMe's files."""
+    try:
+        found = _any_decoder.decode(data.removeprefix(codecs.BOM_UTF8))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return not isinstance(found, dict) or found.keys().isdisjoint(("shapes", "imagePath"))
 
 
 def _image_path(text: str, *, beside: str) -> str:

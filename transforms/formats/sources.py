@@ -25,6 +25,7 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.annotation_file import defect_entry
 from shardbeam.transforms.formats.base import (
     ATTACHED_FILE_INDEX,
+    BESIDE_FILE_INDEX,
     MASK_FILE_INDEX,
     Format,
     Place,
@@ -121,7 +122,7 @@ class PlacedFile(NamedTuple):
                 file_index=MASK_FILE_INDEX if place.role is Role.MASK else ATTACHED_FILE_INDEX,
                 position=list(MaskRole).index(place.mask),
             )
-        if place.role in (Role.ANNOTATION, Role.CONTAINER):
+        if place.role in (Role.ANNOTATION, Role.BESIDE, Role.CONTAINER):
             return ListedFile(
                 source=self.source,
                 path=self.path,
@@ -129,6 +130,7 @@ class PlacedFile(NamedTuple):
                 file=self.file,
                 join=place.join,
                 is_container=place.role is Role.CONTAINER,
+                is_beside=place.role is Role.BESIDE,
             )
         return None
 
@@ -181,6 +183,15 @@ def read_listed_file(
     if file.is_container:
         yield from source_format.read_container(file.file, path=file.path, root=file.root)
         return
+    for item in _read_annotations(file, source_format=source_format):
+        if file.is_beside and isinstance(item, AnnotationEntry):
+            item = msgspec.structs.replace(item, file_index=BESIDE_FILE_INDEX)
+        yield item
+
+
+def _read_annotations(
+    file: ListedFile, *, source_format: Format
+) -> Iterator[AnnotationEntry | Category | ListedImage]:
     split = source_format.split_listed(normalize_key(file.path))
     try:
         data = read_bytes(

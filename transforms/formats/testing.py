@@ -39,7 +39,7 @@ from shardbeam.transforms.formats.joining import (
     JoinSettings,
     join_key,
     join_text,
-    without_loose_masks,
+    without_loose,
 )
 from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files, read_listed_file
@@ -192,7 +192,7 @@ def _listed(made: Format) -> Iterator[PlacedFile]:
 def _check_place(made: Format, listed: PlacedFile) -> None:
     place, path = listed.place, listed.path
     _require(
-        made.lists_annotations or place.role not in (Role.ANNOTATION, Role.CONTAINER),
+        made.lists_annotations or place.role not in (Role.ANNOTATION, Role.BESIDE, Role.CONTAINER),
         f"place: {path!r} is a {place.role.name}; set lists_annotations = True",
     )
     _require(
@@ -298,7 +298,7 @@ def _join(made: Format, read: _Read) -> FormatReport:
             source=_SOURCE,
             key=join,
             images=images[join],
-            entries=without_loose_masks(entries[join]),
+            entries=without_loose(entries[join], is_listed=join in images),
             source_format=made,
             settings=settings,
         )
@@ -393,7 +393,7 @@ def _check_damaged(made: Format, *, damages: int) -> None:
             with _allowing(uri, damaged):
                 list(_read_file(made, file_index=file_index, parts=2, storage=storage))
     for placed in _listed(made):
-        if placed.place.role is Role.ANNOTATION:
+        if placed.place.role in (Role.ANNOTATION, Role.BESIDE):
             with contextlib.suppress(RejectedError):
                 content = read_bytes(placed.file)
                 for damaged in _damaged(content, count=max(1, damages // 10)):

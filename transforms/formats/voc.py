@@ -272,8 +272,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
         annotated: set[str] = set()
         # {folder: (name, text that joins) of its XML files}
         xmls: dict[str, list[tuple[str, str]]] = {}
+        unresolved = msgspec.structs.replace(self, _copies={})
         for path, _ in files.walk():
-            place = self.place(path, root=0)
+            place = unresolved.place(path, root=0)
             if is_hidden(path) or place.role is Role.OTHER:
                 continue
             text = loosened(place.join, self.match)

@@ -189,6 +189,8 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             return Place(role=Role.OTHER)
         if is_labels(key, beside=self._layout.beside):
             return Place(role=Role.ANNOTATION, join=join_of_labels(key))
+        if is_labels(key, beside=True):
+            return Place(role=Role.BESIDE, join=join_of_labels(key))
         if is_image_name(key) and not is_hidden(key):
             return Place(role=Role.IMAGE, key=key, join=join_of_image(key))
         return Place(role=Role.IMAGE, key=key, join=key)

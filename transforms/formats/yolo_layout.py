@@ -35,6 +35,13 @@ from shardbeam.transforms.storage.base import join_uri
 
 _DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "obj.data")
 _NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classes.txt")
+# Tools that draw boxes write the names beside the labels of a split.
+_SPLIT_NAMES_FILES = tuple(
+    f"{folder.format(split)}/classes.txt"
+    for split in ("train", "val", "valid", "validation", "test")
+    for folder in ("{}", "{}/labels", "labels/{}", "images/{}")
+)
+_ABSOLUTE = re.compile(r"[/\\]|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 _IMAGE_FOLDERS = frozenset({"images", "image"})
 _LABEL_FOLDERS = frozenset({"labels", "label", "annotations"})
@@ -66,16 +73,18 @@ class ImageList(SplitList, frozen=True, kw_only=True):
     """A list of a split's images.
 
     Attributes:
-        prefix: The folder below the root that its paths are relative to.
-        strip: Number of leading parts of its paths to leave out.
+        relative: How its relative paths are read: the folder below the root that they begin in, and
+            the number of their leading parts to leave out.
+        absolute: The same for absolute paths, which come from another machine.
     """
 
-    prefix: str = ""
-    strip: int = 0
+    relative: tuple[str, int] = ("", 0)
+    absolute: tuple[str, int] = ("", 0)
 
     def image_path(self, name: str) -> str:
         """Returns the path below the root of an image that the list names."""
-        return _join_path(self.prefix, *_parts(name)[self.strip :])
+        prefix, strip = self.absolute if _ABSOLUTE.match(name) else self.relative
+        return _join_path(prefix, *_parts(name)[strip:])
 
 
 class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,6 +248,8 @@ class LayoutFinder:
             return file.uri, file
         for path in (*_DATA_FILES, *_NAMES_FILES):
             if (file := self._files.find(path)) is not None:
+                if "/" in path:
+                    self._names_beside_labels()
                 return join_uri(self._root, path), file
         others = {
             path: file
@@ -253,12 +264,36 @@ class LayoutFinder:
                 uri=self._root,
                 problem=f"{', '.join(sorted(others))} may name the classes; name one with `data`",
             )
+        for path, file in self._names_beside_labels().items():
+            return join_uri(self._root, path), file
         raise InputError(
             uri=self._root,
             problem=f"no file names the classes: looked for {', '.join(_DATA_FILES)} and "
-            f"{', '.join(_NAMES_FILES)}; write classes.txt, one name per line, or name the file "
-            "with `data`",
+            f"{', '.join(_NAMES_FILES)}, and classes.txt beside the labels of a split; write "
+            "classes.txt, one name per line, or name the file with `data`",
         )
+
+    def _names_beside_labels(self) -> dict[str, ImageRef]:
+        """Finds the files of names in folders of labels and images.
+
+        Raises:
+            InputError: They do not name the same classes.
+        """
+        paths = [path for path in (*_NAMES_FILES, *_SPLIT_NAMES_FILES) if "/" in path]
+        found = {path: file for path in paths if (file := self._files.find(path)) is not None}
+        named = [
+            parse_names(read_file(file), uri=join_uri(self._root, path))
+            for path, file in found.items()
+        ]
+        for path, names in zip(found, named, strict=True):
+            if names != named[0]:
+                raise InputError(
+                    uri=self._root,
+                    problem=f"{next(iter(found))} and {path} name different classes, or name them "
+                    "in another order, so that numbers mean different things: make the files "
+                    "equal, or name one of them with `data`",
+                )
+        return found
 
     def _describe(self, data: bytes) -> YoloData:
         uri = self._data_uri
@@ -280,25 +315,39 @@ class LayoutFinder:
         return next(filter(self._files.holds, self._candidates(value, key=key, least=2)))
 
     def _sample_list(self, found: ImageList) -> ImageList:
-        """Finds out from a list's first images how its paths must be read."""
+        """Finds out from a list's first paths of each kind how they must be read."""
         uri = join_uri(self._root, found.path)
-        lines = text_lines(read_file(found.file), uri=uri)
-        names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]
         bases = (relative_path(base, root=self._root) for base in self._bases)
         prefixes = [found.path.rpartition("/")[0], *(path for path in bases if path is not None)]
-        for name in names:
-            for strip in range(len(_parts(name))):
-                for prefix in dict.fromkeys(prefixes):
-                    item = msgspec.structs.replace(found, prefix=prefix, strip=strip)
-                    if self._files.find(item.image_path(name)) is not None:
-                        return item
-        if names:
+        kinds: dict[str, list[str]] = {}
+        for _, name in text_lines(read_file(found.file), uri=uri):
+            names = kinds.setdefault("absolute" if _ABSOLUTE.match(name) else "relative", [])
+            if len(names) < _LIST_SAMPLE:
+                names.append(name)
+        read = {
+            kind: base
+            for kind, names in kinds.items()
+            if (base := self._find_base(names, prefixes=prefixes)) is not None
+        }
+        if kinds and not read:
+            first = [name for names in kinds.values() for name in names][:_LIST_SAMPLE]
             raise InputError(
                 uri=uri,
                 problem=f"none of the first images that it names is below the root: "
-                f"{', '.join(map(repr, names))}",
+                f"{', '.join(map(repr, first))}",
             )
-        return found
+        return msgspec.structs.replace(found, **read)
+
+    def _find_base(
+        self, names: Iterable[str], *, prefixes: Iterable[str]
+    ) -> tuple[str, int] | None:
+        for name in names:
+            parts = _parts(name)
+            for strip in range(len(parts)):
+                for prefix in dict.fromkeys(prefixes):
+                    if self._files.find(_join_path(prefix, *parts[strip:])) is not None:
+                        return prefix, strip
+        return None
 
     def _candidates(self, value: str, *, key: str, least: int) -> Iterator[str]:
         """Yields the paths below the root that a path in the file may mean, the likeliest first.
