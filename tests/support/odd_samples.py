@@ -1147,7 +1147,7 @@ _LABELME_SPLITS: Files = {
     "train/a.jpg": plain_jpeg(),
     "train/a.json": _labelme(_shape("rectangle", (8, 0), (16, 12))),
     "train/gone.json": _labelme(path="gone.jpg"),
-    "train/bad.json": "{}",
+    "train/bad.json": '{"imagePath": "bad.jpg"}',
     "Val/json/b.json": _labelme(path="b.jpg", data=plain_jpeg()),
     # Nobody has annotated these.
     "test/c.jpg": plain_jpeg(),
@@ -1355,7 +1355,7 @@ LABELME = (
             "h.json": _labelme(_shape("rectangle", (8, 0), (9, 9)), path="h.jpg"),
             "i.json": _labelme(path="i.jpg").replace("null", '"?"'),
             "j.json": _labelme(path=None),
-            "k.json": '{"images": []}',
+            "k.json": '{"imagePath": "k.jpg"}',
             "l.json": '{"shapes": [',
             "m.json": _labelme(path="m.jpg", data=b"no picture"),
             "n.json": _labelme(path="a.jpg"),
