@@ -273,11 +273,11 @@ def test_runs_of_a_scaled_image_by_rows() -> None:
     ("box", "fits"),
     [
         # 10 of the 24 pixels, 12 of them, and none.
-        ((3, 1, 5, 6), False),
-        ((3, 1, 5, 7), True),
+        ((4, 2, 4.5, 5), False),
+        ((4, 2, 4.5, 6), True),
         ((12, 1, 18, 9), False),
-        # A box that touches pixels holds them.
-        ((3.6, 1.6, 4.4, 6.4), True),
+        # A pixel that the box touches is in it.
+        ((4.6, 2.6, 4.9, 5.4), True),
         # A box without area says nothing.
         ((12, 1, 12, 9), True),
         ((float("nan"), 1, 12, 9), True),
@@ -307,6 +307,13 @@ def test_runs_by_rows_need_95_percent_of_their_pixels_in_the_box() -> None:
         else:
             with pytest.raises(ValueError, match=r"outside of the object's box"):
                 draw(segmentation, frame=(30, 30), box=(1, 0, 3, 20))
+
+
+def test_a_box_may_lack_the_last_column_and_row() -> None:
+    # As datumaro writes it, from the numbers of the first and the last pixels.
+    mask = draw({"counts": [0, 20, 30], "size": [10, 5]}, frame=(5, 10), box=(0, 0, 1, 9))
+
+    assert mask.sum() == 20
 
 
 def test_runs_that_were_made_from_pixels_need_no_box() -> None:

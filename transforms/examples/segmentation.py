@@ -244,11 +244,13 @@ def _draw_runs(
 
 
 def _share_inside(patch: Patch | None, box: Box) -> float:
-    """Returns the share of a mask's pixels that a box touches; 1 if the box has no area."""
+    """Returns the share of a mask's pixels in a box, to a pixel; 1 if the box has no area."""
     if patch is None or not overlap_area(box, box) > 0:
         return 1.0
-    # Boxes may have any numbers; beyond the patch, these do not matter.
-    left, top, right, bottom = (min(max(side, -1.0), 1e9) for side in box)
+    # Tools round boxes, and some leave the last column and row out. Boxes may have any numbers;
+    # beyond the patch, these do not matter.
+    grown = box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1
+    left, top, right, bottom = (min(max(side, -1.0), 1e9) for side in grown)
     columns = slice(max(0, math.floor(left) - patch.left), max(0, math.ceil(right) - patch.left))
     rows = slice(max(0, math.floor(top) - patch.top), max(0, math.ceil(bottom) - patch.top))
     inside = np.count_nonzero(patch.pixels[rows, columns])
