@@ -205,12 +205,17 @@ def test_of_two_examples_with_one_key_the_first_is_written(tmp_path: Path) -> No
 def test_one_bad_example_is_rejected_with_its_place(
     tmp_path: Path, features: Mapping[str, object], reason: str, detail: str
 ) -> None:
-    good = {**TWO, "camera": b"left"}
+    has_masks = "image/object/mask" in features
     bad = {"camera": b"right", **features}
+
+    def good(number: int) -> Mapping[str, object]:
+        masks = [write_png(np.ones((10, 20 + number), np.uint8))] * 2
+        return {**TWO, "camera": b"left", **({"image/object/mask": masks} if has_masks else {})}
+
     built = build_files(
         tmp_path,
-        *("--set", "rejects.max_ratio=1", "--set", "masks=png"),
-        train=tfrecord(with_keys(0, good), with_keys(1, bad), with_keys(2, good)),
+        *("--set", "rejects.max_ratio=1", "--set", f"masks={'png' if has_masks else 'none'}"),
+        train=tfrecord(with_keys(0, good(0)), with_keys(1, bad), with_keys(2, good(2))),
     )
     assert built.exit_code == 0, built.stderr
     (reject,) = built.rejects()

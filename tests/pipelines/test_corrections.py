@@ -164,7 +164,9 @@ def test_they_go_with_the_dataset(many: Path, built: Build, tmp_path: Path) -> N
     few = tmp_path / "few" / "cat"
     few.mkdir(parents=True)
     shutil.copy(many / "images" / "000.jpg", few)
-    words = ("image-folder", "--images", few.parent, "--overwrite", *MANY)
+    # Only a dataset of its name or formats is replaced.
+    named = ("--name", built.manifest["name"])
+    words = ("image-folder", "--images", few.parent, "--overwrite", *named, *MANY)
     assert build(*words, output=output).exit_code == 0
     assert not (output / "corrections").exists()
 

@@ -135,7 +135,7 @@ def check_statistics(sample: FormatSample, run: Build) -> None:
     ("words", "examples", "boxes"),
     [
         ("voc --root voc_dataset/voc_dataset3", {"train": 1}, 1),
-        ("voc --root roboflow_dataset/voc", {"train": 3}, 4),
+        ("voc --root roboflow_dataset/voc", {"train": 2, "val": 1}, 4),
         # The other image has no XML file.
         ("voc --root kaggle_dataset/relaxed_voc1", {"train": 1}, 2),
         ("yolo --root yolo_dataset/labels", {"train": 1, "val": 1}, 4),

@@ -439,9 +439,12 @@ def test_rejects_are_drawn_where_their_images_are_named(mixed: Build, tmp_path: 
     drawn = parse(report(mixed.output, tmp_path / "drawn.html", *folders))
     assert plain.tags["img"] == 0
     # The others have no bytes, are cut off, or missing.
-    (source,) = [value for tag, name, value in drawn.attributes if (tag, name) == ("img", "src")]
-    assert source.startswith("data:image/jpeg;base64,")
-    assert ("img", "alt", "the rejected unannotated.jpg") in drawn.attributes
+    sources = [value for tag, name, value in drawn.attributes if (tag, name) == ("img", "src")]
+    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
+    twice = {each["key"] for each in mixed.rejects() if each["reason"] == "duplicate_image_id"}
+    shown = {value for tag, name, value in drawn.attributes if (tag, name) == ("img", "alt")}
+    assert shown == {f"the rejected {key}" for key in (twice - {"other.png"}) | {"unannotated.jpg"}}
+    assert len(sources) == len(shown) == 2
 
 
 @pytest.mark.parametrize("key", ["../secret.jpg", "/etc/secret.jpg", "a/../../secret.jpg", "a\0b"])
