@@ -95,7 +95,7 @@ def test_cifar(folder: Path) -> None:
     ("page", "sample", "name"),
     [
         ("cvat.md", "datumaro/cvat_dataset/for_images/export_project", "export"),
-        ("labelme.md", "labelme/bbox_detection/data_annotated", "data_annotated"),
+        ("labelme.md", "labelme/instance_segmentation/data_annotated", "data_annotated"),
     ],
 )
 def test_exports_of_tools(

@@ -234,6 +234,7 @@ VOC = (
         {
             "JPEGImages/good.jpg": plain_jpeg(),
             "Annotations/good.xml": _XML,
+            "SegmentationObject/good.png": _colours(np.zeros((24, 32), np.uint8)),
             # Its map alone is not enough.
             "JPEGImages/broken.jpg": plain_jpeg(),
             "Annotations/broken.xml": "<annotation>\n<object>",
