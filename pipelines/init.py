@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.formats.csv_table import CsvFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import listing_exclusion
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
@@ -155,7 +157,7 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
 
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
-    """Describes in one or two lines what the config reads, and which images it leaves out."""
+    """Describes what the config reads, which files it leaves out, and what else may be meant."""
     roles = {path: _role(path, plan=plan, folder=folder) for path in folder.images}
     images = sum(role is Role.IMAGE for role in roles.values())
     others = [path for path, role in roles.items() if role is Role.OTHER]
@@ -165,6 +167,7 @@ def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]
     yield f"{found.name}: {', '.join(parts)}; {named}"
     if others:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
+    yield from found.recognized.notes
 
 
 def _role(path: str, *, plan: Plan, folder: Folder) -> Role:
@@ -212,10 +215,11 @@ def _hint(folder: Folder) -> str:
         return "none of its JSON or XML files names these images in a known format"
     if tables:
         columns = folder.head(tables[0]).decode("utf-8", "replace").partition("\n")[0].strip()
+        flags = shlex.join(CsvFormat.suggest_flags(folder, path=tables[0]))
         return (
             f"the columns of {tables[0]} are not known, or name other images: "
-            f"{columns[:_COLUMNS]}; say what they are: `shardbeam build csv --manifest "
-            f"{folder.uri(tables[0])} --image-root DIR --image-column NAME --label-column NAME`"
+            f"{columns[:_COLUMNS]}; say what they are: `shardbeam build csv {flags} "
+            "--output tfrecords`"
         )
     folders = sorted({path.rpartition("/")[0] for path in folder.images})
     where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"

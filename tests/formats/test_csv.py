@@ -144,7 +144,17 @@ def test_an_open_quote_rejects_each_line_that_it_takes_along(tmp_path: Path) -> 
         ("5,1,1\n", "the column '1' occurs twice"),
         ("a;b\n1;2\n", "separated by commas, not ';'; set delimiter to ';'"),
         ("a\tb\n", r"separated by commas, not tabs; set delimiter to '\\t'"),
-        ("a.jpg,cat\n", "the first line names an image; .* set header to their names"),
+        ("a.jpg,cat\n", r"set header to \[image, label\] \(--header image,label\)"),
+        ("a.jpg,1,2\n", r"set header to their names \(--header NAME,NAME\)"),
+        (
+            "a.jpg cat\n",
+            r"set header to \[image, label\] and delimiter to ' ' "
+            r"\(--delimiter ' ' --header image,label\)",
+        ),
+        (
+            "a.jpg#0\tA cat, and a dog with it .\n",
+            r"\[image, caption\] and delimiter to '\\t' \(--delimiter '\\t' --header image,c",
+        ),
         ("a.jpg,1,1,2,2,cat\n", r"set header to \[image, xmin, ymin, xmax, ymax, class\]"),
         ('a,"b\n', "line 1: no header: a quote does not end in its line"),
         (b"a,\xff\n", "line 1: no header"),
@@ -176,6 +186,58 @@ def test_without_a_header_the_first_line_is_a_row(tmp_path: Path, multiline: boo
 def test_a_delimiter_is_one_character(tmp_path: Path, delimiter: str) -> None:
     with pytest.raises(Problem, match=r"one character, or"):
         read("a\n", folder=tmp_path, delimiter=delimiter)
+
+
+# Captions
+
+CAPTIONS = (
+    "{image}A cat on a mat .\n"
+    "{image}A cat, a dog, and a mat .\n"
+    '{image}"Quoted, as it should be"\n'
+    '{image}"Hello," says the cat .\n'
+    '{image}"Open\n'
+)
+READ = [
+    *("A cat on a mat .", "A cat, a dog, and a mat .", "Quoted, as it should be"),
+    *('"Hello," says the cat .', '"Open'),
+]
+
+
+@pytest.mark.parametrize(
+    ("header", "image", "settings"),
+    [
+        ("image,caption\n", "a.jpg,", {}),
+        ("", "a.jpg,", {"header": ["image,caption"]}),
+        # Flickr8k's and Flickr30k's.
+        ("", "a.jpg#0\t", {"header": ["image", "caption"], "delimiter": "\\t"}),
+        ("image_name| n| comment\n", "a.jpg| 0| ", {"delimiter": "|"}),
+        ("a,b\n", "a.jpg,", {"image_column": "a", "caption_column": "b"}),
+    ],
+)
+def test_a_caption_may_hold_commas_and_quotes(
+    tmp_path: Path, header: str, image: str, settings: dict[str, Any]
+) -> None:
+    content = header + CAPTIONS.format(image=image)
+    table = read(content, folder=tmp_path, image_root=["/data"], **settings)
+    assert table.defects() == []
+    captions = [caption for _, found in table.annotations() for caption in found.captions]
+    # A quote behind a blank is part of the caption.
+    assert [it.strip('"') for it in captions] == [it.strip('"') for it in READ]
+    assert {entry.key for entry in table.entries} == {"a.jpg"}
+
+
+def test_only_a_last_caption_may_hold_commas(tmp_path: Path) -> None:
+    for content in (
+        "image,caption,n\na.jpg,x,1\na.jpg,y, z,2\n",
+        "image,comment\na.jpg,x\nb.jpg,y, z\n",
+    ):
+        assert "cells, got" in read(content, folder=tmp_path, image_root=["/data"]).defects()[0][2]
+
+
+def test_a_single_column_of_images_is_no_table_of_blanks(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="separated by commas, not blanks; set delimiter to ' '"):
+        read("1 dog\n2 cat\n", folder=tmp_path, image_root=["/data"])
+    assert read("my column\nx y\n", folder=tmp_path).values() == [{"my column": "x y"}]
 
 
 # Against the standard library's writer

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
@@ -16,6 +18,7 @@ from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.testing import check_format
+from tests.support.image_makers import plain_jpeg
 from tests.support.making import make_format
 from tests.support.table_reading import ReadTable, Row, write_table
 
@@ -619,3 +622,239 @@ def test_a_table_without_a_column_of_classes_says_so(
     if columns is not None:
         begin = "t: no column was recognized as classes or boxes; these are written as features"
         assert warnings[0].startswith(f"{begin} of images: {columns}; if there are classes, name")
+
+
+# Columns that look like boxes
+
+
+def cells(names: str, *numbers: object) -> Row:
+    return {"image": "a.jpg", "label": "cat", **dict(zip(names.split(","), numbers, strict=True))}
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers", "settings"),
+    [
+        ("bbox_x,bbox_y,bbox_width,bbox_height", (10, 20, 5, 6), {}),
+        ("x,y,w,h", (10, 20, 5, 6), {}),
+        ("left,top,width,height", (10, 20, 5, 6), {}),
+        ("x1,y1,w,h", (10, 20, 5, 6), {}),
+        ("left,top,right,bottom", (10, 20, 15, 26), {}),
+        ("bbox_xmin,bbox_ymin,bbox_xmax,bbox_ymax", (10, 20, 15, 26), {}),
+        ("x_center,y_center,width,height", (12.5, 23, 5, 6), {}),
+        ("x,y,width,height", (10, 20, 5, 6), {"box_format": "xywh"}),
+        ("x,y,width,height", (12.5, 23, 5, 6), {"box_format": "cxcywh"}),
+        ("a,b,c,d", (10, 20, 5, 6), {"box_format": "xywh", "box_columns": ["a,b,c,d"]}),
+        ("x,y,w,h", (10, 20, 15, 26), {"box_format": "xyxy", "box_columns": [*"xywh"]}),
+        ("xmax,ymax,left,top", (15, 26, 10, 20), {"box_columns": ["left,top,xmax,ymax"]}),
+        ("bbox", ([10, 20, 5, 6],), {"box_format": "xywh"}),
+        ("bbox", ("10, 20, 15, 26",), {"box_format": "xyxy"}),
+        ("bbox", ("(10 20 15 26)",), {"box_format": "xyxy", "box_columns": ["bbox"]}),
+    ],
+)
+def test_columns_that_hold_boxes(
+    read_images: Read, names: str, numbers: tuple[object, ...], settings: dict[str, Any]
+) -> None:
+    found = read_images(cells(names, *numbers), **settings)
+    assert found.format.kinds == {Kind.DETECTION}
+    assert found.types() == {}
+    ((_, annotations),) = found.annotations()
+    assert [item.bbox for item in annotations.objects] == [(10, 20, 15, 26)]
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "problem"),
+    [
+        (
+            cells("x,y,width,height", 1, 2, 3, 4),
+            {},
+            "the columns x, y, width, height look like boxes: set box_format to xywh if x and y "
+            "are the top left corner, or to cxcywh",
+        ),
+        (
+            cells("what", [1, 2, 3, 4]),
+            {},
+            r"cells of the column what look like boxes, such as \[1\.0, 2\.0, 3\.0, 4\.0\]: set",
+        ),
+        (
+            cells("what", "1 2 3 4"),
+            {"box_columns": ["what"]},
+            "box_columns: the names do not say what the numbers mean: set box_format to xyxy if",
+        ),
+        (cells("a,b", [1, 2, 3, 4], [1, 2, 3, 4]), {"box_format": "xywh"}, "one in box_columns"),
+        (cells("a,b", 1, 2), {"box_columns": ["a,b"], "box_format": "xywh"}, "or four, got 2"),
+        (cells("a,b", 1, 2), {"box_columns": ["c"]}, "box_columns: no column is named 'c'"),
+        ({"a": 1}, {"box_columns": ["a"], "image_root": []}, "rows without images have features"),
+    ],
+)
+def test_boxes_that_may_mean_several_things_are_an_error(
+    read_images: Read, row: Row, settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_images(row, **settings)
+
+
+def test_columns_with_types_and_lists_of_other_lengths_are_no_boxes(read_images: Read) -> None:
+    numbers = {"x": 1, "y": 2, "width": 3, "height": 4, "v": [1, 2, 3, 4]}
+    types = {"x": "int", "v": "list[int]"}
+    found = read_images({"image": "a.jpg", "label": "cat", **numbers}, columns=types)
+    assert found.types() == {**dict.fromkeys(("x", "y", "width", "height"), "int"), **types}
+    found = read_images(cells("v", [1, 2, 3, 4]), cells("v", [1, 2, 3]))
+    assert found.types() == {"v": "list[int]"}
+
+
+def test_a_cell_without_four_numbers_is_a_reject_and_an_empty_one_no_object(
+    read_images: Read,
+) -> None:
+    rows = [cells("bbox", [1, 2, 3, 4]), {"image": "b.jpg", "label": "", "bbox": None}]
+    found = read_images(*rows, box_format="xyxy")
+    assert [len(annotations.objects) for _, annotations in found.annotations()] == [1, 0]
+
+
+@pytest.mark.usefixtures("few_first_rows")
+def test_a_later_cell_without_four_numbers_is_a_reject(read_images: Read) -> None:
+    rows = [cells("bbox", [1, 2, 3, 4])] * 4
+    found = read_images(*rows, cells("bbox", [1, 2]), box_format="xyxy")
+    problem = "column bbox: expected the four numbers of a box, got '[1"
+    ((_, _, detail),) = found.defects()
+    assert detail.startswith(f"{found.places[4]}: {problem}")
+
+
+def test_sides_that_are_the_sizes_of_the_images_are_no_boxes(
+    read_images: Read, tmp_path: Path
+) -> None:
+    jpeg = plain_jpeg()
+    (tmp_path / "i").mkdir()
+    (tmp_path / "i" / "a.jpg").write_bytes(jpeg)
+    width, height = Image.open(io.BytesIO(jpeg)).size
+    settings = {"image_root": [str(tmp_path / "i")]}
+    for names in ("left,top,width,height", "x,y,width,height"):
+        found = read_images(cells(names, 1, 2, width, height), **settings)
+        assert found.format.kinds == {Kind.CLASSIFICATION}
+    found = read_images(cells("left,top,width,height", 1, 2, width - 1, height), **settings)
+    assert found.format.kinds == {Kind.DETECTION}
+    # Beside sides of their own.
+    found = read_images(cells("x,y,w,h,width,height", 1, 2, 3, 4, width, height), **settings)
+    ((_, annotations),) = found.annotations()
+    assert (annotations.width, annotations.height) == (width, height)
+
+
+# Names and ids of classes
+
+
+def test_a_column_of_ids_beside_one_of_names_is_one_class(read_images: Read) -> None:
+    rows = [
+        {"image": "a.jpg", "label": 7, "class": "cat"},
+        {"image": "b.jpg", "label": 3.0, "class": "dog"},
+    ]
+    found = read_images(*rows)
+    assert found.labels() == {"a.jpg": ["cat"], "b.jpg": ["dog"]}
+    assert found.classes() == {"cat": 7, "dog": 3}
+    assert found.types() == {}
+    assert read_images(*rows, label_column="label").classes() == {"3": 3, "7": 7}
+    exchanged = [{"image": "a.jpg", "label": "cat", "class": 7}]
+    assert read_images(*exchanged).classes() == {"cat": 7}
+    objects = read_images({**box(1, 2, 3, 4, label=7), "class": "cat"})
+    assert objects.classes() == {"cat": 7}
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (
+            [{"label": 1, "class": "cat"}, {"label": 1, "class": "dog"}],
+            "columns label, class look like ids and names of classes, but 1 is cat and dog: set",
+        ),
+        ([{"label": 1, "class": "cat"}, {"label": 2, "class": "cat"}], "but cat is 1 and 2: set"),
+        ([{"label": 1, "class": "cat", "category": "pet"}], "label, class, category look like"),
+    ],
+)
+def test_ids_and_names_of_classes_that_disagree_are_an_error(
+    read_images: Read, rows: list[Row], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_images(*({"image": f"{number}.jpg", **row} for number, row in enumerate(rows)))
+
+
+@pytest.mark.usefixtures("few_first_rows")
+def test_a_later_class_without_an_id_is_a_reject(read_images: Read) -> None:
+    rows = [{"label": 7, "class": "cat", "image": "a.jpg"}] * 4
+    found = read_images(*rows, {"label": None, "class": "cat", "image": "b.jpg"})
+    ((key, _, detail),) = found.defects()
+    assert key == "b.jpg"
+    assert "column label: expected the id of class cat" in detail
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator"),
+    [
+        (("apple", "plum", "apple|plum"), "|"),
+        (("scab", "rust", "scab rust"), " "),
+        (("red", "green", "red, green"), ","),
+        (("apple", "a|b"), ""),
+        # Three of four are other names.
+        (("ice", "cream", "ice cream", "night heron", "polar bear", "grey wolf"), ""),
+    ],
+)
+def test_labels_that_seem_to_be_several_are_named(
+    read_images: Read, labels: tuple[str, ...], separator: str
+) -> None:
+    rows = [{"image": f"{number}.jpg", "label": label} for number, label in enumerate(labels)]
+    warnings = list(read_images(*rows).format.warnings())
+    assert len(warnings) == bool(separator)
+    if separator:
+        assert warnings[0].startswith(f"t: labels with {separator!r} seem to be several labels")
+        assert list(read_images(*rows, label_separator=separator).format.warnings()) == []
+
+
+def test_columns_of_0_and_1_are_named(read_images: Read) -> None:
+    found = read_images({"image": "a.jpg", "cat": 1, "dog": 0, "age": 3})
+    (warning,) = found.format.warnings()
+    assert warning.endswith("; cat, dog hold only 0 and 1: if each is a class, set one_hot")
+
+
+def test_an_unassigned_row_has_no_split(read_images: Read) -> None:
+    rows = [{"image": f"{split}.jpg", "split": split} for split in ("TRAIN", "UNASSIGNED")]
+    found = read_images(*rows)
+    assert list(found.format.predefined_splits()) == ["train"]
+    assert [entry.split for entry in found.entries] == ["train", ""]
+
+
+# Captions
+
+
+def test_several_captions_of_an_image(read_images: Read) -> None:
+    rows = [
+        {"image": "a.jpg", "n": 1, "sentence": " a cat "},
+        {"image": "a.jpg", "n": 2, "sentence": "two cats"},
+        {"image": "b.jpg", "n": None, "sentence": None},
+    ]
+    found = read_images(*rows)
+    assert found.format.kinds == {Kind.CAPTIONS}
+    assert [annotations.captions for _, annotations in found.annotations()] == [
+        ("a cat",),
+        ("two cats",),
+        (),
+    ]
+    # Rows of an image are merged, with a value each.
+    assert [entry.origin for entry in found.entries] == ["", "", ""]
+    (feature,) = found.format.extra_features()
+    assert feature.spec.repeated
+    assert [annotations.values for _, annotations in found.annotations()] == [
+        {"n": (1,)},
+        {"n": (2,)},
+        {"n": (-1,)},
+    ]
+
+
+def test_a_caption_for_each_image_is_a_feature_unless_the_config_names_it(
+    read_images: Read,
+) -> None:
+    row = {"image": "a.jpg", "caption": "a cat", "n": 1}
+    assert read_images(row).values() == [{"caption": "a cat", "n": 1}]
+    found = read_images(row, caption_column="caption")
+    assert found.values() == [{"n": 1}]
+    ((_, annotations),) = found.annotations()
+    assert annotations.captions == ("a cat",)
+    several = read_images({"image": "a.jpg", "c": ["x", "y"]}, caption_column="c")
+    ((_, annotations),) = several.annotations()
+    assert annotations.captions == ("x", "y")

@@ -255,6 +255,108 @@ def zipped(files: Files) -> bytes:
             },
         ),
         (
+            # A column of any name, and an example of the table to hand in.
+            {
+                **images("train/1.jpg", "train/2.jpg", "test/3.jpg"),
+                "train.csv": "n,what,label\n10,1,cat\n11,2,dog\n",
+                "sample_submission.csv": "id,label\n3,cat\n",
+            },
+            "csv: 1 table, 2 images; split train\n"
+            "not read: 1 other image file, such as test/3.jpg\n"
+            "not read: sample_submission.csv, whose labels are examples",
+            {
+                "splits": {
+                    "train": {
+                        "format": "csv",
+                        "manifest": ["d/train.csv"],
+                        "image_root": ["d/train"],
+                        "image_column": "what",
+                    }
+                }
+            },
+        ),
+        (
+            {
+                **images("1.jpg", "2.jpg", "3.jpg"),
+                "a.csv": "image,label\n1.jpg,apple\n2.jpg,plum\n3.jpg,apple|plum\n",
+            },
+            "csv: 1 table, 3 images; split train",
+            {
+                "source": {
+                    "format": "csv",
+                    "manifest": ["d/a.csv"],
+                    "image_root": ["d"],
+                    "label_separator": "|",
+                }
+            },
+        ),
+        (
+            {**images("1.jpg", "2.jpg"), "a.csv": "image,cat,dog,cow\n1.jpg,1,0,0\n2,0,1,1\n"},
+            "csv: 1 table, 2 images; split train",
+            {
+                "source": {
+                    "format": "csv",
+                    "manifest": ["d/a.csv"],
+                    "image_root": ["d"],
+                    "one_hot": True,
+                }
+            },
+        ),
+        (
+            {**images("1.jpg", "2.jpg"), "a.csv": "image,cat,dog,n\n1.jpg,1,0,7\n2.jpg,0,1,8\n"},
+            "csv: 1 table, 2 images; split train\n"
+            "a.csv: no column was recognized as classes or boxes; these are written as features of "
+            "images: cat, dog, n; if there are classes, name their column in label_column (boxes "
+            "need columns xmin, ymin, xmax and ymax); if there are none, give these columns types "
+            "in `columns`; cat, dog hold only 0 and 1: if each is a class, set one_hot",
+            {"source": {"format": "csv", "manifest": ["d/a.csv"], "image_root": ["d"]}},
+        ),
+        (
+            # Flickr8k's.
+            {
+                **images("Images/1.jpg", "Images/2.jpg"),
+                "captions.txt": "image,caption\n1.jpg,A cat, a dog .\n1.jpg,Pets .\n2.jpg,A .\n",
+            },
+            "csv: 1 table, 2 images; split train",
+            {
+                "source": {
+                    "format": "csv",
+                    "manifest": ["d/captions.txt"],
+                    "image_root": ["d/Images"],
+                }
+            },
+        ),
+        (
+            {
+                **images("1.jpg", "2.jpg"),
+                "token.txt": "1.jpg#0\tA cat, with a dog .\n2.jpg#0\tA cow on a meadow .\n",
+            },
+            "csv: 1 table, 2 images; split train",
+            {
+                "source": {
+                    "format": "csv",
+                    "manifest": ["d/token.txt"],
+                    "image_root": ["d"],
+                    "delimiter": "\\t",
+                    "header": ["image", "caption"],
+                    "caption_column": "caption",
+                }
+            },
+        ),
+        (
+            {**images("images/1.jpg", "images/2.jpg"), "a.txt": "1 dog\n2 cat\n"},
+            "csv: 1 table, 2 images; split train",
+            {
+                "source": {
+                    "format": "csv",
+                    "manifest": ["d/a.txt"],
+                    "image_root": ["d/images"],
+                    "delimiter": " ",
+                    "header": ["image", "label"],
+                }
+            },
+        ),
+        (
             {
                 "train2017.zip": zipped(images("train2017/1.jpg")),
                 "annotations/instances_train2017.json": coco("1.jpg"),
@@ -362,7 +464,33 @@ def test_layouts(
             {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
             "",
             "d: no dataset is recognized here; it holds 1 .csv, 1 .jpg; the columns of a.csv are "
-            "not known, or name other images: id,breed; say what they are: `shardbeam build csv",
+            "not known, or name other images: id,breed; say what they are: `shardbeam build csv "
+            "--manifest d/a.csv --image-root d/img --image-column id --label-column breed --output "
+            "tfrecords`",
+        ),
+        (
+            {**images("img/1.jpg"), "a.csv": "id breed age\n1 pug 3\n"},
+            "",
+            "d: no dataset is recognized here; it holds 1 .csv, 1 .jpg; the columns of a.csv are "
+            "not known, or name other images: id breed age; say what they are: `shardbeam build "
+            "csv --manifest d/a.csv --image-root d/img --image-column id --label-column NAME "
+            "--delimiter ' ' --output tfrecords`",
+        ),
+        (
+            {
+                **images("1.jpg"),
+                "a.csv": "image,label,x,y,width,height\n1.jpg,cat,1,2,3,4\n",
+                "b.csv": "x,y\n1,2\n",
+            },
+            "",
+            "d: it looks like csv (2 tables), but d/a.csv: the columns x, y, width, height look "
+            "like boxes: set box_format to xywh if ",
+        ),
+        (
+            {**images("1.jpg"), "a.csv": "image,w,h,x,y\n1.jpg,1,2,3,4\n"},
+            "",
+            "d: it looks like csv (1 table), but d/a.csv: the rows have boxes, and no column has a "
+            "usual name for labels; set label_column to one of image, w, h, x, y",
         ),
         (
             {"a.tar": b"\0" * 100},

@@ -9,25 +9,34 @@ from __future__ import annotations
 import csv
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 
 from shardbeam.configs.keys import named
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category
+from shardbeam.transforms.formats.first_rows import Row, image_name
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_lines
 from shardbeam.transforms.formats.names import is_image_name
-from shardbeam.transforms.formats.table import Row, TableFormat
-from shardbeam.transforms.formats.table_columns import CellError
+from shardbeam.transforms.formats.recognition import Folder
+from shardbeam.transforms.formats.table import CAPTION_NAMES, TableFormat
+from shardbeam.transforms.formats.table_columns import (
+    CellError,
+    first_of,
+    is_number,
+    value_of_text,
+)
 from shardbeam.transforms.storage.base import Storage
 
 OPEN_QUOTE = "a quote does not end in its line"
-_DELIMITERS = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
+_DELIMITERS = {",": "commas", "\t": "tabs", ";": "';'", "|": "'|'", " ": "blanks"}
 _TAB_EXTENSIONS = (".tsv", ".tab")
 # The rows of keras-retinanet have no header: https://github.com/fizyr/keras-retinanet#csv-datasets.
 _RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
+# First lines and columns that `shardbeam init` looks at, and words of the longest label.
+_LINES, _MAX_COLUMNS, _LABEL_WORDS = 50, 100, 4
 # `(first line, last line, cells)` of a row; a text instead of the cells describes their problem.
 _Numbered = tuple[int, int, list[str] | str]
 
@@ -45,13 +54,6 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     SUMMARY = "CSV and TSV tables: a row per image, per object, or without images"
     cells_are_text = True
     extensions = (".csv", *_TAB_EXTENSIONS)
-    # Kaggle's tables name images by `id`, which means other things elsewhere.
-    guessed_keys = (
-        {},
-        {"delimiter": ";"},
-        {"image_column": "id"},
-        {"header": [*_RETINANET]},
-    )
 
     header: (
         Annotated[
@@ -94,7 +96,9 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         first = next(lines, (0, b""))
         if self.header is None:
             header = header_cells(first[1], uri=uri, delimiter=delimiter)
-            problem = _header_problem(header, delimiter=delimiter)
+            problem = _header_problem(
+                header, delimiter=delimiter, line=first[1], has_images=bool(self.image_root)
+            )
         else:
             header = [name.strip() for names in self.header for name in names.split(",")]
             lines = itertools.chain([first], lines)
@@ -107,32 +111,169 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             multiline=self.multiline,
             delimiter=delimiter,
             first_line=2 if self.header is None else 1,
+            ends_with_text=self._ends_with_caption(header),
         )
         return header, rows
 
+    def _ends_with_caption(self, header: Sequence[str]) -> bool:
+        """Whether the last cell of a row is a caption, in which commas need no quotes."""
+        if self._layout.names:
+            return self._layout.caption == header[-1]
+        return header[-1] == (self.caption_column or first_of(CAPTION_NAMES, header[-1:]))
 
-def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
-    """Describes why the cells of a first line cannot be a header; returns None where they can."""
+    @classmethod
+    def tables_in(cls, folder: Folder) -> list[str]:
+        """Returns tables, and text files unless there may be one for each image."""
+        return [*super().tables_in(folder), *folder.few(".txt")]
+
+    @classmethod
+    def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yields the delimiter, the header and the column of images that fit the first lines."""
+        keys, cells = cls._first_cells(folder, path=path)
+        is_list = path.lower().endswith(".txt") and keys.get("delimiter") == " "
+        if not cells or (is_list and "/" in cells[0][0]):
+            # Lists of class folders have no names of classes.
+            return
+        if is_image_name(image_name(cells[0][0])) or _are_images(cells[0][:1], folder, path=path):
+            header = guess_header(cells)
+            if header:
+                yield {**keys, "header": header}
+            if "caption" in header:
+                yield {**keys, "header": header, "caption_column": "caption"}
+            return
+        yield keys
+        # Kaggle's tables name images by `id`, which means other things elsewhere.
+        for name in _image_columns(cells, folder, path=path):
+            yield {**keys, "image_column": name}
+        # Each image has one caption.
+        if caption := first_of(CAPTION_NAMES, cells[0]):
+            yield {**keys, "caption_column": caption}
+
+    @classmethod
+    def suggest_flags(cls, folder: Folder, *, path: str) -> list[str]:
+        """Returns flags that read a table whose classes have no usual column.
+
+        What is not known is written as DIR and NAME.
+        """
+        keys, cells = cls._first_cells(folder, path=path)
+        images = _image_columns(cells, folder, path=path)
+        image, root = "NAME", "DIR"
+        others: list[str] = []
+        if images:
+            image = images[0]
+            index = cells[0].index(image)
+            names = [row[index] for row in cells[1:] if index < len(row)]
+            found = folder.find_images(names, near=path)
+            root = "DIR" if found is None else folder.uri(found.folder)
+            others = [name for name in cells[0] if name and name != image]
+        label = others[0] if len(others) == 1 else "NAME"
+        return [
+            *("--manifest", folder.uri(path), "--image-root", root, "--image-column", image),
+            *("--label-column", label),
+            *(word for key, value in keys.items() for word in (f"--{key}", value)),
+        ]
+
+    @classmethod
+    def _first_cells(cls, folder: Folder, *, path: str) -> tuple[dict[str, str], list[list[str]]]:
+        """Returns the key of the delimiter, if it is an unusual one, and the first lines' cells."""
+        lines = folder.head(path).decode("utf-8", "replace").splitlines()[:_LINES]
+        usual = "\t" if path.lower().endswith(_TAB_EXTENSIONS) else ","
+        found = [each for each in (usual, *_DELIMITERS) if lines and each in lines[0]]
+        # A caption may hold any of them.
+        behind_image = (
+            each for each in found if is_image_name(image_name(lines[0].split(each)[0].strip()))
+        )
+        delimiter = next(behind_image, next(iter(found), usual))
+        keys = {} if delimiter == usual else {"delimiter": delimiter.replace("\t", "\\t")}
+        try:
+            rows = [split_cells(line, delimiter=delimiter) for line in lines]
+        except CellError:
+            rows = [line.split(delimiter) for line in lines]
+        return keys, [[cell.strip() for cell in row] for row in rows if row]
+
+
+def _are_images(names: Sequence[str], folder: Folder, *, path: str) -> bool:
+    """Whether at least half of some names are those of listed images, with or without extension."""
+    found = [folder.find_images([name], near=path) is not None for name in names if name]
+    return bool(found) and 2 * sum(found) >= len(found)
+
+
+def _image_columns(rows: Sequence[Sequence[str]], folder: Folder, *, path: str) -> list[str]:
+    """Returns the columns whose cells are names of listed images; the first row is the header."""
+    return [
+        name
+        for index, name in enumerate(rows[0][:_MAX_COLUMNS] if rows else ())
+        if _are_images([row[index] for row in rows[1:] if index < len(row)], folder, path=path)
+    ]
+
+
+def guess_header(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the names of the columns of a table without a header; empty if it is unknown.
+
+    Args:
+        rows: The first rows, with an image's name in the first cell.
+    """
+    first = rows[0]
+    if len(first) == len(_RETINANET) and all(map(is_number, map(value_of_text, first[1:5]))):
+        return [*_RETINANET]
+    texts = [cell for row in rows for cell in row[1:2]]
+    if len(first) >= 2 and any(len(text.split()) > _LABEL_WORDS for text in texts):
+        return ["image", "caption"]
+    if len(first) == 2 and not any("," in text for text in texts):
+        return ["image", "label"]
+    return []
+
+
+def _header_problem(
+    header: Sequence[str], *, delimiter: str, line: bytes, has_images: bool
+) -> str | None:
+    """Describes why the cells of a first line cannot be a header; returns None where they can.
+
+    Args:
+        header: The cells.
+        delimiter: The character between them.
+        line: The line.
+        has_images: Whether rows name images, so that there are at least two columns.
+    """
     if not any(header):
         return "the first line is empty; expected a header"
+    if problem := _no_header_problem(line, delimiter=delimiter):
+        return problem
     if len(header) == 1:
         for other, words in _DELIMITERS.items():
-            if other in header[0]:
+            if other in header[0] and (other != " " or has_images):
                 return (
                     f"expected cells separated by {_DELIMITERS.get(delimiter, repr(delimiter))}, "
                     f"not {words}; set delimiter to {other!r}"
                 )
     if any(map(is_image_name, header)):
-        names = "their names"
-        if len(header) == len(_RETINANET) and is_image_name(header[0]):
-            names = f"[{', '.join(_RETINANET)}] (--header {','.join(_RETINANET)})"
-        return f"the first line names an image; if the file has no header, set header to {names}"
+        return "the first line names an image; if the file has no header, set header to their names"
     seen: set[str] = set()
     for name in header:
         if name in seen:
             return f"the column {name!r} occurs twice; is the header missing?"
         seen.add(name)
     return None
+
+
+def _no_header_problem(line: bytes, *, delimiter: str) -> str:
+    """Describes a first line that begins with the name of an image; empty for any other."""
+    text = line.decode("utf-8", "replace")
+    for other in dict.fromkeys((delimiter, *_DELIMITERS)):
+        cells = [cell.strip() for cell in text.split(other)]
+        if len(cells) > 1 and is_image_name(image_name(cells[0])):
+            header = guess_header([cells])
+            names = f"[{', '.join(header)}]" if header else "their names"
+            flags = f"--header {','.join(header) or 'NAME,NAME'}"
+            too = ""
+            if other != delimiter:
+                shown = other.replace("\t", "\\t")
+                too, flags = f" and delimiter to '{shown}'", f"--delimiter '{shown}' {flags}"
+            return (
+                f"the first line names an image; if the file has no header, set header to {names}"
+                f"{too} ({flags})"
+            )
+    return ""
 
 
 def split_cells(text: str, *, delimiter: str = ",") -> list[str]:
@@ -173,6 +314,7 @@ def read_rows(
     multiline: bool,
     delimiter: str = ",",
     first_line: int = 2,
+    ends_with_text: bool = False,
 ) -> Iterator[tuple[int, dict[str, str] | str]]:
     r"""Reads the rows of a file after its header; blank lines are not rows.
 
@@ -183,13 +325,24 @@ def read_rows(
             is not closed swallows the lines after it.
         delimiter: The character between cells.
         first_line: The number of the first line.
+        ends_with_text: Whether the last cell of a line goes on to its end, if it has more cells
+            than the header, or quotes that cannot be read. Not where cells may hold line ends.
 
     Yields:
         `(number of the line, {column: cell})` of each row. A bad row gives `(number, problem)` for
         each of its lines.
     """
-    read = _multiline_rows if multiline else _rows
-    for first, last, cells in read(lines, delimiter=delimiter, first_line=first_line):
+    numbered = (
+        _multiline_rows(lines, delimiter=delimiter, first_line=first_line)
+        if multiline
+        else _rows(
+            lines,
+            delimiter=delimiter,
+            first_line=first_line,
+            max_cells=len(header) if ends_with_text else None,
+        )
+    )
+    for first, last, cells in numbered:
         if isinstance(cells, list) and len(cells) == len(header):
             yield first, dict(zip(header, cells, strict=True))
         elif cells:
@@ -202,18 +355,25 @@ def read_rows(
 
 
 def _rows(
-    lines: Iterator[tuple[int, bytes]], *, delimiter: str, first_line: int
+    lines: Iterator[tuple[int, bytes]],
+    *,
+    delimiter: str,
+    first_line: int,
+    max_cells: int | None,
 ) -> Iterator[_Numbered]:
     for number, (_, line) in enumerate(lines, first_line):
         cells: list[str] | str
         try:
             cells = split_cells(line.decode(), delimiter=delimiter)
+            is_whole = max_cells is None or len(cells) <= max_cells
         except UnicodeDecodeError:
-            cells = "not valid UTF-8"
+            cells, is_whole = "not valid UTF-8", True
         except CellError as error:
-            cells = str(error)
+            cells, is_whole = str(error), max_cells is None
             if cells == OPEN_QUOTE:
                 cells += "; set multiline where cells hold line ends"
+        if max_cells is not None and not is_whole:
+            cells = line.decode().split(delimiter, max_cells - 1)
         yield number, number, cells
 
 

@@ -22,11 +22,11 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
 )
 from shardbeam.transforms.formats.annotation_file import decode_row
+from shardbeam.transforms.formats.first_rows import Row
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.table import (
     MAX_FRACTION,
     MIN_FRACTION,
-    Row,
     TableFormat,
     TableLayout,
     class_names,

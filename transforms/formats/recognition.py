@@ -55,6 +55,7 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
         sources: `{split: the keys of its source}`. The split is empty where the format itself
             finds the splits, if there are any.
         problem: Why a person must say how to read it; empty where that is certain.
+        notes: What is not read, or may be meant otherwise, one line each.
         rank: Where several formats recognize one folder, the smallest rank wins: `ANNOTATIONS`
             before `TABLE` before `FOLDERS`.
     """
@@ -62,6 +63,7 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     sources: Mapping[str, Mapping[str, object]] = {}
     problem: str = ""
+    notes: Sequence[str] = ()
     rank: int = ANNOTATIONS
 
 

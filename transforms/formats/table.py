@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,8 @@ from shardbeam.transforms.formats.box_format import (
     BoxReading,
     BoxUnitsKey,
 )
+from shardbeam.transforms.formats.first_rows import FirstRows, Row, image_name
+from shardbeam.transforms.formats.image_size import stored_sizes
 from shardbeam.transforms.formats.names import (
     escape_key,
     is_image_name,
@@ -43,15 +45,23 @@ from shardbeam.transforms.formats.names import (
     normalize_key,
 )
 from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted, split_in
+from shardbeam.transforms.formats.table_boxes import (
+    SIZE_NAMES,
+    BoxColumns,
+    UnclearBoxesError,
+    find_boxes,
+    four_numbers,
+    meaning_of,
+)
 from shardbeam.transforms.formats.table_columns import (
     CellError,
     ColumnType,
     column_feature,
     first_of,
     infer_type,
-    is_number,
     join_names,
     json_text,
+    missing_value,
     parse_type,
     read_cell,
     value_of_text,
@@ -72,14 +82,8 @@ _IMAGE_NAMES = (
 _URI_NAMES = ("imageuri", "imagegcsuri")
 _LABEL_NAMES = ("label", "labels", "labelname", "class", "classname", "category", "categoryname")
 _SPLIT_NAMES = ("split", "mluse")
-_BOX_NAMES = (("xmin", "x1"), ("ymin", "y1"), ("xmax", "x2"), ("ymax", "y2"))
-# The same for boxes with sides, where `box_format` says so.
-_SIDES = (("w", "width", "boxwidth", "bboxwidth"), ("h", "height", "boxheight", "bboxheight"))
-_SIDE_NAMES: Mapping[BoxFormat, Sequence[Sequence[str]]] = {
-    "xywh": (("x", "left", "bboxx"), ("y", "top", "bboxy"), *_SIDES),
-    "cxcywh": (("cx", "xcenter", "centerx", "x"), ("cy", "ycenter", "centery", "y"), *_SIDES),
-}
-_SIZE_NAMES = (("width",), ("height",))
+# Captions, if several rows name one image; such a column may hold anything else, too.
+CAPTION_NAMES = ("caption", "captions", "sentence", "sentences", "comment", "comments")
 # Roboflow's tables of this name have a column of 0 and 1 for each class.
 _ONE_HOT_FILE = "_classes.csv"
 
@@ -90,6 +94,8 @@ _SPLITS = {
     "validation": "validation",
     "test": "test",
     "discard": "discard",
+    # Vertex AI then chooses the split.
+    "unassigned": "",
 }
 _FIRST_SPLITS = ("train", "validation", "test")
 _DISCARD = "discard"
@@ -100,6 +106,13 @@ _MAX_CLASS_ID = 100_000
 _CLASS_ID = re.compile(r"([0-9]{1,9})(?:\.0*)?", re.ASCII)
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
+# Columns of 0 and 1 that are certainly classes, if there is no other column.
+_MIN_ONE_HOT = 3
+# Images whose size is compared with columns `width` and `height`.
+_SIZES = 3
+# Kaggle's example of the table to hand in has a label for each image of the test, which means
+# nothing.
+_SUBMISSION = re.compile(r"(sample|example)[ _-]?submission[^/]*\Z", re.IGNORECASE)
 # Tables of a folder that are opened.
 _MAX_TABLES = 20
 _NUMBER = ColumnType("float", "optional")
@@ -107,8 +120,9 @@ _NUMBER_TYPES = {"int", "int?", "float", "float?"}
 # A box in fractions may reach a little beyond the image; one further out is in pixels, or wrong.
 MIN_FRACTION, MAX_FRACTION = -1.0, 2.0
 
-# A row of a file, `{column: cell}`.
-Row = Mapping[str, Any]
+
+class UndecidedTableError(InputError):
+    """The columns can be read in several ways, and no key says which one is right."""
 
 
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,11 +134,20 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
         names: All columns.
         image: The column of the image's path or URI; empty for rows without images.
         label: The column of labels.
+        label_ids: The column of the labels' ids, if `label` holds their names.
+        separator: The text that seems to be between several labels in one cell, if the config
+            names none.
+        flags: Columns of nothing but 0 and 1, in a table without any class, box or caption.
         one_hot: The columns of classes, in the order of their ids.
         split: The column of the split.
-        boxes: The columns of a box's four numbers, where rows are objects.
+        boxes: The columns of a box's four numbers, or one column with all of them, where rows are
+            objects.
+        box_format: What these numbers mean.
         size: The columns of the image's width and height, where rows are objects.
         objects: The column of lists of objects, as Vertex AI has it.
+        caption: The column of captions.
+        per_row: Whether each row of an image adds a value to the features of the image, as where
+            each holds a caption.
         columns: `{column: type}` of the columns that become features.
         splits: The splits that rows name, in order.
         normalized: Whether boxes are in fractions of the image's sides.
@@ -135,11 +158,17 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
     image: str = ""
     label: str = ""
+    label_ids: str = ""
+    separator: str = ""
+    flags: tuple[str, ...] = ()
     one_hot: tuple[str, ...] = ()
     split: str = ""
     boxes: tuple[str, ...] = ()
+    box_format: BoxFormat = "xyxy"
     size: tuple[str, ...] = ()
     objects: str = ""
+    caption: str = ""
+    per_row: bool = False
     columns: Mapping[str, ColumnType] = {}
     splits: tuple[str, ...] = ()
     normalized: bool = False
@@ -147,23 +176,37 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     by_stem: bool = False
 
 
+class _Found(NamedTuple):
+    """A table that was recognized.
+
+    Attributes:
+        split: The split that its name says; empty where it says none, or its rows do.
+        source: The keys that read it.
+        notes: Warnings of the format.
+    """
+
+    split: str
+    source: dict[str, Any]
+    notes: tuple[str, ...]
+
+
 class TableFormat(Format, frozen=True, kw_only=True):
     """A table.
 
-    With `image_root` each row is an image, or an object of an image if there are columns xmin,
-    ymin, xmax and ymax (or those of `box_format`). Without it, each row becomes an Example. Columns
+    With `image_root` each row is an image, or an object of an image if there are columns of boxes,
+    or a caption of an image. Without it, each row becomes an Example. Columns
     that no key names are found by their names, and their types follow from the first rows, as
     docs/formats/csv.md says.
 
     Attributes:
-        box_format: What the four numbers of a box mean; by default two corners, as the names of
-            the columns say.
+        box_format: What the four numbers of a box mean; by default what the names of the columns
+            say.
+        box_columns: The four columns of boxes, or the one with four numbers in each cell.
         box_units: The units of boxes; by default as the first rows show.
         columns: `{column: type}` of columns whose types should not be inferred: `int`, `float`,
             `bool` or `string`, with a `?` if a value may be missing, or `list[int]` and so on.
         cells_are_text: Whether all cells are texts, and all rows have all columns.
         extensions: Extensions of the files.
-        guessed_keys: Keys that `recognize` tries one after the other.
         _layout: The columns; `resolve` finds them.
     """
 
@@ -172,7 +215,6 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     cells_are_text: ClassVar[bool]
     extensions: ClassVar[tuple[str, ...]]
-    guessed_keys: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
     manifest: Annotated[list[Location], msgspec.Meta(min_length=1), named("table to read")]
     image_root: Annotated[
@@ -195,7 +237,16 @@ class TableFormat(Format, frozen=True, kw_only=True):
         Annotated[bool, named("treat each remaining column as a class, with 0 or 1 in each row")]
         | None
     ) = None
+    caption_column: Annotated[str, named("column with the captions")] | None = None
     split_column: Annotated[str, named("column with the split")] | None = None
+    box_columns: (
+        Annotated[
+            list[str],
+            msgspec.Meta(min_length=1),
+            named("four columns of a box, separated by commas, or one with all four numbers"),
+        ]
+        | None
+    ) = None
     box_format: BoxFormatKey | None = None
     box_units: BoxUnitsKey | None = None
     columns: dict[str, str] = {}
@@ -222,45 +273,61 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes tables of images and their labels or boxes."""
-        sources: dict[str, dict[str, Any]] = {}
-        files = folder.named(*cls.extensions)
+        """Recognizes tables of images and their labels, boxes or captions."""
+        found: dict[str, _Found] = {}
+        problem = ""
+        files = cls.tables_in(folder)
+        submissions = [path for path in files if _SUBMISSION.search(path)]
         for path in files[:_MAX_TABLES]:
-            for keys in cls.guessed_keys:
-                made = cls(
-                    manifest=[folder.location(path)], image_root=[folder.location()], **dict(keys)
-                )
+            if path in submissions:
+                continue
+            for keys in cls.guess_keys(folder, path=path):
+                made = cls(manifest=[folder.location(path)], image_root=[folder.location()], **keys)
                 try:
-                    found = made._recognize(path, folder=folder)
+                    one = made._recognize(path, folder=folder)
+                except UndecidedTableError as error:
+                    problem = problem or f"{folder.uri(path)}: {error.problem}"
+                    break
                 except (InputError, Problem):
                     continue
-                if found is None:
+                if one is None:
                     continue
-                split, source = found
-                if split in sources:
-                    other = sources[split]["manifest"][0]
+                if one.split in found:
+                    other = found[one.split].source["manifest"][0]
                     problem = f"{other} and {folder.uri(path)} both name images and their classes"
                     return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
-                sources[split] = source | dict(keys)
+                found[one.split] = one._replace(source=one.source | dict(keys))
                 break
-        if not sources:
-            return None
-        what = counted(len(sources), "table")
-        if "" in sources and len(sources) > 1:
+        what = counted(len(found) or len(files), "table")
+        if "" in found and len(found) > 1:
             problem = "some of the tables name a split and others do not"
             return Recognized(what=what, problem=problem, rank=TABLE)
-        return Recognized(what=what, sources=sources, rank=TABLE)
+        if not found:
+            return Recognized(what=what, problem=problem, rank=TABLE) if problem else None
+        notes = dict.fromkeys(note for one in found.values() for note in one.notes)
+        notes |= {f"not read: {path}, whose labels are examples": None for path in submissions}
+        sources = {split: one.source for split, one in found.items()}
+        return Recognized(what=what, sources=sources, notes=tuple(notes), rank=TABLE)
 
-    def _recognize(self, path: str, *, folder: Folder) -> tuple[str, dict[str, Any]] | None:
-        """Returns the split and the keys of a table whose images are there; None for others."""
+    @classmethod
+    def tables_in(cls, folder: Folder) -> list[str]:
+        """Returns the files of a folder that may be tables of images."""
+        return folder.named(*cls.extensions)
+
+    @classmethod
+    def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yields keys that `recognize` tries one after the other for a file."""
+        yield {}
+
+    def _recognize(self, path: str, *, folder: Folder) -> _Found | None:
+        """Returns what is known of a table whose images are there; None for others."""
         made = self.resolve()
         layout = made._layout
         (uri,) = self.manifest
         _, rows = made._first_rows(uri, storage=storage_for(uri), size_bytes=_FIRST_BYTES_OF_A_FILE)
-        names = [row[layout.image] for row in rows if isinstance(row.get(layout.image), str)]
-        images = folder.find_images(names, near=path)
-        is_annotated = layout.label or layout.one_hot or layout.boxes or layout.objects
-        if images is None or not is_annotated:
+        cells = [row[layout.image] for row in rows if isinstance(row.get(layout.image), str)]
+        images = folder.find_images(map(image_name, cells), near=path)
+        if images is None or not (made.kinds or len(layout.flags) > 1):
             return None
         source: dict[str, Any] = {
             "manifest": [folder.uri(path)],
@@ -268,7 +335,15 @@ class TableFormat(Format, frozen=True, kw_only=True):
         }
         if images.match != "path" and not layout.by_stem:
             source["match"] = images.match
-        return ("" if layout.splits else split_in(path)), source
+        certain: dict[str, Any] = {}
+        if layout.separator:
+            certain["label_separator"] = layout.separator
+        if len(layout.flags) >= _MIN_ONE_HOT and set(layout.flags) == set(layout.columns):
+            certain["one_hot"] = True
+        if certain:
+            made = msgspec.structs.replace(self, **certain).resolve()
+        split = "" if layout.splits else split_in(path)
+        return _Found(split, source | certain, tuple(made.warnings()))
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
@@ -278,6 +353,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             Kind.ROWS: not layout.image,
             Kind.DETECTION: layout.boxes or layout.objects,
             Kind.CLASSIFICATION: (layout.label or layout.one_hot) and not layout.boxes,
+            Kind.CAPTIONS: layout.caption,
         }
         return frozenset(kind for kind, has in found.items() if has)
 
@@ -315,21 +391,31 @@ class TableFormat(Format, frozen=True, kw_only=True):
         layout = self._layout
         if not (layout.boxes or layout.objects):
             return None
-        return BoxReading(self.box_format or "xyxy", has_keys=bool(layout.boxes))
+        return BoxReading(layout.box_format, has_keys=bool(layout.boxes))
 
     def warnings(self) -> Iterator[str]:
-        """Warns of rows that name images and no classes.
+        """Warns of rows that name images and no classes, and of several labels that look like one.
 
         Columns with a type in the config are known not to be classes.
         """
         layout = self._layout
         unused = [name for name in layout.columns if name not in self.columns]
+        flags = (
+            f"; {join_names(layout.flags)} hold only 0 and 1: if each is a class, set one_hot"
+            if len(layout.flags) > 1
+            else ""
+        )
         if layout.image and not self.kinds and unused:
             yield (
                 f"{self._names[0]}: no column was recognized as classes or boxes; these are "
                 f"written as features of images: {join_names(unused)}; if there are classes, name "
                 "their column in label_column (boxes need columns xmin, ymin, xmax and ymax); if "
-                "there are none, give these columns types in `columns`"
+                f"there are none, give these columns types in `columns`{flags}"
+            )
+        if layout.separator:
+            yield (
+                f"{self._names[0]}: labels with {layout.separator!r} seem to be several labels, "
+                "which also occur alone, and each is read as one: set label_separator"
             )
 
     def predefined_splits(self) -> Sequence[str]:
@@ -339,7 +425,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares a feature for each other column."""
         return [
-            column_feature(name, column, per_object=bool(self._layout.boxes))
+            column_feature(
+                name,
+                column,
+                per_object=bool(self._layout.boxes),
+                per_row=self._layout.per_row,
+            )
             for name, column in self._layout.columns.items()
         ]
 
@@ -368,46 +459,27 @@ class TableFormat(Format, frozen=True, kw_only=True):
     # Finding the columns
 
     def _lay_out(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
-        def values(name: str) -> Iterator[object]:
-            for row in rows:
-                cell = row.get(name)
-                if self.cells_are_text and isinstance(cell, str):
-                    cell = value_of_text(cell)
-                yield cell
-
-        def numbers(name: str) -> Iterator[object]:
-            # Some tools write the numbers of a JSON file as texts.
-            return (value_of_text(it) if isinstance(it, str) else it for it in values(name))
-
-        def find_all(candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
-            found = tuple(first_of(names, free) for names in candidates)
-            return found if all(found) else ()
-
-        image = self._image_column(names, values=values)
+        first = FirstRows(names, rows, self.cells_are_text)
+        image = self._image_column(first)
         split = self._find("split", self.split_column, _SPLIT_NAMES, names)
-        # Without images, every column is a feature.
-        if (self.label_column or self.one_hot) and not image:
-            raise self._error(
-                f"{'one_hot' if self.one_hot else 'label_column'}: rows without images have "
-                "features, not labels; take it out"
-            )
-        is_one_hot = bool(image) and self.one_hot
-        if self.one_hot is None and image and not self.label_column:
-            is_one_hot = all(uri.rpartition("/")[2] == _ONE_HOT_FILE for uri in self.manifest)
-        label = ""
+        self._check_has_images(image)
+        is_one_hot = self._is_one_hot(image)
+        label, label_ids = "", ""
         if image and not is_one_hot:
-            label = self._find("label", self.label_column, _LABEL_NAMES, names)
-        free = [name for name in names if image and name not in self.columns and name != label]
-        boxes = self._box_columns(find_all, numbers=numbers)
-        if boxes and not label:
-            raise self._error(
-                "the rows have boxes, and no column has a usual name for labels; set label_column "
-                f"to one of {join_names(names)}"
+            label, label_ids = self._label_columns(first)
+        free = [name for name in names if image and name not in self.columns]
+        free = [name for name in free if name not in (image, split, label, label_ids)]
+        boxes = self._boxes(free, first, image=image)
+        if boxes.names and not label:
+            raise UndecidedTableError(
+                uri=self.manifest[0],
+                problem="the rows have boxes, and no column has a usual name for labels; set "
+                f"label_column to one of {join_names(names)}",
             )
-        size = find_all(_SIZE_NAMES) if boxes and not {"width", "height"} & {*boxes} else ()
-        if not {str(infer_type(numbers(name))) for name in size} <= _NUMBER_TYPES:
-            size = ()
-        used = {image, label, split, *boxes, *size, ""}
+        size = self._size_columns(free, first) if boxes.names else ()
+        repeats = bool(image) and not boxes.names and first.repeats_images(image)
+        caption = self._caption_column(free, first, repeats=repeats)
+        used = {image, label, label_ids, split, caption, *boxes.names, *size, ""}
         columns: dict[str, ColumnType] = {}
         for name in dict.fromkeys([*names, *self.columns]):
             text = self.columns.get(name)
@@ -415,53 +487,153 @@ class TableFormat(Format, frozen=True, kw_only=True):
             if text and (self.cells_are_text or did_you_mean(name, known=names)):
                 self._check_there(name, names, setting=f"columns.{name}")
             if name not in used and text != "ignore":
-                columns[name] = self._column_type(name, text, values(name), per_object=bool(boxes))
+                columns[name] = self._column_type(
+                    name,
+                    text,
+                    first.values(name),
+                    per_object=bool(boxes.names),
+                    per_row=bool(caption) and repeats,
+                )
         one_hot = [name for name in columns if is_one_hot and name not in self.columns]
         for name in one_hot:
             del columns[name]
+        is_plain = bool(image) and not (label or one_hot or boxes.names or caption)
         return TableLayout(
             names=frozenset(names),
             image=image,
             label=label,
+            label_ids=label_ids,
+            separator=self._separator(label, first) if label and not boxes.names else "",
+            flags=tuple(
+                name
+                for name in columns
+                if is_plain and name not in self.columns and first.holds_flags(name)
+            ),
             one_hot=tuple(one_hot),
             split=split,
-            boxes=boxes,
+            boxes=boxes.names,
+            box_format=boxes.format,
             size=size,
+            caption=caption,
+            per_row=bool(caption) and repeats,
             columns=columns,
             splits=self._splits_of(rows, split) if split else (),
-            normalized=bool(boxes) and self._are_fractions(map(numbers, boxes)),
-            class_ids=bool(label) and _are_class_ids(values(label)),
-            by_stem=bool(image)
-            and not any(is_image_name(json_text(value).strip()) for value in values(image)),
+            normalized=bool(boxes.names) and self._are_fractions(boxes.names, first),
+            class_ids=bool(label) and _are_class_ids(first.values(label)),
+            by_stem=bool(image) and not any(map(_is_named, first.texts(image))),
         )
 
-    def _box_columns(
-        self,
-        find_all: Callable[[Sequence[Sequence[str]]], tuple[str, ...]],
-        *,
-        numbers: Callable[[str], Iterable[object]],
-    ) -> tuple[str, ...]:
-        boxes = find_all(_BOX_NAMES)
-        if not boxes and self.box_format is not None:
-            boxes = find_all(_SIDE_NAMES.get(self.box_format, ()))
-        # A number with a decimal comma is text, and only rejects its row.
-        if any(is_number(value) for name in boxes for value in numbers(name)):
-            return boxes
-        if self.box_format or self.box_units:
+    def _check_has_images(self, image: str) -> None:
+        keys = ("one_hot", "label_column", "caption_column", "box_columns")
+        # Without images, every column is a feature.
+        for key in keys:
+            if getattr(self, key) and not image:
+                raise self._error(
+                    f"{key}: rows without images have features, not labels; take it out"
+                )
+
+    def _is_one_hot(self, image: str) -> bool:
+        if self.one_hot is None and image and not self.label_column:
+            return all(uri.rpartition("/")[2] == _ONE_HOT_FILE for uri in self.manifest)
+        return bool(image and self.one_hot)
+
+    def _label_columns(self, first: FirstRows) -> tuple[str, str]:
+        """Returns the column of labels, and that of their ids if the labels are names with ids."""
+        label = self._find("label", self.label_column, _LABEL_NAMES, first.names)
+        if not label or self.label_column is not None:
+            return label, ""
+        free = [name for name in first.names if name not in self.columns]
+        usual = [name for name in free if first_of(_LABEL_NAMES, [name])]
+        ids = [name for name in usual if _are_class_ids(first.values(name))]
+        names = [name for name in usual if any(map(_is_word, first.values(name)))]
+        if not names or len(ids) != 1:
+            return label, ""
+        contradiction = first.contradiction(ids[0], names[0])
+        if len(names) == 1 and not contradiction:
+            return names[0], ids[0]
+        but = f", but {contradiction}" if len(names) == 1 else ""
+        raise UndecidedTableError(
+            uri=self.manifest[0],
+            problem=f"the columns {join_names([*ids, *names])} look like ids and names of "
+            f"classes{but}: set label_column to one of them",
+        )
+
+    def _separator(self, label: str, first: FirstRows) -> str:
+        return "" if self.label_separator is not None else first.separator(label)
+
+    def _caption_column(self, free: Sequence[str], first: FirstRows, *, repeats: bool) -> str:
+        if self.caption_column is not None:
+            self._check_there(self.caption_column, first.names, setting="caption_column")
+            return self.caption_column
+        return first_of(CAPTION_NAMES, free) if repeats else ""
+
+    def _size_columns(self, free: Sequence[str], first: FirstRows) -> tuple[str, ...]:
+        size = tuple(first_of(names, free) for names in SIZE_NAMES)
+        types = {str(infer_type(first.numbers(name))) for name in size if name}
+        return size if all(size) and types <= _NUMBER_TYPES else ()
+
+    def _boxes(self, free: list[str], first: FirstRows, *, image: str) -> BoxColumns:
+        """Finds the columns of boxes, and takes them out of `free`.
+
+        Raises:
+            UndecidedTableError: Columns look like boxes, and nothing says what they mean.
+        """
+
+        def are_sizes(width: str, height: str) -> bool:
+            is_size = {width.casefold(), height.casefold()} == {"width", "height"}
+            return is_size and self._are_image_sizes(first, (image, width, height))
+
+        try:
+            if self.box_columns is not None:
+                names = tuple(name.strip() for it in self.box_columns for name in it.split(","))
+                for name in names:
+                    self._check_there(name, first.names, setting="box_columns")
+                if len(names) not in (1, 4):
+                    raise self._error(f"box_columns: expected one column or four, got {len(names)}")
+                found = BoxColumns(names, self.box_format or meaning_of(names))
+            else:
+                found = find_boxes(
+                    free,
+                    values=first.numbers,
+                    box_format=self.box_format,
+                    are_sizes=are_sizes,
+                )
+        except UnclearBoxesError as error:
+            raise UndecidedTableError(uri=self.manifest[0], problem=str(error)) from error
+        if not found.names and (self.box_format or self.box_units):
             key = "box_format" if self.box_format else "box_units"
             raise self._error(f"{key}: the rows have no columns of boxes; take it out")
-        return ()
+        free[:] = [name for name in free if name not in found.names]
+        return found
 
-    def _are_fractions(self, columns: Iterable[Iterable[object]]) -> bool:
+    def _are_image_sizes(self, first: FirstRows, columns: tuple[str, str, str]) -> bool:
+        """Whether two columns hold the sizes of the first images, as far as these can be read.
+
+        Only the headers of JPEG and PNG files are looked at.
+        """
+        image, width, height = columns
+        sizes: dict[str, set[tuple[object, object]]] = {}
+        for row, *size in zip(first.rows, first.numbers(width), first.numbers(height), strict=True):
+            sizes.setdefault(json_text(row.get(image)).strip(), set()).add((size[0], size[1]))
+        found = 0
+        for name, annotated in list(sizes.items())[:_SIZES]:
+            uri = None if self._roots is None else self._roots.location_of(name)
+            real = stored_sizes(uri) if uri is not None else frozenset()
+            if real and not annotated <= real:
+                return False
+            found += bool(real)
+        return found > 0
+
+    def _are_fractions(self, columns: Sequence[str], first: FirstRows) -> bool:
         if self.box_units is not None:
             return self.box_units == "fraction"
-        return all(
-            value <= 1 for values in columns for value in values if isinstance(value, (int, float))
-        )
+        values: Iterable[object] = (it for name in columns for it in first.numbers(name))
+        if len(columns) == 1:
+            values = (it for value in values for it in four_numbers(value) or ())
+        return all(value <= 1 for value in values if isinstance(value, (int, float)))
 
-    def _image_column(
-        self, names: Sequence[str], *, values: Callable[[str], Iterable[object]]
-    ) -> str:
+    def _image_column(self, first: FirstRows) -> str:
+        names = first.names
         if self._roots is not None:
             image = self._find("image", self.image_column, _IMAGE_NAMES, names)
             if not image:
@@ -475,7 +647,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         free = [name for name in names if name not in self.columns and not self.no_images]
         uris = first_of(_URI_NAMES, free)
         column = uris or first_of(_IMAGE_NAMES, free)
-        cells = [json_text(cell).strip() for cell in values(column) if cell is not None]
+        cells = [json_text(cell).strip() for cell in first.values(column) if cell is not None]
         if uris or (cells and all(map(is_image_name, cells))):
             shown = f", such as {cells[0][:60]!r}" if cells else ""
             raise self._error(
@@ -498,21 +670,26 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise self._error(f"{setting}: no column is named {column!r}{hint}")
 
     def _column_type(
-        self, name: str, text: str | None, values: Iterable[object], *, per_object: bool
+        self,
+        name: str,
+        text: str | None,
+        values: Iterable[object],
+        *,
+        per_object: bool,
+        per_row: bool,
     ) -> ColumnType:
         column = parse_type(text or "") or infer_type(values)
         is_text = self.cells_are_text and str(column) == "string?"
-        if text is None and (is_text or (per_object and column.form == "list")):
+        if text is None and (is_text or ((per_object or per_row) and column.form == "list")):
             column = ColumnType("string")
         if not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
             raise self._error(
                 f"the column {name[:40]!a} cannot be a feature: expected printable text of at "
                 f"most {_MAX_NAME_BYTES} bytes; set columns to ignore it"
             )
-        if per_object and column.form == "list":
-            raise self._error(
-                f"columns.{name}: a feature of objects has one value each, not a list"
-            )
+        if (per_object or per_row) and column.form == "list":
+            what = "objects" if per_object else "captions"
+            raise self._error(f"columns.{name}: a feature of {what} has one value each, not a list")
         return column
 
     def _splits_of(self, rows: Iterable[Row], column: str) -> tuple[str, ...]:
@@ -548,7 +725,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             file_index: Number of their file.
             unit: The unit of positions, such as `line`.
         """
-        seen: set[str] = set()
+        seen: set[tuple[str, int | None]] = set()
         for position, row in rows:
             yield self._read_row(
                 row,
@@ -557,18 +734,24 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 place=f"{self._names[file_index]}: {unit} {position}",
                 seen=seen,
             )
-        class_ids: dict[str, int | None] = {
-            label: int(label) if self._layout.class_ids else None for label in sorted(seen)
-        }
+        classes = sorted(seen, key=lambda each: (each[0], each[1] or 0))
         if self._layout.one_hot:
-            class_ids = {name: id_ for id_, name in enumerate(class_names(self._layout.one_hot))}
-        for name, source_id in class_ids.items():
+            classes = [(name, id_) for id_, name in enumerate(class_names(self._layout.one_hot))]
+        for name, source_id in classes:
             yield Category(name=name, source_id=source_id, origin=self.manifest[file_index])
 
     def _read_row(
-        self, row: Row | str, *, file_index: int, position: int, place: str, seen: set[str]
+        self,
+        row: Row | str,
+        *,
+        file_index: int,
+        position: int,
+        place: str,
+        seen: set[tuple[str, int | None]],
     ) -> AnnotationEntry:
         layout = self._layout
+        # Other rows may say more about the image.
+        is_part = layout.boxes or layout.per_row
         key, annotations, split = place, b"", ""
         exclusion: Exclusion | None = None
         defect: Reason | None = None
@@ -585,7 +768,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 key = self._image_key(row.get(layout.image))
             if exclusion is None:
                 found = self._annotations(row)
-                seen.update(found.labels, (item.label for item in found.objects))
+                names = (*found.labels, *(item.label for item in found.objects))
+                seen.update((name, self._class_id(row, name)) for name in names)
                 annotations = encode_annotations(found)
                 if split and split not in layout.splits:
                     detail = f"{place}: the first rows name no split {split!r}; name it in splits"
@@ -597,7 +781,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             file_index=file_index,
             position=position,
             # Two rows of an image cannot be merged if they give features of the whole image.
-            origin=place if layout.image and layout.columns and not layout.boxes else "",
+            origin=place if layout.image and layout.columns and not is_part else "",
             defect=defect,
             detail=detail,
             split=split if exclusion is None else "",
@@ -605,7 +789,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         )
 
     def _image_key(self, cell: object) -> str:
-        name = "" if cell is None else str(cell).strip()
+        name = "" if cell is None else image_name(str(cell).strip())
         if not name:
             raise CellError(f"the column {self._layout.image} names no image")
         problem = key_problem(name)
@@ -631,8 +815,16 @@ class TableFormat(Format, frozen=True, kw_only=True):
             name: self._column_value(row, name, column)
             for name, column in self._layout.columns.items()
         }
+        if layout.per_row:
+            missing = {name: missing_value(column) for name, column in layout.columns.items()}
+            values = {name: found or (missing[name],) for name, found in values.items()}
         if not layout.boxes:
-            return ImageAnnotations(image_id="", labels=tuple(dict.fromkeys(labels)), values=values)
+            return ImageAnnotations(
+                image_id="",
+                labels=tuple(dict.fromkeys(labels)),
+                captions=tuple(self._captions(row)),
+                values=values,
+            )
         width, height = 0, 0
         if layout.size:
             width, height = (
@@ -640,9 +832,9 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 for side in self._numbers(row, layout.size)
             )
         objects: tuple[ObjectAnnotation, ...] = ()
-        sides = self._numbers(row, layout.boxes)
+        sides = self._box_numbers(row)
         if any(side is not None for side in sides):
-            bbox = CORNERS[self.box_format or "xyxy"](*map(self._side, sides))
+            bbox = CORNERS[layout.box_format](*map(self._side, sides))
             if len(labels) != 1:
                 raise CellError(f"expected one label of the box, got {len(labels)}")
             objects = (
@@ -690,6 +882,31 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
         return list(map(str, numbers))
 
+    def _class_id(self, row: Row, name: str) -> int | None:
+        """Returns the id that a row gives its class; None if classes have names alone."""
+        if self._layout.class_ids:
+            return int(name)
+        if not self._layout.label_ids:
+            return None
+        text = json_text(row.get(self._layout.label_ids)).strip()
+        match = _CLASS_ID.fullmatch(text)
+        if match is None or int(match[1]) > _MAX_CLASS_ID:
+            column = self._layout.label_ids
+            raise CellError(f"column {column}: expected the id of class {name}, got {text[:60]!a}")
+        return int(match[1])
+
+    def _captions(self, row: Row) -> Iterator[str]:
+        if not self._layout.caption:
+            return
+        cell = row.get(self._layout.caption)
+        listed = value_of_text(cell) if self.cells_are_text and isinstance(cell, str) else cell
+        for value in listed if isinstance(listed, list) else [cell]:
+            if isinstance(value, (dict, list)):
+                raise CellError(f"expected a caption, got {json_text(value)[:60]!a}")
+            text = "" if value is None else json_text(value).strip()
+            if text:
+                yield text
+
     def _is_one(self, row: Row, name: str) -> bool:
         (value,) = self._column_value(row, name, ColumnType("int"))
         if value not in (0, 1):
@@ -710,6 +927,19 @@ class TableFormat(Format, frozen=True, kw_only=True):
             return read_cell(row.get(name), column, is_text=is_text or self.cells_are_text)
         except CellError as error:
             raise CellError(f"column {name}: {error}") from error
+
+    def _box_numbers(self, row: Row) -> Sequence[float | None]:
+        if len(self._layout.boxes) > 1:
+            return self._numbers(row, self._layout.boxes)
+        (name,) = self._layout.boxes
+        cell = row.get(name)
+        if cell is None or (isinstance(cell, str) and not cell.strip()):
+            return [None]
+        numbers = four_numbers(cell)
+        if numbers is None:
+            text = json_text(cell)[:60]
+            raise CellError(f"column {name}: expected the four numbers of a box, got {text!a}")
+        return numbers
 
     def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
         found = [self._column_value(row, name, _NUMBER, is_text=True) for name in names]
@@ -734,6 +964,14 @@ def _split_name(cell: object) -> str:
     """Returns the split that a cell names; empty where it names none."""
     text = "" if cell is None else json_text(cell).strip()
     return _SPLITS.get(text.casefold(), text)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_named(text: str) -> bool:
+    return is_image_name(image_name(text))
 
 
 def _are_class_ids(values: Iterable[object]) -> bool:

@@ -105,22 +105,34 @@ def infer_type(values: Iterable[object]) -> ColumnType:
     return ColumnType(base, "list" if has_list else "optional" if has_missing else "one")
 
 
-def column_feature(name: str, column: ColumnType, *, per_object: bool) -> ExtraFeature:
+def column_feature(
+    name: str, column: ColumnType, *, per_object: bool, per_row: bool = False
+) -> ExtraFeature:
     """Describes the feature of a column.
 
-    Where an object lacks a value, the feature holds NaN, -1 or an empty text.
+    Args:
+        name: The column.
+        column: Its type.
+        per_object: Whether each object has a value. Where it lacks one, the feature holds
+            `missing_value`.
+        per_row: Whether each row of an image adds a value.
     """
-    unknown: dict[str, Value] = {"float": math.nan, "string": ""}
     return ExtraFeature(
         FeatureSpec(
             name,
             _KINDS[column.base],
-            repeated=per_object or column.form != "one",
+            repeated=per_object or per_row or column.form != "one",
             role=FeatureRole.TEXT if column.base == "string" else FeatureRole.VALUE,
         ),
         per_object=per_object,
-        default=unknown.get(column.base, -1) if per_object else None,
+        default=missing_value(column) if per_object else None,
     )
+
+
+def missing_value(column: ColumnType) -> Value:
+    """Returns what a list holds in the place of a missing value: NaN, -1 or an empty text."""
+    unknown: dict[str, Value] = {"float": math.nan, "string": ""}
+    return unknown.get(column.base, -1)
 
 
 def value_of_text(text: str) -> object:

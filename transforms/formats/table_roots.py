@@ -57,6 +57,15 @@ class TableRoots:
             return self._key(location)
         return None
 
+    def location_of(self, name: str) -> str | None:
+        """Returns the path or URI of an image that a row names; None if it is outside of all roots.
+
+        Args:
+            name: As for `key_of`.
+        """
+        key = self.key_of(name)
+        return None if key is None else f"{self._parent}/{key}"
+
     def _key(self, location: str) -> str:
         return normalize_key(location.removeprefix(self._parent).lstrip("/"))
 

@@ -1,0 +1,166 @@
+"""Finds the columns of a table that hold boxes, by their names and by their first values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shardbeam.transforms.examples.box_readings import BoxFormat
+from shardbeam.transforms.formats.table_columns import first_of, is_number
+
+# Names in lower case, without spaces, `_` and `-`.
+_PREFIXES = ("", "bbox", "box")
+
+
+def _names(*names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{name}" for name in names for prefix in _PREFIXES)
+
+
+_TOP_LEFT = (_names("xmin", "x1", "left"), _names("ymin", "y1", "top"))
+_BOTTOM_RIGHT = (_names("xmax", "x2", "right"), _names("ymax", "y2", "bottom"))
+_CENTRE = (_names("cx", "xcenter", "centerx"), _names("cy", "ycenter", "centery"))
+# Columns `width` and `height` may hold the size of the image, so other names come first.
+_OWN_WIDTH = (*("boxwidth", "bboxwidth"), *_names("w"))
+_OWN_HEIGHT = (*("boxheight", "bboxheight"), *_names("h"))
+SIZE_NAMES = (("width",), ("height",))
+_SIDES = ((*_OWN_WIDTH, "width"), (*_OWN_HEIGHT, "height"))
+_CORNERS = (*_TOP_LEFT, *_BOTTOM_RIGHT)
+
+# Names of four columns, and what they say about the numbers; None if they do not say it.
+_NAMES: Sequence[tuple[Sequence[Sequence[str]], BoxFormat | None]] = (
+    (_CORNERS, "xyxy"),
+    ((*_CENTRE, *_SIDES), "cxcywh"),
+    ((*_TOP_LEFT, *_SIDES), "xywh"),
+    ((("bboxx", "boxx"), ("bboxy", "boxy"), *_SIDES), "xywh"),
+    ((("x",), ("y",), _OWN_WIDTH, _OWN_HEIGHT), "xywh"),
+    ((("x",), ("y",), *SIZE_NAMES), None),
+)
+_SPACE = re.compile(r"[\s,;]+")
+_FIX = (
+    "xyxy if they are two corners, xywh for the top left corner and the sides, cxcywh for the "
+    "centre and the sides; to write them as features, give them types in `columns`"
+)
+
+
+class UnclearBoxesError(ValueError):
+    """Columns look like boxes, and nothing says what their numbers mean."""
+
+
+class BoxColumns(NamedTuple):
+    """The columns of boxes.
+
+    Attributes:
+        names: A column for each of a box's four numbers, or one with all of them; empty if there
+            are no boxes.
+        format: What the numbers mean.
+    """
+
+    names: tuple[str, ...] = ()
+    format: BoxFormat = "xyxy"
+
+
+def find_boxes(
+    names: Sequence[str],
+    *,
+    values: Callable[[str], Iterable[object]],
+    box_format: BoxFormat | None,
+    are_sizes: Callable[[str, str], bool],
+) -> BoxColumns:
+    """Finds the columns of boxes.
+
+    Args:
+        names: The columns that may hold boxes.
+        values: Returns the first values of a column.
+        box_format: What the numbers mean, if the config says so.
+        are_sizes: Whether two columns hold the width and the height of whole images.
+
+    Raises:
+        UnclearBoxesError: The columns look like boxes, and their meaning is not certain.
+    """
+    for candidates, meaning in _NAMES:
+        columns = tuple(first_of(each, names) for each in candidates)
+        # A number with a decimal comma is text, and only rejects its row.
+        if not all(columns) or not any(is_number(it) for name in columns for it in values(name)):
+            continue
+        if box_format is not None:
+            # The names of corners do not matter then, as tools write anything into them.
+            if candidates is _CORNERS or box_format in ("xywh", "cxcywh"):
+                return BoxColumns(columns, box_format)
+        elif candidates is _CORNERS or not are_sizes(*columns[2:]):
+            if meaning is None:
+                raise UnclearBoxesError(
+                    f"the columns {', '.join(columns)} look like boxes: set box_format to xywh if "
+                    f"{columns[0]} and {columns[1]} are the top left corner, or to cxcywh if they "
+                    "are the centre; to write them as features, give them types in `columns`"
+                )
+            return BoxColumns(columns, meaning)
+    return _find_lists(names, values=values, box_format=box_format)
+
+
+def _find_lists(
+    names: Sequence[str],
+    *,
+    values: Callable[[str], Iterable[object]],
+    box_format: BoxFormat | None,
+) -> BoxColumns:
+    found = {name: example for name in names if (example := _first_list(values(name)))}
+    if not found:
+        return BoxColumns()
+    if len(found) > 1:
+        raise UnclearBoxesError(
+            f"the columns {', '.join(found)} look like boxes: name one in box_columns; to write "
+            "the others as features, give them types in `columns`"
+        )
+    ((name, example),) = found.items()
+    if box_format is None:
+        raise UnclearBoxesError(
+            f"the cells of the column {name} look like boxes, such as {example}: set box_format "
+            f"to {_FIX}"
+        )
+    return BoxColumns((name,), box_format)
+
+
+def meaning_of(columns: Sequence[str]) -> BoxFormat:
+    """Returns what the names of given columns say about their numbers.
+
+    Raises:
+        UnclearBoxesError: They do not say it.
+    """
+    for candidates, meaning in _NAMES:
+        found = (first_of(each, [name]) for each, name in zip(candidates, columns, strict=False))
+        if meaning is not None and len(columns) == len(candidates) and all(found):
+            return meaning
+    raise UnclearBoxesError(
+        f"box_columns: the names do not say what the numbers mean: set box_format to {_FIX}"
+    )
+
+
+def four_numbers(cell: object) -> list[float] | None:
+    """Reads four numbers from a cell: a list, or a text such as `[1, 2, 3, 4]` or `1 2 3 4`."""
+    values: list[Any]
+    if isinstance(cell, str):
+        values = _SPACE.split(cell.strip().strip("()[]{}").strip())
+    elif isinstance(cell, list):
+        values = cell
+    else:
+        return None
+    if len(values) != 4:
+        return None
+    try:
+        return [float(value) for value in values if not isinstance(value, bool)]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _first_list(values: Iterable[object]) -> list[float] | None:
+    """Returns the first four numbers of a column with four numbers in each cell."""
+    first: list[float] | None = None
+    for value in values:
+        if value is None:
+            continue
+        numbers = four_numbers(value)
+        if numbers is None or len(numbers) < 4:
+            return None
+        first = first or numbers
+    return first
