@@ -732,6 +732,9 @@ def test_sides_that_are_the_sizes_of_the_images_are_no_boxes(
         assert found.format.kinds == {Kind.CLASSIFICATION}
     found = read_images(cells("left,top,width,height", 1, 2, width - 1, height), **settings)
     assert found.format.kinds == {Kind.DETECTION}
+    # Around the whole image.
+    found = read_images(cells("left,top,width,height", 0, 0, width, height), **settings)
+    assert found.format.kinds == {Kind.DETECTION}
     # Beside sides of their own.
     found = read_images(cells("x,y,w,h,width,height", 1, 2, 3, 4, width, height), **settings)
     ((_, annotations),) = found.annotations()

@@ -14,8 +14,8 @@ _SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 _MAX_BYTES = 64 << 20
 
 
-def stored_sizes(uri: str) -> frozenset[tuple[int, int]]:
-    """Returns the size of a JPEG or PNG file in pixels, `(width, height)`.
+def stored_sizes(uri: str) -> list[tuple[int, int]]:
+    """Returns the sizes of a JPEG or PNG file in pixels, `(width, height)`.
 
     A photo that has to be turned has two sizes: as it is stored, and upright. Empty if the file is
     missing, cannot be read or has another format.
@@ -26,9 +26,9 @@ def stored_sizes(uri: str) -> frozenset[tuple[int, int]]:
         file_format = sniff_format(data)
         scan = None if file_format is None else _SCANS.get(file_format)
         if scan is None:
-            return frozenset()
+            return []
         header = scan(data, complete=False)
     except (InputError, RejectedError):
-        return frozenset()
+        return []
     size = header.width, header.height
-    return frozenset({size, size[::-1]} if header.orientation > 4 else {size})
+    return [size, size[::-1]] if header.orientation > 4 else [size]

@@ -321,13 +321,19 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     def _recognize(self, path: str, *, folder: Folder) -> _Found | None:
         """Returns what is known of a table whose images are there; None for others."""
-        made = self.resolve()
-        layout = made._layout
         (uri,) = self.manifest
-        _, rows = made._first_rows(uri, storage=storage_for(uri), size_bytes=_FIRST_BYTES_OF_A_FILE)
-        cells = [row[layout.image] for row in rows if isinstance(row.get(layout.image), str)]
+        names, rows = self._first_rows(
+            uri, storage=storage_for(uri), size_bytes=_FIRST_BYTES_OF_A_FILE
+        )
+        first = FirstRows(names, rows, self.cells_are_text)
+        cells = first.texts(self._image_column(first))
         images = folder.find_images(map(image_name, cells), near=path)
-        if images is None or not (made.kinds or len(layout.flags) > 1):
+        if images is None:
+            return None
+        table = msgspec.structs.replace(self, image_root=[folder.location(images.folder)])
+        made = table.resolve()
+        layout = made._layout
+        if not (made.kinds or len(layout.flags) > 1):
             return None
         source: dict[str, Any] = {
             "manifest": [folder.uri(path)],
@@ -341,7 +347,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if len(layout.flags) >= _MIN_ONE_HOT and set(layout.flags) == set(layout.columns):
             certain["one_hot"] = True
         if certain:
-            made = msgspec.structs.replace(self, **certain).resolve()
+            made = msgspec.structs.replace(table, **certain).resolve()
         split = "" if layout.splits else split_in(path)
         return _Found(split, source | certain, tuple(made.warnings()))
 
@@ -579,9 +585,9 @@ class TableFormat(Format, frozen=True, kw_only=True):
             UndecidedTableError: Columns look like boxes, and nothing says what they mean.
         """
 
-        def are_sizes(width: str, height: str) -> bool:
-            is_size = {width.casefold(), height.casefold()} == {"width", "height"}
-            return is_size and self._are_image_sizes(first, (image, width, height))
+        def are_sizes(columns: Sequence[str]) -> bool:
+            is_size = [name.casefold() for name in columns[2:]] == ["width", "height"]
+            return is_size and self._are_image_sizes(first, image=image, columns=columns)
 
         try:
             if self.box_columns is not None:
@@ -606,23 +612,27 @@ class TableFormat(Format, frozen=True, kw_only=True):
         free[:] = [name for name in free if name not in found.names]
         return found
 
-    def _are_image_sizes(self, first: FirstRows, columns: tuple[str, str, str]) -> bool:
-        """Whether two columns hold the sizes of the first images, as far as these can be read.
+    def _are_image_sizes(self, first: FirstRows, *, image: str, columns: Sequence[str]) -> bool:
+        """Whether columns of boxes have the size of the first images instead of boxes' sides.
 
-        Only the headers of JPEG and PNG files are looked at.
+        Only the headers of JPEG and PNG files are looked at. Boxes around whole images are boxes.
         """
-        image, width, height = columns
-        sizes: dict[str, set[tuple[object, object]]] = {}
-        for row, *size in zip(first.rows, first.numbers(width), first.numbers(height), strict=True):
-            sizes.setdefault(json_text(row.get(image)).strip(), set()).add((size[0], size[1]))
-        found = 0
-        for name, annotated in list(sizes.items())[:_SIZES]:
+        found: dict[str, list[tuple[Any, ...]]] = {}
+        for row, *box in zip(first.rows, *map(first.numbers, columns), strict=True):
+            name = json_text(row.get(image)).strip()
+            if name in found or len(found) < _SIZES:
+                found.setdefault(name, []).append(tuple(box))
+        has_size = is_elsewhere = False
+        for name, boxes in found.items():
             uri = None if self._roots is None else self._roots.location_of(name)
-            real = stored_sizes(uri) if uri is not None else frozenset()
-            if real and not annotated <= real:
+            sizes = [] if uri is None else stored_sizes(uri)
+            if sizes and not all(box[2:] in sizes for box in boxes):
                 return False
-            found += bool(real)
-        return found > 0
+            has_size = has_size or bool(sizes)
+            is_elsewhere = is_elsewhere or any(
+                box[:2] not in ((0, 0), (box[2] / 2, box[3] / 2)) for box in boxes if sizes
+            )
+        return has_size and is_elsewhere
 
     def _are_fractions(self, columns: Sequence[str], first: FirstRows) -> bool:
         if self.box_units is not None:

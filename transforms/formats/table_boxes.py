@@ -65,7 +65,7 @@ def find_boxes(
     *,
     values: Callable[[str], Iterable[object]],
     box_format: BoxFormat | None,
-    are_sizes: Callable[[str, str], bool],
+    are_sizes: Callable[[Sequence[str]], bool],
 ) -> BoxColumns:
     """Finds the columns of boxes.
 
@@ -73,7 +73,7 @@ def find_boxes(
         names: The columns that may hold boxes.
         values: Returns the first values of a column.
         box_format: What the numbers mean, if the config says so.
-        are_sizes: Whether two columns hold the width and the height of whole images.
+        are_sizes: Whether the last two of four columns hold the size of whole images.
 
     Raises:
         UnclearBoxesError: The columns look like boxes, and their meaning is not certain.
@@ -87,7 +87,7 @@ def find_boxes(
             # The names of corners do not matter then, as tools write anything into them.
             if candidates is _CORNERS or box_format in ("xywh", "cxcywh"):
                 return BoxColumns(columns, box_format)
-        elif candidates is _CORNERS or not are_sizes(*columns[2:]):
+        elif candidates is _CORNERS or not are_sizes(columns):
             if meaning is None:
                 raise UnclearBoxesError(
                     f"the columns {', '.join(columns)} look like boxes: set box_format to xywh if "

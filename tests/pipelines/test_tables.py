@@ -1,0 +1,83 @@
+"""Tables as users have them, through a whole build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.archive_files import write_files
+from tests.support.box_files import HEIGHT, WIDTH, jpeg
+from tests.support.builds import Build, build
+
+
+def build_table(folder: Path, table: str, *flags: str, name: str = "t.csv") -> Build:
+    """Builds a table of the images a.jpg and b.jpg."""
+    write_files(folder, {"images/a.jpg": jpeg(), "images/b.jpg": jpeg() + b" ", name: table})
+    words: list[str | Path] = [
+        "--manifest",
+        folder / name,
+        "--image-root",
+        folder / "images",
+        *flags,
+    ]
+    return build("csv", *words, output=folder / "out")
+
+
+def test_captions_of_an_image_are_merged_in_the_order_of_its_rows(tmp_path: Path) -> None:
+    table = (
+        "image,n,score,note,caption\n"
+        "a.jpg,1,0.5,x,A cat, a dog .\n"
+        "b.jpg,2,0.25,,A cow .\n"
+        "a.jpg,,,y,Pets .\n"
+    )
+    built = build_table(tmp_path, table, name="captions.txt")
+    assert built.exit_code == 0, built.stderr
+    a = built.by_key()["a.jpg"].features
+    assert a["image/caption"] == [b"A cat, a dog .", b"Pets ."]
+    assert (a["n"], a["note"]) == ([1, -1], [b"x", b"y"])
+    assert a["score"][0] == 0.5
+    assert a["score"][1] != a["score"][1]
+    assert built.by_key()["b.jpg"].features["image/caption"] == [b"A cow ."]
+
+
+@pytest.mark.parametrize(
+    ("cell", "box_format"),
+    [('"[20, 10, 40, 30]"', "xywh"), ("20 10 60 40", "xyxy"), ('"40,25,40,30"', "cxcywh")],
+)
+def test_a_cell_of_four_numbers_is_a_box_once_the_config_says_so(
+    cell: str, box_format: str, tmp_path: Path
+) -> None:
+    table = f"image,label,bbox,width,height\na.jpg,cat,{cell},{WIDTH},{HEIGHT}\nb.jpg,,,,\n"
+    built = build_table(tmp_path, table)
+    assert built.exit_code == 1
+    assert "t.csv: the cells of the column bbox look like boxes, such as [" in built.stderr
+    built = build_table(tmp_path, table, "--box-format", box_format)
+    assert built.exit_code == 0, built.stderr
+    (box,) = built.by_key()["a.jpg"].boxes
+    assert box == pytest.approx((0.1, 0.1, 0.3, 0.4))
+    assert built.by_key()["b.jpg"].boxes == []
+
+
+def test_classes_have_the_ids_that_stand_beside_their_names(tmp_path: Path) -> None:
+    table = "image,label,class\na.jpg,9,cat\nb.jpg,4,dog\n"
+    built = build_table(tmp_path, table)
+    assert built.exit_code == 0, built.stderr
+    found = {key: example.features for key, example in built.by_key().items()}
+    assert (found["a.jpg"]["image/class/label"], found["a.jpg"]["image/class/text"]) == (
+        [9],
+        [b"cat"],
+    )
+    assert found["b.jpg"]["image/class/label"] == [4]
+
+
+def test_a_later_row_that_gives_a_class_another_id_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_FIRST_BYTES", "_FIRST_BYTES_OF_A_FILE"):
+        monkeypatch.setattr(f"shardbeam.transforms.formats.table.{name}", 40)
+    rows = "a.jpg,9,cat\n" * 3
+    built = build_table(tmp_path, f"image,label,class\n{rows}b.jpg,8,cat\n")
+    monkeypatch.undo()
+    assert built.exit_code == 1
+    assert "t.csv: class 'cat' has id 8 here and id 9 in " in built.stderr
