@@ -194,12 +194,14 @@ CAPTIONS = (
     "{image}A cat on a mat .\n"
     "{image}A cat, a dog, and a mat .\n"
     '{image}"Quoted, as it should be"\n'
+    '{image} "Behind a blank, quoted"\n'
+    '{image}"""Twice"""\n'
     '{image}"Hello," says the cat .\n'
     '{image}"Open\n'
 )
 READ = [
     *("A cat on a mat .", "A cat, a dog, and a mat .", "Quoted, as it should be"),
-    *('"Hello," says the cat .', '"Open'),
+    *("Behind a blank, quoted", '"Twice"', '"Hello," says the cat .', '"Open'),
 ]
 
 
@@ -221,8 +223,7 @@ def test_a_caption_may_hold_commas_and_quotes(
     table = read(content, folder=tmp_path, image_root=["/data"], **settings)
     assert table.defects() == []
     captions = [caption for _, found in table.annotations() for caption in found.captions]
-    # A quote behind a blank is part of the caption.
-    assert [it.strip('"') for it in captions] == [it.strip('"') for it in READ]
+    assert captions == READ
     assert {entry.key for entry in table.entries} == {"a.jpg"}
 
 

@@ -39,8 +39,8 @@ def find_images(text: str) -> None:
 
 
 def read_header(text: str) -> None:
-    cells = split_cells(",".join(f"{text[:9]}{number}" for number in range(len(text) // 8)))
-    _header_problem(cells, delimiter=",")
+    line = ",".join(f"{text[:9]}{number}" for number in range(len(text) // 8))
+    _header_problem(split_cells(line), delimiter=",", line=line.encode(), has_images=True)
 
 
 PARSERS: dict[str, Callable[[str], object]] = {

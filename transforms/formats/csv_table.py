@@ -6,6 +6,7 @@ https://github.com/google/tensorflow-recorder.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import sys
@@ -364,17 +365,39 @@ def _rows(
     for number, (_, line) in enumerate(lines, first_line):
         cells: list[str] | str
         try:
-            cells = split_cells(line.decode(), delimiter=delimiter)
-            is_whole = max_cells is None or len(cells) <= max_cells
+            text = line.decode()
+            cells = (
+                split_cells(text, delimiter=delimiter)
+                if max_cells is None
+                else _split_caption(text, delimiter=delimiter, max_cells=max_cells)
+            )
         except UnicodeDecodeError:
-            cells, is_whole = "not valid UTF-8", True
+            cells = "not valid UTF-8"
         except CellError as error:
-            cells, is_whole = str(error), max_cells is None
+            cells = str(error)
             if cells == OPEN_QUOTE:
                 cells += "; set multiline where cells hold line ends"
-        if max_cells is not None and not is_whole:
-            cells = line.decode().split(delimiter, max_cells - 1)
         yield number, number, cells
+
+
+def _split_caption(text: str, *, delimiter: str, max_cells: int) -> list[str]:
+    """Splits a line whose last cell is a text, which may hold delimiters and quotes as they are."""
+    try:
+        cells = split_cells(text, delimiter=delimiter)
+    except CellError:
+        cells = []
+    if not text:
+        return cells
+    is_split = 0 < len(cells) <= max_cells
+    if not is_split:
+        cells = text.split(delimiter, max_cells - 1)
+    rest = cells[-1].strip()
+    # Behind a blank, quotes are part of a cell in other tables.
+    if rest.startswith('"') and not (is_split and rest == cells[-1]):
+        with contextlib.suppress(CellError):
+            last = split_cells(rest, delimiter=delimiter)
+            cells[-1:] = last if len(last) == 1 else cells[-1:]
+    return cells
 
 
 def _multiline_rows(
