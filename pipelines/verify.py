@@ -18,6 +18,7 @@ from shardbeam.pipelines.progress import show_progress
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import ascii_json, escape
+from shardbeam.transforms.dataset.staging import holds_staging
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import CheckReport, merge_reports
 
@@ -59,12 +60,14 @@ def run_verify(arguments: VerifyArguments) -> int:
         # Damage matters more than a stdout that cannot be written.
         if not found.count:
             raise
-    if not found.count:
-        return WHOLE
     damage = _find_repairable(found, checks=checks)
     if repair is None or not damage:
-        write_error(f"damaged: {checks.path}: {_count_problems(found)}")
-        return DAMAGED
+        if found.count:
+            write_error(f"damaged: {checks.path}: {_count_problems(found)}")
+            return DAMAGED
+        # A repair that was interrupted after its commit has left files, which a build clears up.
+        if repair is None or not holds_staging(checks.path):
+            return WHOLE
     from shardbeam.pipelines.run import run_build
 
     # The result of verify has ended the progress of this command.

@@ -12,6 +12,7 @@ from PIL import Image
 
 from shardbeam.pipelines import plan as plan_module
 from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples import encode as encode_module
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.wire import ExampleLayout
@@ -131,6 +132,29 @@ def config(shapes: Path, tmp_path: Path) -> Path:
     assert run("build", str(path)).exit_code == 0
     flip(tmp_path / "1.0.0" / SHARD)
     return path
+
+
+def test_a_repair_that_was_interrupted_at_its_end_is_cleared_up(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = config.parent / "1.0.0"
+    words = ("verify", str(damaged), "--repair", str(config))
+
+    def interrupt(_: Staging) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Staging, "clear", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(*words)
+    assert (damaged / ".staging").exists()
+    assert run("verify", str(damaged)).exit_code == 0
+
+    again = run(*words)
+
+    assert again.exit_code == 0, again.stderr
+    assert not (damaged / ".staging").exists()
+    assert run("verify", str(damaged)).exit_code == 0
 
 
 def test_repair_keeps_what_people_added_to_the_data_card(config: Path, tmp_path: Path) -> None:

@@ -341,6 +341,11 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+def holds_staging(output: str) -> bool:
+    """Whether a dataset's folder holds files of runs that have not ended."""
+    return storage_for(output).holds(join_uri(output, STAGING_FOLDER))
+
+
 def _swap(uri: str, data: bytes, *, replaces: StoredFile | None, scratch: str = "") -> None:
     version = None if replaces is None else replaces.version
     if storage_for(uri).swap(uri, data, version=version, scratch=scratch) is None:
