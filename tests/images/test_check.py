@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, features
+from PIL import Image, ImageCms, TiffImagePlugin, features
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core import memory
@@ -97,11 +97,8 @@ def test_common_files_are_stored_as_they_are(
         save(photograph().convert("LA"), "PNG"),
         save(photograph().convert("I;16"), "PNG"),
         save(photograph(), "PNG", transparency=(0, 0, 0)),
-        save(photograph(), "PNG", save_all=True, append_images=[photograph(seed=1)]),
         GIF,
-        save(photograph(), "GIF", save_all=True, append_images=[photograph(seed=1)]),
         save(photograph(), "WEBP"),
-        save(photograph(), "WEBP", save_all=True, append_images=[photograph(seed=1)]),
         save(photograph(), "BMP"),
         save(photograph(), "TIFF", compression="tiff_lzw"),
         save(photograph().convert("L"), "TIFF"),
@@ -117,6 +114,43 @@ def test_all_others_become_rgb(data: bytes, settings: ImageConfig) -> None:
     assert image.size == (64, 48) == (stored.width, stored.height)
     assert (stored.file_width, stored.file_height) == (64, 48)
     assert stored.corrections == (Correction.IMAGE_CONVERTED,)
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
+@pytest.mark.parametrize("file_format", ["GIF", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_the_first_of_several_frames_is_kept_and_counted(
+    file_format: str, settings: ImageConfig
+) -> None:
+    more = [photograph(seed=1), photograph(seed=2)]
+    alone = save(photograph(), file_format, lossless=True)
+    stored = check(save(photograph(), file_format, save_all=True, append_images=more), settings)
+    counted = [*stored.corrections]
+    assert counted == [Correction.IMAGE_CONVERTED, Correction.FIRST_FRAME_KEPT]
+    assert stored.changes[1] == ("several frames", "the first")
+    assert Correction.FIRST_FRAME_KEPT not in check(alone, settings).corrections
+    if file_format in ("GIF", "TIFF"):
+        assert stored.data == check(alone, settings).data
+
+
+def test_smaller_versions_in_a_tiff_are_no_frames() -> None:
+    pages = TiffImagePlugin.AppendingTiffWriter(out := io.BytesIO(), new=True)
+    photograph().save(pages, "TIFF")
+    pages.newFrame()
+    photograph().resize((32, 24)).save(pages, "TIFF", tiffinfo={254: 1})
+    pages.newFrame()
+    pages.finalize()
+    data = out.getvalue()
+    with Image.open(io.BytesIO(data)) as image:
+        assert getattr(image, "n_frames", 1) == 2
+    assert check(data, DEFAULTS).corrections == (Correction.IMAGE_CONVERTED,)
+
+
+def test_a_pointer_of_git_lfs_is_named() -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12345\n"
+    error = reject_of(pointer, DEFAULTS)
+    assert error.reason is Reason.NOT_AN_IMAGE
+    assert "Git LFS pointer" in error.detail
+    assert "`git lfs pull`" in error.detail
 
 
 @pytest.mark.parametrize("settings", [DEFAULTS, HEADER])

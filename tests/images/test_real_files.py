@@ -20,6 +20,7 @@ CAT = "dali/imgcodec/webp/orientation/cat-lossy-2184682_640_"
 CORRECTIONS = {
     Correction.IMAGE_CONVERTED: "converted",
     Correction.ORIENTATION_APPLIED: "turned",
+    Correction.FIRST_FRAME_KEPT: "first",
     Correction.WRONG_EXTENSION_KEPT: "misnamed",
 }
 
@@ -54,7 +55,7 @@ EXPECTED = {
     # PNG
     "dali/single/multichannel/with_alpha_16bit/4ch16bpp.png": "jpeg 497x497 converted",
     "pillow/1_trns.png": "jpeg 64x64 converted",
-    "pillow/apng/delay.png": "jpeg 128x64 converted",
+    "pillow/apng/delay.png": "jpeg 128x64 converted first",
     "pillow/broken.png": "corrupt",
     "pillow/broken_data_stream.png": "corrupt",
     # The orientation of its text chunk is ImageMagick's own way; only eXIf is EXIF in PNG.
@@ -74,8 +75,8 @@ EXPECTED = {
     "pillow/avif/rot1mir0.avif": "jpeg 640x427 converted turned",
     "pillow/decompression_bomb.gif": "decompression_bomb",
     # Only its second frame is huge.
-    "pillow/decompression_bomb_extents.gif": "jpeg 100x100 converted",
-    "pillow/no_palette_with_transparency.gif": "jpeg 2x2 converted",
+    "pillow/decompression_bomb_extents.gif": "jpeg 100x100 converted first",
+    "pillow/no_palette_with_transparency.gif": "jpeg 2x2 converted first",
     "pillow/zero_width.gif": "corrupt",
     # TIFF
     "dali/imgcodec/tiff/bitdepths/rgb_12bit.tiff": "unsupported_image",

@@ -107,6 +107,7 @@ class Correction(str, enum.Enum):
     ORIENTATION_APPLIED = "orientation_applied"
     IMAGE_CONVERTED = "image_converted"
     IMAGE_RESIZED = "image_resized"
+    FIRST_FRAME_KEPT = "first_frame_kept"
     JPEG_DAMAGE_KEPT = "jpeg_damage_kept"
     JPEG_JUNK_KEPT = "jpeg_junk_kept"
     WRONG_EXTENSION_KEPT = "wrong_extension_kept"

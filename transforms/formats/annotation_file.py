@@ -28,7 +28,10 @@ _GZIP = b"\x1f\x8b"
 _SIGNATURES = (
     (_GZIP, "the file is compressed with gzip: unpack it first"),
     (b"PK\x03\x04", "the file is a zip archive: unpack it first"),
-    (b"version https://git-lfs", "the file is a Git LFS pointer: fetch its content first"),
+    (
+        b"version https://git-lfs",
+        "the file is a Git LFS pointer: `git lfs pull` fetches its content",
+    ),
     (b"<", "the file is HTML or XML, perhaps an error page that was saved in its place"),
     (codecs.BOM_UTF16_LE, "the file is UTF-16 text: save it as UTF-8"),
     (codecs.BOM_UTF16_BE, "the file is UTF-16 text: save it as UTF-8"),

@@ -29,12 +29,18 @@ from shardbeam.transforms.images.convert import (
     to_rgb,
 )
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import OpenedImage, decode_image, open_image
+from shardbeam.transforms.images.decode import (
+    OpenedImage,
+    decode_image,
+    has_more_frames,
+    open_image,
+)
 from shardbeam.transforms.images.difference_hash import Look, look_at_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
+from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
 
 # Libraries inside Pillow that decode or encode.
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
@@ -117,6 +123,8 @@ def check_image(
         raise RejectedError(Reason.ZERO_BYTE, "the file is empty")
     file_format = sniff_format(data)
     if file_format is None:
+        if is_lfs_pointer(data):
+            raise RejectedError(Reason.NOT_AN_IMAGE, LFS_POINTER)
         # It shows no bytes: a link may lead to any file of the user.
         raise RejectedError(Reason.NOT_AN_IMAGE, "it begins like no known image format")
     corrections, changes = _check_name(name, file_format, settings=settings)
@@ -380,6 +388,8 @@ def _convert(
         if not header.storable or file_format.value != settings.encoding:
             change = file_format.value, settings.encoding
             corrections.append((Correction.IMAGE_CONVERTED, change))
+        if has_more_frames(opened):
+            corrections.append((Correction.FIRST_FRAME_KEPT, ("several frames", "the first")))
         if not upright and settings.orientation == "apply":
             image = apply_orientation(image, header.orientation)
             upright = True

@@ -98,8 +98,11 @@ _WORDS = (
 _PNG_BIT_DEPTH_OFFSET = 24
 
 _UNLIMITED = MemoryBudget()
+_CONVERT = "convert such files to JPEG or PNG first"
 # A PhotometricInterpretation of TIFF 6.0.
 _WHITE_IS_ZERO = 0
+# Bits of NewSubfileType in TIFF 6.0: a smaller version of another picture, and a mask.
+_NO_PAGE = 0b101
 
 # Pillow's warnings and log messages are about metadata, or repeat an error, and one line for each
 # image would flood the logs. They are switched off once, because that is not possible by thread.
@@ -190,7 +193,9 @@ def open_image(
     """
     decoder = _DECODERS.get(file_format)
     if decoder is None:
-        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
+        raise RejectedError(
+            Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded; {_CONVERT}"
+        )
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
     with pillow_errors_as_rejects(file_format):
@@ -204,6 +209,26 @@ def open_image(
         header = scanned or ImageHeader(width=0, height=0, orientation=_orientation(image))
         size_bytes = pillow_bytes(image, header=header, settings=settings, converts=converts)
     return OpenedImage(data, file_format, image, header, len(data) + size_bytes)
+
+
+def has_more_frames(opened: OpenedImage) -> bool:
+    """Whether a file holds more pictures than its first; smaller previews and masks do not count.
+
+    Only the header of the second picture is read, and nothing is decoded.
+    """
+    data, image = opened.data, opened.image
+    try:
+        # For these two formats, the answer moves an image to its second picture.
+        if isinstance(image, GifImagePlugin.GifImageFile):
+            return GifImagePlugin.GifImageFile(io.BytesIO(data)).is_animated
+        if isinstance(image, TiffImagePlugin.TiffImageFile):
+            again = TiffImagePlugin.TiffImageFile(io.BytesIO(data))
+            again.seek(1)
+            return not int(again.tag_v2.get(ExifTags.Base.NewSubfileType, 0)) & _NO_PAGE
+    except _PILLOW_ERRORS:
+        # There is no second picture, or none that can be read.
+        return False
+    return bool(getattr(image, "is_animated", False))
 
 
 @contextlib.contextmanager
