@@ -157,6 +157,9 @@ class PanopticConfig(_Strict, frozen=True, kw_only=True):
     bits: Literal[8, 16] = 8
 
 
+_Least = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
     """Which classes are written, under which names and ids.
 
@@ -172,6 +175,9 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
         first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
             source`, 0 leaves the ids as they are, even if they start at 0, and makes a background a
             class.
+        min_side_px: An object whose box is narrower or lower than this many pixels is not written.
+            Boxes are measured within the image and before any resize.
+        min_area_px: The same for objects whose box covers fewer square pixels.
     """
 
     include: list[str] | None = None
@@ -179,6 +185,8 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
     merge: dict[str, list[str]] = {}
     ids: Literal["source", "contiguous"] = "source"
     first_id: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    min_side_px: _Least = 0
+    min_area_px: _Least = 0
 
     def __post_init__(self) -> None:
         if self.include == []:

@@ -126,6 +126,9 @@ def make_plan(
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
     if config.masks == "png" and not is_given and Kind.INSTANCE_MASKS not in encoder.kinds:
         raise _wrong("no source gives objects with masks; without masks: --set masks=none", "masks")
+    for key in ("min_side_px", "min_area_px"):
+        if getattr(config.labels, key) and Kind.DETECTION not in encoder.kinds:
+            raise _wrong("there are no objects", "labels", key)
     _check_expected(config.expect, kinds=encoder.kinds)
     _check_max_findings(config, encoder=encoder)
     labels = LabelSettings(
@@ -328,6 +331,8 @@ def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> En
         image=config.image,
         panoptic=config.panoptic,
         objects_lost=config.objects_lost,
+        min_side_px=config.labels.min_side_px,
+        min_area_px=config.labels.min_area_px,
     )
 
 

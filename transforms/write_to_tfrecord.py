@@ -149,6 +149,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             **_read(features, FeaturesConfig, name="features"),
             kinds=GIVEN_SOURCE.format.kinds,
             image=ImageConfig(**_read(image, ImageConfig, name="image")),
+            min_side_px=self._labels.min_side_px,
+            min_area_px=self._labels.min_area_px,
         )
         is_one = len(splits) == 1
         self._splits = SplitAssignment(

@@ -67,6 +67,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "labels.merge": st.dictionaries(texts, st.just([])),
     "labels.ids": st.sampled_from(["source", "contiguous"]),
     "labels.first_id": st.none() | st.integers(min_value=0),
+    "labels.min_side_px": st.floats(min_value=0, max_value=1e6),
+    "labels.min_area_px": st.floats(min_value=0, max_value=1e6),
     "features.add": st.lists(texts),
     "features.rename": st.dictionaries(texts, texts),
     "features.drop": st.lists(texts),

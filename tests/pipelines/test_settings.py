@@ -108,6 +108,80 @@ def test_labels_of_objects(
     assert (built.output / "labels.txt").read_text().split() == names
 
 
+# Boxes in a picture of 64 x 48 pixels: 9 x 9 px, 4 x 30 px, and 10 x 30 px, half of which lies in
+# the picture.
+SMALL_BOXES = {"square": [1, 1, 9, 9], "thin": [40, 10, 4, 30], "cut": [-5, 10, 10, 30]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        ({"min_side_px": 0, "min_area_px": 0}, ["square", "thin", "cut"]),
+        ({"min_side_px": 4}, ["square", "thin", "cut"]),
+        ({"min_side_px": 4.5}, ["square", "cut"]),
+        ({"min_side_px": 6}, ["square"]),
+        ({"min_area_px": 81}, ["square", "thin", "cut"]),
+        ({"min_area_px": 82}, ["thin", "cut"]),
+        ({"min_side_px": 5, "min_area_px": 121}, ["cut"]),
+        # Nothing is lost: the image is a negative.
+        ({"min_side_px": 10}, []),
+    ],
+)
+def test_small_objects_are_left_out(labels: Json, kept: list[str], tmp_path: Path) -> None:
+    (tmp_path / "in" / "images").mkdir(parents=True)
+    source = make_coco(tmp_path / "one", {"cat": 1})
+    (tmp_path / "in" / "images" / "all.jpg").write_bytes(JPEG)
+    (tmp_path / "in" / "images" / "large.jpg").write_bytes(JPEG)
+    names = ["large", *SMALL_BOXES]
+    document = {
+        # The first one is annotated at twice its size.
+        "images": [
+            {"id": 1, "file_name": "all.jpg", "width": 2 * WIDTH, "height": 2 * HEIGHT},
+            {"id": 2, "file_name": "large.jpg", "width": WIDTH, "height": HEIGHT},
+        ],
+        "annotations": [
+            {"id": 9, "image_id": 2, "category_id": 1, "bbox": [10, 10, 40, 30]},
+            *(
+                {
+                    "id": number,
+                    "image_id": 1,
+                    "category_id": 2 + number,
+                    "bbox": [2 * side for side in bbox],
+                }
+                for number, bbox in enumerate(SMALL_BOXES.values())
+            ),
+        ],
+        "categories": [{"id": 1 + each, "name": name} for each, name in enumerate(names)],
+    }
+    source["annotations"] = [str(write_coco(tmp_path / "in" / "instances.json", document))]
+    source["images"] = str(tmp_path / "in" / "images")
+    built = build_settings(source, folder=tmp_path, labels=labels, image={"max_side": 48})
+    assert [name for name, _ in built.by_key()["all.jpg"].labels] == kept
+    assert [name for name, _ in built.by_key()["large.jpg"].labels] == ["large"]
+    assert built.rejects() == []
+    dropped = len(SMALL_BOXES) - len(kept)
+    assert built.counts()["corrections"].get("small_object_dropped", 0) == dropped
+    # A box of an object that is left out is not clipped.
+    assert built.counts()["corrections"].get("box_clipped", 0) == ("cut" in kept)
+
+
+def test_the_least_size_of_objects_needs_objects(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 1})
+    for key in ("min_side_px", "min_area_px"):
+        config = {"splits": {"train": source}, "labels": {key: 2}}
+        built = build_config(config, folder=tmp_path, name=key)
+        assert built.exit_code == 2
+        assert f"labels.{key}: there are no objects" in built.stderr
+
+
+def test_a_dataset_of_small_objects_is_refused(tmp_path: Path) -> None:
+    source = make_coco(tmp_path / "in", {"cat": 1})
+    config = {"splits": {"train": source}, "labels": {"min_side_px": 20}}
+    built = build_config(config, folder=tmp_path)
+    assert built.exit_code == 3
+    assert "1 small_object_dropped" in built.stderr
+
+
 def test_labels_of_images(tmp_path: Path) -> None:
     source = make_folders(tmp_path / "in", {"cat": 2, "dog": 3, "bird": 4})
     labels = {"first_id": 1, "merge": {"pet": ["cat", "dog"]}, "exclude": ["bird"]}

@@ -187,6 +187,14 @@ def test_records_of_a_program_become_files(images: list[Path], tmp_path: Path) -
     assert len(read(output / "pets-train*")) == 9
 
 
+def test_small_objects_are_left_out(images: list[Path], tmp_path: Path) -> None:
+    boxes = [("dog", 0, 0, 4, 3), ("cat", 0, 0, 2, 3)]
+    records = [Record.of("a", image=str(images[0]), boxes=boxes)]
+    write(records, tmp_path / "x", num_shards=1, labels={"min_side_px": 3})
+    (example,) = read(tmp_path / "x-*")
+    assert values(example, "image/object/class/text") == [b"dog"]
+
+
 def test_classes_without_boxes_are_numbered_from_0(images: list[Path], tmp_path: Path) -> None:
     write(make_records(images), tmp_path / "x", num_shards=1)
     assert {tuple(values(each, "image/class/label")) for each in read(tmp_path / "x-*")} == {(0,)}

@@ -95,6 +95,7 @@ class Correction(str, enum.Enum):
     KEYPOINT_REPEATED_DROPPED = "keypoint_repeated_dropped"
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
     OBJECT_OF_BACKGROUND_DROPPED = "object_of_background_dropped"
+    SMALL_OBJECT_DROPPED = "small_object_dropped"
     DELETED_OBJECT_DROPPED = "deleted_object_dropped"
     EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
@@ -163,4 +164,5 @@ LOST_LABELS = frozenset({Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED})
 DROPPED_OBJECTS = LOST_OBJECTS | {
     Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
     Correction.OBJECT_OF_BACKGROUND_DROPPED,
+    Correction.SMALL_OBJECT_DROPPED,
 }

@@ -77,6 +77,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         masks: The files that annotate the image, by the meaning of their pixels.
         label_map: The labels' written names and ids.
         panoptic: The settings of maps of segments.
+        min_side_px: Objects with a narrower or lower box are left out.
+        min_area_px: Objects whose box covers fewer square pixels are left out, too.
         corrections: Counts everything that is changed or left out.
         readings: Counts boxes that leave the image, and what other readings of their numbers would
             do (`box_readings`).
@@ -90,6 +92,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     masks: Mapping[MaskRole, bytes]
     label_map: LabelMap
     panoptic: PanopticConfig
+    min_side_px: float
+    min_area_px: float
     corrections: Corrections
     readings: Counter[str]
 
@@ -121,7 +125,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
            are exchanged if the box then lies in the image.
         3. Clip: a box that reaches over the border is clipped to the image, and an object whose box
            has no area there is dropped.
-        4. Measure: an area that the source does not give, or that is 0 or too large as a 32-bit
+        4. Size: an object whose clipped box is smaller than the config's limits is dropped.
+        5. Measure: an area that the source does not give, or that is 0 or too large as a 32-bit
            float, is that of the clipped box. A resize scales areas.
         """
         if not self.annotations.objects:
@@ -133,7 +138,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         area_scale = (self.image.width * self.image.height) / (width * height)
         written = self.label_map.written
         objects = []
-        dropped = outside = exchanged = 0
+        dropped = small = outside = exchanged = 0
         for position, item in enumerate(self.annotations.objects):
             label = written.get(item.label)
             if label is None:
@@ -155,20 +160,28 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 dropped += 1
                 self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue
+            xmin, ymin, xmax, ymax = clipped
+            if self._is_small(xmax - xmin, ymax - ymin):
+                small += 1
+                self.corrections.note(Correction.SMALL_OBJECT_DROPPED, clipped)
+                continue
             if clipped is not box:
                 self.corrections.note(Correction.BOX_CLIPPED, box, clipped)
-            xmin, ymin, xmax, ymax = clipped
             area = item.area if is_placed else frame.scale_area(item.area)
             if not MIN_FLOAT32 <= area <= MAX_FLOAT32:
                 area = (xmax - xmin) * (ymax - ymin)
             fractions = (xmin / width, ymin / height, xmax / width, ymax / height)
             objects.append(WrittenObject(item, label, fractions, area * area_scale, position))
-        self.readings[BOXES] += len(objects) + dropped
+        self.readings[BOXES] += len(objects) + dropped + small
         if outside or exchanged:
             self.readings.update({OUTSIDE: outside, EXCHANGED: exchanged})
             boxes = (item.bbox for item in self.annotations.objects if item.label in written)
             self.readings.update(try_readings(boxes, frame=frame))
         return objects
+
+    def _is_small(self, width: float, height: float) -> bool:
+        """Whether the config leaves out objects with a box of this size in pixels."""
+        return min(width, height) < self.min_side_px or width * height < self.min_area_px
 
     def _note_left_out(self, source_label: str) -> None:
         self.corrections.note(

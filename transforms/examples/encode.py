@@ -368,6 +368,8 @@ class RecordEncoder:
             masks=masks or {},
             label_map=self._label_map,
             panoptic=self._settings.panoptic,
+            min_side_px=self._settings.min_side_px,
+            min_area_px=self._settings.min_area_px,
             corrections=corrections,
             readings=Counter(),
         )

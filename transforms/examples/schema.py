@@ -83,6 +83,8 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
         panoptic: The settings of maps of segments.
         objects_lost: Whether images that have lost all of their objects are rejected, left out or
             written.
+        min_side_px: Objects with a narrower or lower box are left out, in pixels before any resize.
+        min_area_px: Objects whose box covers fewer square pixels are left out, too.
     """
 
     kinds: frozenset[Kind]
@@ -94,6 +96,8 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
     image: ImageConfig = ImageConfig()
     panoptic: PanopticConfig = PanopticConfig()
     objects_lost: Literal["reject", "drop", "keep"] = "reject"
+    min_side_px: float = 0
+    min_area_px: float = 0
 
     @property
     def needs_numbers(self) -> bool:
