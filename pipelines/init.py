@@ -204,7 +204,6 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
 
 def _hint(folder: Folder) -> str:
     """Says why nothing is recognized in a folder, and what would help; empty if unknown."""
-    tables = folder.named(".csv", ".tsv")
     if tars := folder.named(".tar"):
         return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
     if packed := folder.named(*_PACKED):
@@ -213,13 +212,12 @@ def _hint(folder: Folder) -> str:
         return "there are no images in it"
     if folder.few(".json", ".jsonl", ".xml"):
         return "none of its JSON or XML files names these images in a known format"
-    if tables:
-        columns = folder.head(tables[0]).decode("utf-8", "replace").partition("\n")[0].strip()
-        flags = shlex.join(CsvFormat.suggest_flags(folder, path=tables[0]))
+    table, flags = CsvFormat.suggest_flags(folder)
+    if table:
+        columns = folder.head(table).decode("utf-8", "replace").partition("\n")[0].strip()
         return (
-            f"the columns of {tables[0]} are not known, or name other images: "
-            f"{columns[:_COLUMNS]}; say what they are: `shardbeam build csv {flags} "
-            "--output tfrecords`"
+            f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "
+            f"say what they are: `shardbeam build csv {shlex.join(flags)} --output tfrecords`"
         )
     folders = sorted({path.rpartition("/")[0] for path in folder.images})
     where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"

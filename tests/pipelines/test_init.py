@@ -306,9 +306,10 @@ def zipped(files: Files) -> bytes:
             {**images("1.jpg", "2.jpg"), "a.csv": "image,cat,dog,n\n1.jpg,1,0,7\n2.jpg,0,1,8\n"},
             "csv: 1 table, 2 images; split train\n"
             "a.csv: no column was recognized as classes or boxes; these are written as features of "
-            "images: cat, dog, n; if there are classes, name their column in label_column (boxes "
-            "need columns xmin, ymin, xmax and ymax); if there are none, give these columns types "
-            "in `columns`; cat, dog hold only 0 and 1: if each is a class, set one_hot",
+            "images: cat, dog, n; if there are classes, name their column in label_column "
+            "(box_columns for boxes, caption_column for captions); if there are none, give these "
+            "columns types in `columns`; cat, dog hold only 0 and 1: if each is a class, set "
+            "one_hot",
             {"source": {"format": "csv", "manifest": ["d/a.csv"], "image_root": ["d"]}},
         ),
         (
@@ -467,6 +468,20 @@ def test_layouts(
             "not known, or name other images: id,breed; say what they are: `shardbeam build csv "
             "--manifest d/a.csv --image-root d/img --image-column id --label-column breed --output "
             "tfrecords`",
+        ),
+        (
+            # The table whose values are listed files.
+            {
+                **images("train/1.jpg", "test/2.jpg"),
+                "a_sample_submission.csv": "id,pug,collie\n2,0.5,0.5\n",
+                "b.csv": "name,n\npug,7\n",
+                "labels.csv": "id,breed\n1,pug\n",
+            },
+            "",
+            "d: no dataset is recognized here; it holds 3 .csv, 2 .jpg; the columns of labels.csv "
+            "are not known, or name other images: id,breed; say what they are: `shardbeam build "
+            "csv --manifest d/labels.csv --image-root d/train --image-column id --label-column "
+            "breed --output tfrecords`",
         ),
         (
             {**images("img/1.jpg"), "a.csv": "id breed age\n1 pug 3\n"},

@@ -22,7 +22,7 @@ from shardbeam.transforms.formats.first_rows import Row, image_name
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_lines
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.recognition import Folder
-from shardbeam.transforms.formats.table import CAPTION_NAMES, TableFormat
+from shardbeam.transforms.formats.table import CAPTION_NAMES, TableFormat, is_submission
 from shardbeam.transforms.formats.table_columns import (
     CellError,
     first_of,
@@ -36,8 +36,8 @@ _DELIMITERS = {",": "commas", "\t": "tabs", ";": "';'", "|": "'|'", " ": "blanks
 _TAB_EXTENSIONS = (".tsv", ".tab")
 # The rows of keras-retinanet have no header: https://github.com/fizyr/keras-retinanet#csv-datasets.
 _RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
-# First lines and columns that `shardbeam init` looks at, and words of the longest label.
-_LINES, _MAX_COLUMNS, _LABEL_WORDS = 50, 100, 4
+# First lines, columns and tables that `shardbeam init` looks at, and words of the longest label.
+_LINES, _MAX_COLUMNS, _MAX_TABLES, _LABEL_WORDS = 50, 100, 20, 4
 # `(first line, last line, cells)` of a row; a text instead of the cells describes their problem.
 _Numbered = tuple[int, int, list[str] | str]
 
@@ -151,11 +151,21 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             yield {**keys, "caption_column": caption}
 
     @classmethod
-    def suggest_flags(cls, folder: Folder, *, path: str) -> list[str]:
-        """Returns flags that read a table whose classes have no usual column.
+    def suggest_flags(cls, folder: Folder) -> tuple[str, list[str]]:
+        """Returns the table that seems to name a folder's images, and flags that read it.
 
-        What is not known is written as DIR and NAME.
+        Its classes have no usual column. What is not known is written as DIR and NAME. The path is
+        empty if there is no table.
         """
+        flags = {
+            path: cls._flags_of(path, folder=folder)
+            for path in folder.named(*cls.extensions)[:_MAX_TABLES]
+            if not is_submission(path)
+        }
+        return min(flags.items(), key=lambda each: "DIR" in each[1], default=("", []))
+
+    @classmethod
+    def _flags_of(cls, path: str, *, folder: Folder) -> list[str]:
         keys, cells = cls._first_cells(folder, path=path)
         images = _image_columns(cells, folder, path=path)
         image, root = "NAME", "DIR"

@@ -277,7 +277,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         found: dict[str, _Found] = {}
         problem = ""
         files = cls.tables_in(folder)
-        submissions = [path for path in files if _SUBMISSION.search(path)]
+        submissions = [*filter(is_submission, files)]
         for path in files[:_MAX_TABLES]:
             if path in submissions:
                 continue
@@ -415,8 +415,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
             yield (
                 f"{self._names[0]}: no column was recognized as classes or boxes; these are "
                 f"written as features of images: {join_names(unused)}; if there are classes, name "
-                "their column in label_column (boxes need columns xmin, ymin, xmax and ymax); if "
-                f"there are none, give these columns types in `columns`{flags}"
+                "their column in label_column (box_columns for boxes, caption_column for captions);"
+                f" if there are none, give these columns types in `columns`{flags}"
             )
         if layout.separator:
             yield (
@@ -954,6 +954,11 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
         found = [self._column_value(row, name, _NUMBER, is_text=True) for name in names]
         return [float(values[0]) if values else None for values in found]
+
+
+def is_submission(path: str) -> bool:
+    """Whether a file is Kaggle's example of the table to hand in."""
+    return _SUBMISSION.search(path) is not None
 
 
 def class_names(labels: Iterable[str]) -> list[str]:
