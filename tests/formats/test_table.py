@@ -681,6 +681,16 @@ def test_columns_that_hold_boxes(
             "box_columns: the names do not say what the numbers mean: set box_format to xyxy if",
         ),
         (cells("a,b", [1, 2, 3, 4], [1, 2, 3, 4]), {"box_format": "xywh"}, "one in box_columns"),
+        (
+            cells("x1,y1,x2,y2,x3,y3,x4,y4", 1, 1, 9, 1, 9, 9, 1, 9),
+            {},
+            "the columns up to x3 look like the corners of quadrilaterals",
+        ),
+        (
+            {"image": "a.jpg", "labels": ["cat", "dog"], "b": [[1, 2, 3, 4], [1, 2, 3, 4]]},
+            {},
+            r"cells of the column b hold several boxes, such as \[\[1, 2, 3, 4\], \[1, 2,",
+        ),
         (cells("a,b", 1, 2), {"box_columns": ["a,b"], "box_format": "xywh"}, "or four, got 2"),
         (cells("a,b", 1, 2), {"box_columns": ["c"]}, "box_columns: no column is named 'c'"),
         ({"a": 1}, {"box_columns": ["a"], "image_root": []}, "rows without images have features"),

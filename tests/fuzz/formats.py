@@ -253,6 +253,11 @@ SEEDS = (
                 {**_TABLE, "image_root": ["/data/a", "/data/b"], "splits": ["train"]},
                 "filename,class,xmin,ymin,xmax,ymax,split\na/x.jpg,cat,0,0.25,1,1,train\n",
             ),
+            (_ROOTED, 'image,n,caption\na.jpg,1,A cat, a dog\na.jpg#1,,"Two, pets"\n'),
+            (
+                {**_ROOTED, "box_format": "xywh"},
+                'image,label,class,bbox,n\na.jpg,3,cat,"[1, 2, 3, 4]",9\nb.jpg,7,dog,1 2 3 4,\n',
+            ),
         )
     ),
     *(
@@ -260,6 +265,14 @@ SEEDS = (
         for keys, rows in (
             (_TABLE, [{"a": 1, "b": 0.5, "c": "x"}, {"a": -2, "b": 7, "c": None}, {"a": [1, 2]}]),
             ({**_TABLE, "columns": {"a": "list[string]"}}, [{"a": ["x"], "b": True}, {"a": None}]),
+            (
+                {**_ROOTED, "caption_column": "c"},
+                [{"image": "a.jpg", "c": ["x", "y"], "label": 3, "class": "cat", "n": [1]}],
+            ),
+            (
+                {**_ROOTED, "box_format": "cxcywh"},
+                [{"image": "a.jpg", "label": "cat", "box": [1, 2, "3", 4.5], "split": "TEST"}],
+            ),
             (_ROOTED, [{"image": f"/data/{k}.jpg", "label": "cat", "n": k} for k in range(4)]),
             (_ROOTED, [_VERTEX, _VERTEX, {"imageGcsUri": "b.jpg"}]),
         )

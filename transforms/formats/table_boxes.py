@@ -37,6 +37,7 @@ _NAMES: Sequence[tuple[Sequence[Sequence[str]], BoxFormat | None]] = (
     ((("x",), ("y",), *SIZE_NAMES), None),
 )
 _SPACE = re.compile(r"[\s,;]+")
+_LISTS, _BETWEEN = re.compile(r"\s*\[\s*\["), re.compile(r"\]\s*,?\s*\[")
 _FIX = (
     "xyxy if they are two corners, xywh for the top left corner and the sides, cxcywh for the "
     "centre and the sides; to write them as features, give them types in `columns`"
@@ -78,6 +79,11 @@ def find_boxes(
     Raises:
         UnclearBoxesError: The columns look like boxes, and their meaning is not certain.
     """
+    if box_format is None and (third := first_of(_names("x3"), names)):
+        raise UnclearBoxesError(
+            f"the columns up to {third} look like the corners of quadrilaterals, which are not "
+            "read: name the four columns of a box in box_columns, or give these types in `columns`"
+        )
     for candidates, meaning in _NAMES:
         columns = tuple(first_of(each, names) for each in candidates)
         # A number with a decimal comma is text, and only rejects its row.
@@ -104,6 +110,13 @@ def _find_lists(
     values: Callable[[str], Iterable[object]],
     box_format: BoxFormat | None,
 ) -> BoxColumns:
+    for name in names:
+        if example := next(filter(_holds_boxes, values(name)), None):
+            raise UnclearBoxesError(
+                f"the cells of the column {name} hold several boxes, such as {str(example)[:60]}, "
+                "but a row is one object: write a row for each, or give the column the type string "
+                "in `columns`"
+            )
     found = {name: example for name in names if (example := _first_list(values(name)))}
     if not found:
         return BoxColumns()
@@ -151,6 +164,16 @@ def four_numbers(cell: object) -> list[float] | None:
         return [float(value) for value in values if not isinstance(value, bool)]
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _holds_boxes(cell: object) -> bool:
+    """Whether a cell is a list of boxes, such as `[[1, 2, 3, 4], [5, 6, 7, 8]]`."""
+    parts: list[Any] = []
+    if isinstance(cell, str) and _LISTS.match(cell):
+        parts = _BETWEEN.split(cell.strip(" []"))
+    elif isinstance(cell, list):
+        parts = [part for part in cell if isinstance(part, list)]
+    return bool(parts) and all(four_numbers(part) is not None for part in parts)
 
 
 def _first_list(values: Iterable[object]) -> list[float] | None:
