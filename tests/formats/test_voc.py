@@ -252,8 +252,8 @@ def _drawn(inside: str, *, size: str = "") -> bytes:
     return text.encode()
 
 
-def _robndbox(angle: float) -> str:
-    given = {"cx": 20, "cy": 10, "w": 8, "h": 4, "angle": angle}
+def _robndbox(angle: float, *, height: float = 4) -> str:
+    given = {"cx": 20, "cy": 10, "w": 8, "h": height, "angle": angle}
     sides = "".join(f"<{tag}>{value}</{tag}>" for tag, value in given.items())
     return f"<type>robndbox</type><robndbox>{sides}</robndbox>"
 
@@ -293,6 +293,14 @@ _TRIANGLE = [[1.0, 2.0, 9.0, 2.0, 9.0, 7.0]]
                 ]
             ],
             32,
+            {"box_turned": 1},
+        ),
+        # A line is not turned, and has no area.
+        (
+            _robndbox(math.pi / 6, height=0),
+            (16, 10, 24, 10),
+            [[16, 10, 24, 10, 24, 10, 16, 10]],
+            0,
             {"box_turned": 1},
         ),
         (_LABELME_OUTLINE, (1, 2, 9, 7), _TRIANGLE, -1, {"box_from_polygons": 1}),

@@ -164,6 +164,7 @@ LINES = '<polyline label="dog" points="1,1;5,5"/>'
 ROTATED = voc_object(name="dog", xmin=..., ymin=..., xmax=..., ymax=...)
 SOURCES = {
     "coco: side of 0": Lost(_coco(bbox=[4, 4, 0, 12]), NO_AREA),
+    "coco: turned side of 0": Lost(_coco(bbox=[8, 4, 12, 0], attributes={"rotation": 45}), NO_AREA),
     "coco: outside": Lost(_coco(bbox=[40, 4, 9, 12]), NO_AREA),
     "coco: no bbox": Lost(_coco(), f"{NO_BOX}dog (no bbox))", "dog (no bbox)"),
     "coco: unknown category": Lost(
@@ -192,6 +193,12 @@ SOURCES = {
         _cvat(LINES.replace("polyline", "points")), f"{NO_BOX}dog (points))", "dog (points)"
     ),
     "cvat: another shape": Lost(_cvat('<arc label="dog"/>'), f"{NO_BOX}dog (arc))", "dog (arc)"),
+    "cvat: turned side of 0": Lost(
+        _cvat('<box label="dog" xtl="8" ytl="4" xbr="20" ybr="4" rotation="45"/>'), NO_AREA
+    ),
+    "cvat: turned radius of 0": Lost(
+        _cvat('<ellipse label="dog" cx="14" cy="9" rx="6" ry="0" rotation="45"/>'), NO_AREA
+    ),
     "yolo: side of 0": Lost(_yolo("1 0.5 0.5 0 0.5\n"), NO_AREA),
     "csv: side of 0": Lost(_table("csv"), NO_AREA),
     "jsonl: side of 0": Lost(_table("jsonl"), NO_AREA),

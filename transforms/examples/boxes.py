@@ -172,8 +172,13 @@ def turn_points(
 
 
 def turn_box(box: Box, *, angle: float) -> list[float]:
-    """Turns a box around its centre like `turn_points`; returns its corners, `x, y, …`."""
+    """Turns a box around its centre like `turn_points`; returns its corners, `x, y, …`.
+
+    A box with a side of 0 stays as it is: the box around a turned line would have an area.
+    """
     xmin, ymin, xmax, ymax = box
+    if xmin == xmax or ymin == ymax:
+        angle = 0.0
     corners = [(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)]
     return turn_points(corners, center=((xmin + xmax) / 2, (ymin + ymax) / 2), angle=angle)
 

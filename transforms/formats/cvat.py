@@ -489,7 +489,9 @@ def _read_polygon(shape: XmlElement) -> ObjectAnnotation:
 def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
     cx, cy, rx, ry = (_coordinate(shape, name) for name in ("cx", "cy", "rx", "ry"))
     outline = outline_ellipse((cx, cy), (rx, ry), corners=_ELLIPSE_POINTS)
-    polygon = turn_points(outline, center=(cx, cy), angle=_angle(shape))
+    # The box around a turned line would have an area.
+    angle = _angle(shape) if rx and ry else 0.0
+    polygon = turn_points(outline, center=(cx, cy), angle=angle)
     return ObjectAnnotation(
         label="",
         bbox=box_around(polygon),
