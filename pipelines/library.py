@@ -41,6 +41,7 @@ from shardbeam.pipelines.failures import (
     explain_failure,
     was_interrupted,
 )
+from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
 from shardbeam.pipelines.logs import OWN_LOGGER, is_news
 from shardbeam.pipelines.output import (
     Inputs,
@@ -80,7 +81,13 @@ from shardbeam.transforms.dataset.judge import (
 )
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
-from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import (
+    Outcome,
+    Resumed,
+    SplitOutcome,
+    Status,
+    add_counts,
+)
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
@@ -206,8 +213,8 @@ def plan(
         started, started_s = _now(), time.monotonic()
         annotation_files = _stat_annotation_files(plan)
         _begin_counting(plan, annotation_files=annotation_files)
-        census = _take_census(functools.partial(_gather_census, plan=plan))
-        outcome = _preview(census, plan=plan)
+        census = take_census(plan)
+        outcome = preview(census, plan=plan)
         inputs = Inputs(
             plan=plan.digest, annotation_files=annotation_files, list_images=lambda: census.listing
         )
@@ -618,6 +625,15 @@ def _list_images(plan: Plan) -> ListingSummary:
     return _take_census(functools.partial(list_inputs, plan=plan)).listing
 
 
+def take_census(plan: Plan) -> Census:
+    """Lists and joins in this process, and returns what was counted.
+
+    Raises:
+        RunError: The input cannot be used.
+    """
+    return _take_census(functools.partial(_gather_census, plan=plan))
+
+
 def _gather_census(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
     return gather_records(pipeline, plan=plan).census
 
@@ -664,8 +680,8 @@ def _run_here(pipeline: beam.Pipeline) -> Any:  # noqa: ANN401  # Beam does not 
     return result
 
 
-def _preview(census: Census, *, plan: Plan) -> Outcome:
-    """Returns what a build would write.
+def preview(census: Census, *, plan: Plan) -> Outcome:
+    """Returns what a build would write, with the rejects that are foreseen.
 
     Raises:
         InputError: A split has no examples.
@@ -683,6 +699,9 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
             joined,
             listed=census.listing.files.get(split, joined.listed),
             shards=shards.num_shards[split],
+            examples=joined.examples - census.foreseen.examples.get(split, 0),
+            images=joined.images - census.foreseen.undecodable.get(split, 0),
+            rejected=add_counts(joined.rejected, census.foreseen.rejects(split)),
         )
         for split in plan.splits.names
         for joined in [census.splits.get(split, SplitOutcome())]
@@ -697,7 +716,13 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         status=Status.APPROVED,
         splits=counts,
         sources=count_sources(census, dataset=plan.dataset),
-        warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
-        notes=make_notes(census, dataset=plan.dataset, label_map=label_map),
+        warnings=(
+            *find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
+            *warn_of_pointers(census.foreseen),
+        ),
+        notes=(
+            *make_notes(census, dataset=plan.dataset, label_map=label_map),
+            *describe_foreseen(census),
+        ),
         **name_classes(label_map),
     )

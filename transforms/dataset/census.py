@@ -17,6 +17,7 @@ from shardbeam.transforms.core.labels import MAX_CLASS_NAME, MAX_CLASSES, check_
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Category,
+    Coding,
     ImageRef,
     MaskRole,
     Record,
@@ -29,7 +30,8 @@ from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.examples.segmentation import can_be_drawn, has_segmentation
 from shardbeam.transforms.formats.joining import JoinedKey
-from shardbeam.transforms.formats.names import listing_exclusion, loosened
+from shardbeam.transforms.formats.names import is_undecodable_name, listing_exclusion, loosened
+from shardbeam.transforms.storage.lfs import LFS_POINTER_BYTES
 
 SAMPLE_KEYS = 64
 # Sums of rounded fractions may be a little more than 1.
@@ -187,6 +189,56 @@ class MaskCensus(msgspec.Struct):
         self.first = _earlier(self.first, other.first)
 
 
+class Foreseen(msgspec.Struct):
+    """Images that a build will reject, as far as their names and sizes show.
+
+    Attributes:
+        undecodable: `{split: images whose extension names a format that cannot be decoded}`.
+        examples: `{split: the Examples expected of these}`.
+        first: The alphabetically first of these; empty if there is none.
+        short: How many images are as short as a pointer of Git LFS.
+        shortest: The shortest of these; a command that only plans reads them.
+    """
+
+    undecodable: dict[str, int] = {}
+    examples: dict[str, int] = {}
+    first: str = ""
+    short: int = 0
+    shortest: tuple[ImageRef, ...] = ()
+
+    def add_record(self, record: Record, *, split: str) -> None:
+        """Adds an image that is passed on to be encoded."""
+        if is_undecodable_name(record.key):
+            self.undecodable = add_counts(self.undecodable, {split: 1})
+            self.examples = add_counts(self.examples, {split: record.examples})
+            self.first = _earlier(self.first, record.key)
+        elif record.image is not None and is_short(record.image):
+            self.short += 1
+            self._add_shortest(record.image)
+
+    def rejects(self, split: str) -> dict[str, int]:
+        """Returns the rejects of a split, by reason."""
+        count = self.undecodable.get(split, 0)
+        return {Reason.UNSUPPORTED_IMAGE.value: count} if count else {}
+
+    def add(self, other: Foreseen) -> None:
+        """Adds other images."""
+        self.undecodable = add_counts(self.undecodable, other.undecodable)
+        self.examples = add_counts(self.examples, other.examples)
+        self.first = _earlier(self.first, other.first)
+        self.short += other.short
+        self._add_shortest(*other.shortest)
+
+    def _add_shortest(self, *images: ImageRef) -> None:
+        ordered = sorted({*self.shortest, *images}, key=lambda each: (each.size_bytes, each.uri))
+        self.shortest = tuple(ordered[:_NAMED])
+
+
+def is_short(image: ImageRef) -> bool:
+    """Whether an image's file is as short as a pointer of Git LFS."""
+    return image.coding is Coding.FILE and image.size_bytes <= LFS_POINTER_BYTES
+
+
 class Census(msgspec.Struct):
     """The counts of some elements, or of all.
 
@@ -206,6 +258,7 @@ class Census(msgspec.Struct):
         has_boxes: Whether any record that a program gives has boxes.
         image_ids: `{split: {id: the first two images that have it}}`, for a sample of the ids.
         masks: What the source gives for masks, if the config asks for them.
+        foreseen: Images that will be rejected, as far as their names and sizes show.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -221,6 +274,7 @@ class Census(msgspec.Struct):
     has_boxes: bool = False
     image_ids: dict[str, dict[str, tuple[str, ...]]] = {}
     masks: MaskCensus = msgspec.field(default_factory=MaskCensus)
+    foreseen: Foreseen = msgspec.field(default_factory=Foreseen)
 
     def add_category(self, category: Category) -> None:
         """Adds a declared class; a class that several files declare counts once.
@@ -271,6 +325,7 @@ class Census(msgspec.Struct):
             counts.images += 1
             counts.examples += joined.record.examples
             counts.num_bytes += joined.record.expected_bytes
+            self.foreseen.add_record(joined.record, split=joined.split)
         counts.unannotated += joined.unannotated
         if joined.excluded is not None:
             counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
@@ -316,6 +371,7 @@ class Census(msgspec.Struct):
         self._add_linked_folders(*other.linked_folders)
         self.has_boxes |= other.has_boxes
         self.masks.add(other.masks)
+        self.foreseen.add(other.foreseen)
         for split, ids in other.image_ids.items():
             for image_id, keys in ids.items():
                 self._add_image_id(split, image_id, *keys)

@@ -24,6 +24,8 @@ _IMAGE_EXTENSIONS = (
     *(".bmp", ".dib", ".tif", ".tiff", ".tga", ".exr"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
 )
+# Those of them that nothing here decodes.
+_UNDECODABLE = (".heic", ".heif", ".jxl", ".tga", ".exr", ".pfm")
 
 
 def normalize_key(name: str) -> str:
@@ -91,6 +93,11 @@ def is_linked_folder(path: str) -> bool:
 def is_image_name(key: str) -> bool:
     """Whether a file has the extension of an image format, in upper or lower case."""
     return key.lower().endswith(_IMAGE_EXTENSIONS)
+
+
+def is_undecodable_name(key: str) -> bool:
+    """Whether a file has the extension of an image format that cannot be decoded."""
+    return key.lower().endswith(_UNDECODABLE)
 
 
 def listing_exclusion(key: str) -> Exclusion | None:

@@ -5,8 +5,8 @@ The format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
 
 from __future__ import annotations
 
-# A pointer is shorter than this; one with the usual three lines has about 130 bytes.
-LFS_POINTER_BYTES = 1024
+# Pointers with the usual three lines have about 130 bytes; hardly any image is as short.
+LFS_POINTER_BYTES = 200
 LFS_POINTER = "it is a Git LFS pointer; `git lfs pull` in its repository fetches the file itself"
 
 _BEGINNINGS = (

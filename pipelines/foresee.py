@@ -1,0 +1,41 @@
+"""Describes the rejects that a build will have, before it reads the images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.dataset.census import Census, Foreseen
+from shardbeam.transforms.dataset.rejects import describe_rejects
+from shardbeam.transforms.storage.image_bytes import read_bytes
+from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
+
+
+def describe_foreseen(census: Census) -> Iterator[str]:
+    """Describes the rejects of each split with their reasons, one line each."""
+    for split, counts in census.splits.items():
+        if any(counts.rejected.values()):
+            first = census.first_rejects.get(split, ())
+            where = f"split {split!r}" if split else "no split"
+            yield f"{where}: {describe_rejects(counts.rejected, first=first)}"
+    foreseen = census.foreseen
+    if count := sum(foreseen.undecodable.values()):
+        have = "1 image has the extension" if count == 1 else f"{count:,} images have extensions"
+        yield (
+            f"{have} of formats that cannot be decoded, such as {foreseen.first}; convert such "
+            "files to JPEG or PNG first"
+        )
+
+
+def warn_of_pointers(foreseen: Foreseen) -> Iterator[str]:
+    """Warns of pointers of Git LFS: the few shortest images are read to find them."""
+    for image in foreseen.shortest:
+        try:
+            is_pointer = is_lfs_pointer(read_bytes(image))
+        except (RejectedError, OSError):
+            # The build reports it.
+            continue
+        if is_pointer:
+            files = "image is" if foreseen.short == 1 else "images are"
+            yield f"{image.uri}: {LFS_POINTER}; {foreseen.short:,} {files} as short as a pointer"
+            return
