@@ -14,6 +14,7 @@ import pytest
 from shardbeam.configs.load import make_config
 from shardbeam.pipelines.plan import make_plan
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.examples.legend import read_class_names
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.formats.tfrecord import TFRecordFormat
@@ -134,6 +135,27 @@ def test_class_names_come_from_the_label_map_beside_the_files(tmp_path: Path) ->
     assert built.by_key()["0.jpg"].labels == [("cat", 17), ("18", 18)]
 
 
+def test_class_names_come_from_the_only_other_label_map(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "cells_label_map.pbtxt").write_text("item {\n id: 17\n name: 'cat'\n}\n")
+    assert read_class_names(str(data)) == {17: "cat"}
+    (data / "other.pbtxt").write_text("item {\n id: 17\n name: 'dog'\n}\n")
+    assert read_class_names(str(data)) == {}
+    (data / "label_map.pbtxt").write_text("item {\n id: 17\n name: 'ant'\n}\n")
+    assert read_class_names(str(data)) == {17: "ant"}
+
+
+def test_keys_of_tfds_are_named(tmp_path: Path) -> None:
+    foreign = {"objects/bbox": [0.1, 0.1, 0.5, 0.5], "objects/label": [1]}
+    features = {"image": picture(0), **foreign}
+    built = build_files(tmp_path, some=tfrecord(make_example(features)))
+    assert built.exit_code == 0, built.stderr
+    first, second = built.summary["warnings"]
+    assert first.startswith("objects/bbox, objects/label: not read as boxes or classes")
+    assert "the Examples hold no annotation that is read" in second
+
+
 def test_images_without_a_name_are_numbered(tmp_path: Path) -> None:
     built = build_files(
         tmp_path,
@@ -155,7 +177,8 @@ def test_a_lone_image_under_another_key_is_found(tmp_path: Path) -> None:
     assert found.encoded == picture(0)
     assert found.features["cls"] == [3]
     assert "jpg" not in found.features
-    assert built.summary["warnings"] == []
+    (warning,) = built.summary["warnings"]
+    assert "the Examples hold no annotation that is read" in warning
 
 
 def test_splits_come_from_the_names_of_files(tmp_path: Path) -> None:

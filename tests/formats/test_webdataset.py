@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
 from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.support.archive_files import write_tar
+from tests.support.image_makers import plain_jpeg
 from tests.support.making import make_format
 
 
@@ -383,3 +385,33 @@ def test_types_of_fields(tmp_path: Path) -> None:
 )
 def test_roles_of_files(path: str, role: Role) -> None:
     assert WebDatasetFormat(tars=["folder"]).place(path, root=0).role is role
+
+
+def test_a_dot_before_the_extension_is_explained(tmp_path: Path) -> None:
+    files = {"22.05.jpg": plain_jpeg(), "22.05.cls": b"1"}
+    tar = write_tar(tmp_path / "a.tar", files)
+    (entry,) = [each for each in items(tar) if isinstance(each, AnnotationEntry)]
+    assert "all that follows the first dot of a name" in entry.detail
+    assert "'22.05.jpg' is a file '.05.jpg' of the sample '22'" in entry.detail
+    found = WebDatasetFormat.recognize(Folder(str(tmp_path)))
+    assert found is not None
+    assert found.problem.startswith("a.tar: the extension is all that follows the first dot")
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"objects": [], "caption": "x"}, ["and not objects: boxes"]),
+        ({"bbox": [1], "url": "x"}, ["and not bbox: boxes", "in the first 2 samples, no"]),
+        ({"label": 1, "url": "x"}, []),
+        ({"url": "x"}, ["in the first 2 samples, no annotation is read"]),
+    ],
+)
+def test_annotations_that_are_not_read_are_named(
+    document: object, words: list[str], tmp_path: Path
+) -> None:
+    one = sample(jpg=plain_jpeg(), json=document)
+    shard(tmp_path / "a.tar", {"1": one, "2": one})
+    made = make_format("webdataset", tars=[str(tmp_path)])
+    warnings = [*made.warnings()]
+    assert [word in line for word, line in zip(words, warnings, strict=True)] == [True] * len(words)

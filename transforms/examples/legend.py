@@ -120,21 +120,32 @@ def _written_keys(config: Mapping[str, Any]) -> dict[str, str]:
 def read_class_names(root: str) -> dict[int, str]:
     """Reads `{id: name}` from a file of names in a folder; empty where there is none.
 
-    The file is a `label_map.pbtxt`, or a `labels.txt` with one name a line, from 0.
+    The file is a `label_map.pbtxt`, a `labels.txt` with one name a line, from 0, or else the only
+    `.pbtxt` file in the folder.
 
     Raises:
         InputError: The file cannot be read.
     """
     for name, parse in ((LABEL_MAP, _parse_label_map), (LABELS, _parse_labels)):
-        uri = join_uri(root, name)
-        try:
-            data = storage_for(uri).read(uri, size_bytes=_MAX_LABELS_BYTES)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
-        return dict(parse(data.decode(errors="replace")))
-    return {}
+        if (text := _read_names(root, name)) is not None:
+            return dict(parse(text))
+    try:
+        others = [name for name in storage_for(root).names(root) if name.endswith(".pbtxt")]
+    except OSError:
+        return {}
+    text = _read_names(root, others[0]) if len(others) == 1 else None
+    return {} if text is None else dict(_parse_label_map(text))
+
+
+def _read_names(root: str, name: str) -> str | None:
+    uri = join_uri(root, name)
+    try:
+        data = storage_for(uri).read(uri, size_bytes=_MAX_LABELS_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
+    return data.decode(errors="replace")
 
 
 def _parse_labels(text: str) -> Iterator[tuple[int, str]]:

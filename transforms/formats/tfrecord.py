@@ -35,6 +35,9 @@ from shardbeam.transforms.formats.tfrecord_layout import Layout, ListedShard, re
 from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
+# How TFDS begins its keys of annotations; it has no fixed ones.
+_OF_TFDS = ("objects/", "bbox", "label", "faces/", "annotations/", "segmentation")
+
 
 class TFRecordFormat(Format, frozen=True, kw_only=True):
     """TFRecord files: of Shardbeam, or of anyone with the keys of the TF Object Detection API.
@@ -145,6 +148,18 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         """Names the keys that are not carried over."""
         for key, why in self._keys.left_out.items():
             yield f"{key} is not carried over: {why}"
+        keys = [extra.spec.key for extra in self._keys.extras]
+        if foreign := [key for key in keys if key.startswith(_OF_TFDS)]:
+            yield (
+                f"{', '.join(foreign)}: not read as boxes or classes, but written unchanged under "
+                "the same keys; boxes and classes are read from the keys of the TF Object "
+                "Detection API, such as image/object/bbox/xmin"
+            )
+        if not self._keys.kinds:
+            yield (
+                f"{self.tfrecords[0]}: the Examples hold no annotation that is read, so that the "
+                "dataset has images without classes, boxes, captions or masks"
+            )
 
     @property
     def box_reading(self) -> BoxReading:

@@ -13,7 +13,7 @@ import itertools
 import operator
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -49,6 +49,11 @@ _LOOK_AT, _LOOK_INTO = 50, 5
 _CLASS = "cls"
 _CAPTION = "txt"
 _JSON = "json"
+# Fields of the JSON that other programs write for annotations, and that are not read here.
+_OTHER_ANNOTATIONS = frozenset(
+    {"objects", "annotations", "bbox", "bboxes", "boxes", "labels", "captions", "classes"}
+    | {"category", "segmentation", "masks", "keypoints"}
+)
 _json_decoder = JsonDecoder()
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INT64 = 2**63 - 1
@@ -75,6 +80,11 @@ class _File(NamedTuple):
     @property
     def is_image(self) -> bool:
         return "." not in self.extension and is_image_name(f".{self.extension}")
+
+    @property
+    def is_dotted_image(self) -> bool:
+        """Whether it is no image only because its name has another dot before the extension."""
+        return "." in self.extension and is_image_name(f".{self.extension}")
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
@@ -113,8 +123,17 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes tar files that begin with samples: an image and files about it."""
         tars = [path for path in folder.named(".tar") if _TAR.search(path)]
-        if not tars or not _has_samples(folder.files[tars[0]]):
+        if not tars:
             return None
+        first = _first_files(folder.files[tars[0]])
+        if not _has_samples(first):
+            dotted = [each for each in first if each.is_dotted_image]
+            if not dotted:
+                return None
+            return Recognized(
+                what=counted(len(tars), "tar file"),
+                problem=f"{tars[0]}: {_describe_dots(dotted[0])}",
+            )
         sources = {
             split: {"tars": [*map(folder.uri, paths)]} for split, paths in by_split(tars).items()
         }
@@ -167,26 +186,47 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                     "image-folder and filename-label",
                 )
 
-    def _first_labels(self) -> Iterator[str]:
-        """Reads the classes of the first samples of the first tars that can be read."""
-        tars = (
+    def warnings(self) -> Iterator[str]:
+        """Names annotations in the first samples that are not read, and says if none is read."""
+        tar = next(self._tars(), None)
+        samples = 0
+        unread: dict[str, None] = {}
+        is_annotated = False
+        for sample in _samples(_first_files(tar)) if tar is not None else ():
+            samples += any(each.is_image for each in sample)
+            with contextlib.suppress(RejectedError):
+                found = self._annotate(sample)
+                is_annotated |= bool(found.labels or found.captions or found.values)
+                unread |= dict.fromkeys(_other_fields(sample) - self.fields.keys())
+        if tar is None or not samples:
+            return
+        if unread:
+            yield (
+                f"{tar.uri}: of the JSON, label, caption and fields are read, and not "
+                f"{', '.join(sorted(unread))}: boxes and other objects in WebDataset are not read"
+            )
+        if not is_annotated:
+            yield (
+                f"{tar.uri}: in the first {counted(samples, 'sample')}, no annotation is "
+                "read, so that the Examples hold images alone; a class is in .cls or in the JSON's "
+                "label, a caption in .txt or in the JSON's caption"
+            )
+
+    def _tars(self) -> Iterator[ImageRef]:
+        return (
             tar
             for root in self.tars
             for uri in expand_root(root)
             for path, tar in sorted(list_root(uri, open_archives=False), key=operator.itemgetter(0))
             if self.place(path, root=0).role is Role.CONTAINER
         )
-        for tar in itertools.islice(tars, _LOOK_INTO):
-            reader = StorageReader(tar)
-            try:
-                members = itertools.islice(tar_members(reader), _LOOK_AT)
-                files = [_file(member, reader=reader) for member in members]
-            except (InputError, OSError):
-                # The run itself reports the error.
-                continue
-            for key, sample in itertools.groupby(files, operator.attrgetter("key")):
+
+    def _first_labels(self) -> Iterator[str]:
+        """Reads the classes of the first samples of the first tars that can be read."""
+        for tar in itertools.islice(self._tars(), _LOOK_INTO):
+            for sample in _samples(_first_files(tar)):
                 with contextlib.suppress(RejectedError):
-                    yield from self._annotate(list(sample)).labels if key else ()
+                    yield from self._annotate(sample).labels
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares the fields of the JSON files."""
@@ -291,13 +331,47 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         )
 
 
-def _has_samples(file: ImageRef) -> bool:
-    reader = StorageReader(file)
+def _first_files(tar: ImageRef) -> list[_File]:
+    """Reads the first files of a tar; returns nothing where that is not possible."""
+    reader = StorageReader(tar)
     try:
         members = itertools.islice(tar_members(reader), _LOOK_AT)
-        files = [_file(member, reader=reader) for member in members]
+        return [_file(member, reader=reader) for member in members]
     except (InputError, OSError):
-        return False
+        # The run itself reports the error.
+        return []
+
+
+def _samples(files: Iterable[_File]) -> Iterator[list[_File]]:
+    """Groups files that follow each other by sample; files outside of samples are left out."""
+    for key, sample in itertools.groupby(files, operator.attrgetter("key")):
+        if key:
+            yield list(sample)
+
+
+def _other_fields(sample: Iterable[_File]) -> Set[str]:
+    """Returns fields of a sample's JSON that may be annotations, and are not read.
+
+    Raises:
+        RejectedError: The JSON cannot be read.
+    """
+    found: set[str] = set()
+    for each in sample:
+        if each.extension == _JSON:
+            document, _ = _decode_object(_decode_text(each))
+            found |= document.keys() & _OTHER_ANNOTATIONS
+    return found
+
+
+def _describe_dots(file: _File) -> str:
+    return (
+        f"the extension is all that follows the first dot of a name, so that {file.member.name!a} "
+        f"is a file {('.' + file.extension)!a} of the sample {file.key!a}; write the files without "
+        "other dots"
+    )
+
+
+def _has_samples(files: Sequence[_File]) -> bool:
     images = {each.key for each in files if each.key and each.is_image}
     annotated = {each.key for each in files if each.extension in (_CLASS, _CAPTION, _JSON)}
     return bool(images & annotated)
@@ -323,6 +397,9 @@ def _file(member: TarMember, *, reader: StorageReader) -> _File:
 
 def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) -> None:
     if not images:
+        for each in sample:
+            if each.is_dotted_image:
+                raise RejectedError(Reason.MISSING_IMAGE, _describe_dots(each))
         held = ", ".join(sorted(ascii(each.extension) for each in sample)[:10])
         raise RejectedError(
             Reason.MISSING_IMAGE,
