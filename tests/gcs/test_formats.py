@@ -62,7 +62,8 @@ def test_the_same_as_from_local_disk(
     reads = Counter(request.name for request in gcs.proxy.requests if request.is_media)
     singles = [name for name in reads if name.endswith(IMAGES) or FILES_OF_ONE_IMAGE.search(name)]
     again = [name for name in singles if reads[name] > 1]
-    # The palette of the first map, read at launch, decides whether classes have VOC's names.
-    assert all("/SegmentationClass/" in name and reads[name] == 2 for name in again)
+    # The first maps are read at launch: their values, and the palette of the first one, decide
+    # which classes they show.
+    assert all("/SegmentationClass/" in name and reads[name] <= 3 for name in again)
     assert len(again) <= 1
     assert read_dataset(tmp_path / "remote") == read_dataset(tmp_path / "local")

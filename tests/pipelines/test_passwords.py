@@ -199,7 +199,7 @@ def test_logs_interrupts_and_tracebacks(
         logger = logging.getLogger()
         monkeypatch.setattr(logger, "handlers", [])
         configure_logging(as_json=as_json)
-        logging.getLogger("apache_beam.io").warning("cannot read %s", uri, exc_info=OSError(uri))
+        logging.getLogger("apache_beam.io").warning("cannot read %s", uri, exc_info=ValueError(uri))
         printed = capsys.readouterr().err
         assert "ftp://user:***@host/x" in printed
         assert SECRET not in printed

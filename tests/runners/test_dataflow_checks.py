@@ -67,7 +67,7 @@ def test_refusals(flags: Sequence[str], message: str, cloud: Cloud, built: Path)
             (),
             "needs --report URI, a file for the result that its workers and this machine can reach",
         ),
-        ("{bucket}/x", ("--report={built}/r",), "--report: Dataflow writes to gs:// only, got "),
+        ("{bucket}/x", ("--report={built}-r",), "--report: Dataflow writes to gs:// only, got "),
         (
             "{bucket}/x",
             ("--report={bucket}/r", "--template_location={bucket}/t"),

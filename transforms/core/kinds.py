@@ -1,8 +1,9 @@
-"""The groups of Example keys that a format can fill."""
+"""The groups of Example keys that a format can fill, and the ways to write a box."""
 
 from __future__ import annotations
 
 import enum
+from typing import Literal, TypeAlias, get_args
 
 
 class Kind(str, enum.Enum):
@@ -29,3 +30,9 @@ class Kind(str, enum.Enum):
     SEMANTIC = "semantic"
     PANOPTIC = "panoptic"
     ROWS = "rows"
+
+
+# The ways to write a box in four numbers: corner and sides, two corners, centre and sides, two
+# corners with rows first.
+BoxFormat: TypeAlias = Literal["xywh", "xyxy", "cxcywh", "yxyx"]
+BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)

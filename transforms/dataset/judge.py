@@ -35,6 +35,7 @@ from shardbeam.transforms.core.edges import (
     lost_error,
 )
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import BoxFormat
 from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap, list_classes
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import Corrected
@@ -60,7 +61,6 @@ from shardbeam.transforms.examples.box_readings import (
     OUTSIDE,
     TRIED,
     TURNED,
-    BoxFormat,
     other_reading,
 )
 from shardbeam.transforms.formats.base import Format

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
+from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
 from shardbeam.transforms.examples.boxes import AnnotatedFrame, Box
 
-BoxFormat: TypeAlias = Literal["xywh", "xyxy", "cxcywh", "yxyx"]
-BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
 _Numbers: TypeAlias = tuple[float, float, float, float]
 
 # Names of counts of boxes, beside "xywh>xyxy" and so on: those that another reading than the first

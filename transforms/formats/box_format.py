@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from shardbeam.configs.keys import named
-from shardbeam.transforms.examples.box_readings import BOX_FORMATS, BoxFormat
+from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
 
 BoxUnits: TypeAlias = Literal["px", "fraction"]
 

@@ -17,10 +17,10 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.kinds import BoxFormat, Kind
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.box_readings import CORNERS, BoxFormat
+from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.segmentation import find_outline_box, has_segmentation

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
 from shardbeam.transforms.core.labels import BACKGROUND_NAMES
-from shardbeam.transforms.examples.box_readings import BOX_FORMATS, CORNERS, BoxFormat
+from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.boxes import Box, box_around
 from shardbeam.transforms.examples.patches import box_iou
 from shardbeam.transforms.formats.coco_annotations import panoptic_file_error

@@ -19,6 +19,7 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import Name
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import BoxFormat
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -28,7 +29,7 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.examples.box_readings import CORNERS, BoxFormat
+from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shardbeam.transforms.examples.box_readings import BoxFormat
+from shardbeam.transforms.core.kinds import BoxFormat
 from shardbeam.transforms.formats.table_columns import first_of, is_number
 
 # Names in lower case, without spaces, `_` and `-`.
