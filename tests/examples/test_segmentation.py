@@ -309,6 +309,37 @@ def test_runs_by_rows_need_95_percent_of_their_pixels_in_the_box() -> None:
                 draw(segmentation, frame=(30, 30), box=(1, 0, 3, 20))
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_runs_by_rows_of_an_object_that_fills_the_image(compressed: bool) -> None:
+    # 61 % of the image are in the box, and so are most pixels in any order.
+    frame = (60, 40)
+    mask = rectangle((8, 5, 54, 37), frame=frame) ^ rectangle((8, 5, 20, 15), frame=frame)
+    segmentation = {**runs(mask.T, compressed=compressed), "size": [40, 60]}
+
+    found = draw(segmentation, frame=frame, box=(8, 5, 54, 37), expected={BY_ROWS: 1})
+
+    np.testing.assert_array_equal(found, mask)
+
+
+@pytest.mark.parametrize(
+    ("outline", "box"),
+    [
+        # By rows, all of its pixels would be in the box, as any few pixels are in a large box.
+        ((5, 10, 6, 30), (0, 0, 30, 20)),
+        # The box is too short.
+        ((5, 0, 25, 30), (5, 0, 25, 20)),
+    ],
+)
+def test_runs_by_rows_must_fill_the_box_if_half_of_the_pixels_lie_in_it(
+    outline: tuple[int, int, int, int], box: Box
+) -> None:
+    mask = rectangle(outline, frame=(30, 30))
+
+    found = draw(runs(mask, compressed=False), frame=(30, 30), box=box)
+
+    np.testing.assert_array_equal(found, mask)
+
+
 def test_a_box_may_lack_the_last_column_and_row() -> None:
     # As datumaro writes it, from the numbers of the first and the last pixels.
     mask = draw({"counts": [0, 20, 30], "size": [10, 5]}, frame=(5, 10), box=(0, 0, 1, 9))

@@ -204,7 +204,7 @@ def _draw_runs(
 
     1. Column by column, as COCO has them. If their size is the image's with its sides exchanged,
        the sides are exchanged back; a mask of any other size is fitted into the frame.
-    2. Row by row.
+    2. Row by row, if that fits better.
     """
     # If coordinates are fractions, the extent (1, 1) is not a size in pixels.
     grid = frame if extent == (1, 1) else extent
@@ -225,12 +225,17 @@ def _draw_runs(
 
     patch = fit(find_patch_in_runs(counts, height=height))
     is_by_rows = False
-    if not runs.certain and _share_inside(patch, box) < _MIN_SHARE_BY_COLUMNS:
+    share = 1.0 if runs.certain else _share_inside(patch, box)
+    if patch is not None and share < _MIN_SHARE_BY_ROWS:
         turned = find_patch_in_runs(counts, height=width)
-        patch = fit(None if turned is None else turned.transposed())
-        is_by_rows = True
-        if _share_inside(patch, box) < _MIN_SHARE_BY_ROWS:
+        by_rows = fit(None if turned is None else turned.transposed())
+        is_possible = share >= _MIN_SHARE_BY_COLUMNS
+        # Half of any pixels lie in the box of a large object.
+        nearest = max(0.5, box_iou(patch.box, box)) if is_possible else -1.0
+        is_by_rows = _fits_by_rows(by_rows, box=box, nearest=nearest)
+        if not is_by_rows and not is_possible:
             raise ValueError("its pixels lie outside of the object's box")
+        patch = by_rows if is_by_rows else patch
     if total < width * height:
         # Some tools leave out the last run of zeros.
         corrections.note(Correction.RLE_COUNTS_CORRECTED, total, width * height)
@@ -241,6 +246,15 @@ def _draw_runs(
     if is_by_rows:
         corrections.note(Correction.RLE_BY_ROWS)
     return patch
+
+
+def _fits_by_rows(patch: Patch | None, *, box: Box, nearest: float) -> bool:
+    """Whether a mask lies in a box, and its own box overlaps with that by more than `nearest`."""
+    return (
+        patch is not None
+        and _share_inside(patch, box) >= _MIN_SHARE_BY_ROWS
+        and box_iou(patch.box, box) > nearest
+    )
 
 
 def _share_inside(patch: Patch | None, box: Box) -> float:
