@@ -328,6 +328,8 @@ def test_runs_by_rows_of_an_object_that_fills_the_image(compressed: bool) -> Non
         ((5, 10, 6, 30), (0, 0, 30, 20)),
         # The box is too short.
         ((5, 0, 25, 30), (5, 0, 25, 20)),
+        # The box is too large, so that it holds the pixels in any order.
+        ((3, 1, 23, 29), (1, 1, 27, 26)),
     ],
 )
 def test_runs_by_rows_must_fill_the_box_if_half_of_the_pixels_lie_in_it(

@@ -50,6 +50,9 @@ MAX_MASK_PIXELS = 1 << 27
 
 # A box is that of the runs' object if it holds this share of their pixels, by columns or by rows.
 _MIN_SHARE_BY_COLUMNS, _MIN_SHARE_BY_ROWS = 0.5, 0.95
+# Where both orders are possible, the box around the pixels by rows must fit like this (IoU): boxes
+# that are too small or too large hold pixels in any order.
+_MIN_IOU_BY_ROWS = 0.9
 
 # The most groups of a run; with more, the run would be longer than any mask.
 _MAX_GROUPS = 8
@@ -231,7 +234,7 @@ def _draw_runs(
         by_rows = fit(None if turned is None else turned.transposed())
         is_possible = share >= _MIN_SHARE_BY_COLUMNS
         # Half of any pixels lie in the box of a large object.
-        nearest = max(0.5, box_iou(patch.box, box)) if is_possible else -1.0
+        nearest = max(_MIN_IOU_BY_ROWS, box_iou(patch.box, box)) if is_possible else -1.0
         is_by_rows = _fits_by_rows(by_rows, box=box, nearest=nearest)
         if not is_by_rows and not is_possible:
             raise ValueError("its pixels lie outside of the object's box")
