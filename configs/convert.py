@@ -195,6 +195,7 @@ def _limits(expected: object) -> msgspec.Meta:
 
 
 def _is_mapping(expected: object) -> bool:
+    expected = _plain_type(expected)
     return typing.get_origin(expected) is dict or (
         isinstance(expected, type) and issubclass(expected, msgspec.Struct)
     )

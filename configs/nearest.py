@@ -10,7 +10,10 @@ _OTHER_TOOLS = {
     **dict.fromkeys(("workers", "num-workers", "jobs", "n-jobs"), ("--processes", "")),
     **dict.fromkeys(
         ("resize", "size", "image-size", "img-size", "imgsz"),
-        ("--max-side", "image.max_side"),
+        (
+            "--max-side, or --set 'image.resize={width: 640, height: 640}'",
+            "image.max_side or image.resize",
+        ),
     ),
     **dict.fromkeys(
         ("val-split", "validation-split", "train-split", "test-size", "split-ratio"),

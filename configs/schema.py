@@ -100,6 +100,21 @@ Sources: TypeAlias = (
 )
 
 
+class ResizeConfig(_Strict, frozen=True, kw_only=True):
+    """One size for all images.
+
+    Attributes:
+        width: Width of each stored image in pixels.
+        height: Its height.
+        fit: How an image with another aspect ratio gets this size: `pad` adds borders, `crop` cuts
+            off what is too long, on both sides alike, and `stretch` changes the aspect ratio.
+    """
+
+    width: Annotated[int, msgspec.Meta(ge=1, le=65_500)]
+    height: Annotated[int, msgspec.Meta(ge=1, le=65_500)]
+    fit: Literal["pad", "stretch", "crop"] = "pad"
+
+
 class ImageConfig(_Strict, frozen=True, kw_only=True):
     """How images are checked and stored.
 
@@ -113,6 +128,10 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
             be stored.
         quality: JPEG quality of such images.
         max_side: An image whose longer side has more pixels is resized to this.
+        resize: One size for all images, such as `{width: 640, height: 640, fit: pad}`: smaller ones
+            are enlarged. `pad` adds borders in the colour `background`, `crop` cuts off what is too
+            long, on both sides alike, and `stretch` changes the aspect ratio. Boxes, masks and
+            keypoints move with the pixels. Not together with `max_side`.
         orientation: Whether an EXIF orientation is applied to the pixels, or the bytes are kept as
             they are.
         annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`.
@@ -121,7 +140,7 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
         annotated_size: What happens if the annotated size differs from the image's. `scale` scales
             what is annotated in pixels if the aspect ratio is the same, `ignore` takes it as pixels
             of the image, and `reject` rejects the image.
-        background: Colour behind transparent pixels.
+        background: Colour behind transparent pixels, and of the borders that `resize` adds.
         max_pixels: An image with more pixels is rejected as a decompression bomb.
         max_decoded_mb: An image is rejected if decoding it takes more memory, in MB of 10⁶ bytes.
             The amount follows from its header.
@@ -134,6 +153,13 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     encoding: Literal["jpeg", "png"] = "jpeg"
     quality: Annotated[int, msgspec.Meta(ge=1, le=100)] = 95
     max_side: PositiveInt | None = None
+    resize: (
+        Annotated[
+            ResizeConfig,
+            msgspec.Meta(description="a mapping such as {width: 640, height: 640, fit: pad}"),
+        ]
+        | None
+    ) = None
     orientation: Literal["apply", "keep"] = "apply"
     annotated_as: Literal["auto", "upright", "stored"] = "auto"
     annotated_size: Literal["scale", "ignore", "reject"] = "scale"
@@ -141,6 +167,10 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     max_pixels: PositiveInt = 178_956_970
     max_decoded_mb: PositiveInt = 2048
     max_file_mb: PositiveInt = 512
+
+    def __post_init__(self) -> None:
+        if self.resize is not None and self.max_side is not None:
+            raise Problem(("resize",), "not together with image.max_side; give one of them")
 
 
 class PanopticConfig(_Strict, frozen=True, kw_only=True):

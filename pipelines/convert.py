@@ -158,7 +158,7 @@ def _make_config(
             "seed": manifest.seed,
             # Images are stored already: nothing is converted, and nothing refused.
             "image": _section(raw, "image")
-            | {"max_side": None, "orientation": "keep", "annotated_as": "stored"}
+            | {"max_side": None, "resize": None, "orientation": "keep", "annotated_as": "stored"}
             | {"annotated_size": "ignore", "damaged": "keep", "wrong_extension": "keep"},
             # Classes have their written names and ids.
             "labels": {"ids": "source", "first_id": 0 if lowest == 0 else None},

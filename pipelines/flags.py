@@ -136,8 +136,10 @@ class FlagParser(argparse.ArgumentParser):
                 flag = word.partition("=")[0]
                 known = self._option_string_actions.keys() - refused.keys()
                 other = named_otherwise(flag, is_flag=True)
-                hint = self._instead.get(flag) or (
-                    f"; did you mean {other}?" if other else did_you_mean(flag, known, show=str)
+                hint = (
+                    f"; did you mean {other}?"
+                    if other
+                    else self._instead.get(flag) or did_you_mean(flag, known, show=str)
                 )
                 raise UsageError(f"unknown flag {flag}{hint}")
         return vars(namespace)

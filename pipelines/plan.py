@@ -126,6 +126,8 @@ def make_plan(
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
     if config.masks == "png" and not is_given and Kind.INSTANCE_MASKS not in encoder.kinds:
         raise _wrong("no source gives objects with masks; without masks: --set masks=none", "masks")
+    if config.image.resize is not None and encoder.raw_images:
+        raise _wrong("raw images keep their 32 x 32 pixels; set pixels: png", "image", "resize")
     for key in ("min_side_px", "min_area_px"):
         if getattr(config.labels, key) and Kind.DETECTION not in encoder.kinds:
             raise _wrong("there are no objects", "labels", key)

@@ -88,7 +88,27 @@ def test_a_merge_may_swap_two_names() -> None:
             {"labels": {"rename": {"a": ["b"]}}},
             "labels.rename: unknown key; did you mean labels.merge?",
         ),
-        ({"image": {"resize": 90}}, "image.resize: unknown key; did you mean image.max_side?"),
+        (
+            {"image": {"resize": 90}},
+            "image.resize: expected a mapping such as {width: 640, height: 640, fit: pad}, got 90",
+        ),
+        (
+            {"image": {"resize": {"width": 9}}},
+            "image.resize.height: missing; expected int from 1 to 65500",
+        ),
+        (
+            {"image": {"resize": {"width": 9, "height": 9, "fit": "fill"}}},
+            "image.resize.fit: expected pad, stretch or crop, got 'fill'",
+        ),
+        (
+            {"image": {"resize": {"width": 9, "height": 9}, "max_side": 9}},
+            "image.resize: not together with image.max_side; give one of them",
+        ),
+        (
+            {"image": {"imgsz": 90}},
+            "image.imgsz: unknown key; did you mean image.max_side or image.resize?",
+        ),
+        ({"resize": 90}, "resize: unknown key; did you mean image.max_side or image.resize?"),
         ({"quality": 90}, "quality: unknown key here; did you mean image.quality?"),
         (
             {"splits": {"train": {"format": "coco", "image": "x", "annotations": ["a.json"]}}},

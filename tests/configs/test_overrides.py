@@ -53,6 +53,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "image.encoding": st.sampled_from(["jpeg", "png"]),
     "image.quality": st.integers(min_value=1, max_value=100),
     "image.max_side": st.none() | st.integers(min_value=1),
+    "image.resize": st.none() | st.just({"width": 9, "height": 8, "fit": "crop"}),
     "image.orientation": st.sampled_from(["apply", "keep"]),
     "image.annotated_as": st.sampled_from(["auto", "upright", "stored"]),
     "image.annotated_size": st.sampled_from(["scale", "ignore", "reject"]),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from pycocotools import mask as coco_mask
 
+from shardbeam.configs.schema import ImageConfig, ResizeConfig
 from shardbeam.transforms.core.labels import LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
@@ -26,6 +27,7 @@ from shardbeam.transforms.core.records import (
     Segment,
 )
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.placement import Placement, place
 from tests.support.example_builders import (
     AnnotatedAs,
     Rendered,
@@ -38,6 +40,7 @@ from tests.support.example_builders import (
 )
 
 Pixels = npt.NDArray[np.uint8]
+Fit: TypeAlias = Literal["pad", "crop", "stretch"]
 
 # As stored: two rectangles, without symmetries.
 OBLONG = np.array(
@@ -55,8 +58,21 @@ CATEGORIES = (Category("cat", 1, keypoints=("nose",)), Category("dog", 2, keypoi
 LABEL_MAP = build_label_map(categories=CATEGORIES, settings=LabelSettings(), objects=True)
 # Pixels that a cell has in the image's file.
 CELL = 4
-# (pixels of a cell in the annotated picture, in the written one, which `max_side` may shrink)
-CELLS = ((CELL, CELL), (1, CELL), (3, CELL), (8, CELL), (CELL, 2), (8, 2))
+# (pixels of a cell in the annotated picture, in the written one, which a resize changes, and how)
+CELLS: tuple[tuple[int, int, Fit], ...] = (
+    (CELL, CELL, "stretch"),
+    (1, CELL, "stretch"),
+    (3, CELL, "pad"),
+    (8, CELL, "stretch"),
+    (CELL, 2, "stretch"),
+    (8, 2, "crop"),
+    (CELL, 8, "pad"),
+    (CELL, CELL, "crop"),
+    (1, 2, "pad"),
+    (8, 2, "stretch"),
+)
+# The value of padding in written pictures.
+PADDING = 99
 
 
 class Frame(NamedTuple):
@@ -70,6 +86,8 @@ class Frame(NamedTuple):
         annotated_as: What the config says about that.
         cell: Pixels of a cell in the annotated picture.
         written_cell: Pixels of a cell in the written picture.
+        fit: How the written picture got its size. `pad` adds a column of cells at the left and at
+            the right, `crop` cuts off the first and the last row of cells.
     """
 
     cells: Pixels
@@ -79,6 +97,7 @@ class Frame(NamedTuple):
     annotated_as: AnnotatedAs
     cell: int
     written_cell: int
+    fit: Fit
 
     @property
     def sides_tell(self) -> bool:
@@ -95,8 +114,38 @@ class Frame(NamedTuple):
         return self.picture(is_upright=self.annotated_upright, cell=self.cell)
 
     @property
-    def written(self) -> Pixels:
+    def whole(self) -> Pixels:
+        """The written picture before it is padded or cropped."""
         return self.picture(is_upright=self.apply, cell=self.written_cell)
+
+    @property
+    def written(self) -> Pixels:
+        cell = self.written_cell
+        if self.fit == "pad":
+            return np.pad(self.whole, ((0, 0), (cell, cell)), constant_values=PADDING)
+        return self.whole[cell:-cell] if self.fit == "crop" else self.whole
+
+    @property
+    def objects(self) -> list[int]:
+        """The numbers of the objects of which something is written."""
+        return [number for number in OBJECTS if np.any(self.written == number)]
+
+    @property
+    def cut_objects(self) -> list[int]:
+        """The numbers of the objects of which a part is written."""
+        whole, written = self.whole, self.written
+        return [
+            number for number in self.objects if np.sum(written == number) < np.sum(whole == number)
+        ]
+
+    @property
+    def placement(self) -> Placement | None:
+        if self.fit == "stretch":
+            return None
+        width, height = size_of(self.written)
+        resize = ResizeConfig(width=width, height=height, fit=self.fit)
+        picture = self.picture(is_upright=self.apply, cell=CELL)
+        return place(size_of(picture), settings=ImageConfig(resize=resize))
 
     def render(
         self,
@@ -118,12 +167,21 @@ class Frame(NamedTuple):
                 file_size=size_of(self.picture(is_upright=False, cell=CELL)),
                 orientation=self.orientation,
                 upright=self.apply or self.orientation == 1,
+                placement=self.placement,
             ),
             masks={role: write_png(mask) for role, mask in (masks or {}).items()},
         )
         is_scaled = self.cell != CELL and settings["width"] > 0
-        scaled = {Correction.ANNOTATED_SIZE_SCALED.value: 1} if is_scaled else {}
-        assert rendered.corrections == scaled
+        left_out = len(OBJECTS) - len(self.objects)
+        expected = {
+            Correction.ANNOTATED_SIZE_SCALED: is_scaled,
+            Correction.OBJECT_OUTSIDE_CROP_DROPPED: left_out * ("objects" in annotations),
+            Correction.BOX_CUT_BY_CROP: len(self.cut_objects) * ("objects" in annotations),
+            Correction.SEGMENT_OUTSIDE_CROP_DROPPED: left_out * ("segments" in annotations),
+        }
+        assert rendered.corrections == {
+            correction.value: count for correction, count in expected.items() if count
+        }
         return rendered
 
 
@@ -132,11 +190,11 @@ def frames(
     orientation: int,
     apply: bool,
     annotated_upright: bool,
-    sizes: Sequence[tuple[int, int]] = CELLS,
+    sizes: Sequence[tuple[int, int, Fit]] = CELLS,
 ) -> list[Frame]:
     """Makes the frames whose annotations the annotated size or the config tells."""
     found = []
-    for cells, (cell, written_cell) in itertools.product((OBLONG, SQUARE), sizes):
+    for cells, (cell, written_cell, fit) in itertools.product((OBLONG, SQUARE), sizes):
         said = Frame(
             cells=cells,
             orientation=orientation,
@@ -145,6 +203,7 @@ def frames(
             annotated_as="upright" if annotated_upright else "stored",
             cell=cell,
             written_cell=written_cell,
+            fit=fit,
         )
         found.append(said)
         if annotated_upright or said.sides_tell:
@@ -211,20 +270,22 @@ def test_boxes_areas_polygons_and_runs(frames: list[Frame]) -> None:
             objects = tuple(object_of(frame.annotated, number, runs=runs) for number in OBJECTS)
             rendered = frame.render(Kind.INSTANCE_MASKS, objects=objects)
             check_objects(rendered, frame=frame)
-            for mask, number in zip(rendered.pictures("image/object/mask"), OBJECTS, strict=True):
+            masks = rendered.pictures("image/object/mask")
+            for mask, number in zip(masks, frame.objects, strict=True):
                 np.testing.assert_array_equal(mask, frame.written == number)
 
 
 def check_objects(rendered: Rendered, *, frame: Frame) -> None:
     values, written = rendered.values, frame.written
-    for place, number in enumerate(OBJECTS):
+    for position, number in enumerate(frame.objects):
         found = [
-            values[f"image/object/bbox/{side}"][place] for side in ("xmin", "ymin", "xmax", "ymax")
+            values[f"image/object/bbox/{side}"][position]
+            for side in ("xmin", "ymin", "xmax", "ymax")
         ]
         np.testing.assert_allclose(
             np.array(found) * (size_of(written) * 2), bounds(written == number)
         )
-        assert values["image/object/area"][place] == pytest.approx(np.sum(written == number))
+        assert values["image/object/area"][position] == pytest.approx(np.sum(written == number))
 
 
 @in_all_frames
@@ -247,10 +308,13 @@ def test_keypoints(frames: list[Frame]) -> None:
         rendered = frame.render(Kind.KEYPOINTS, objects=tuple(objects))
         check_objects(rendered, frame=frame)
         height, width = frame.written.shape
-        for place, number in enumerate(OBJECTS):
-            xmin, ymin, xmax, ymax = bounds(cells.written == 10 + number)
-            x, y = (rendered.values[f"image/object/keypoint/{axis}"][place] for axis in "xy")
-            assert (x * width, y * height) == pytest.approx(((xmin + xmax) / 2, (ymin + ymax) / 2))
+        right = frame.written_cell * (frame.fit == "pad")
+        up = frame.written_cell * (frame.fit == "crop")
+        for position, number in enumerate(frame.objects):
+            xmin, ymin, xmax, ymax = bounds(cells.whole == 10 + number)
+            expected = (xmin + xmax) / 2 + right, (ymin + ymax) / 2 - up
+            x, y = (rendered.values[f"image/object/keypoint/{axis}"][position] for axis in "xy")
+            assert (x * width, y * height) == pytest.approx(expected, abs=1e-4)
 
 
 @in_all_frames
@@ -260,7 +324,12 @@ def test_regions(frames: list[Frame]) -> None:
             stuff = tuple(object_of(frame.annotated, number, runs=runs) for number in OBJECTS)
             rendered = frame.render(Kind.SEMANTIC, stuff=stuff)
             (found,) = rendered.pictures("image/segmentation/class/encoded")
-            np.testing.assert_array_equal(found, np.where(frame.written == 0, 255, frame.written))
+            np.testing.assert_array_equal(found, void(frame, 0, PADDING, value=255))
+
+
+def void(frame: Frame, *values: int, value: int) -> Pixels:
+    """Returns the written picture with another value for some of its values."""
+    return np.where(np.isin(frame.written, values), value, frame.written).astype(np.uint8)
 
 
 def masks_of(frame: Frame) -> list[tuple[Pixels, bool]]:
@@ -293,7 +362,7 @@ def test_mask_files_of_classes(frames: list[Frame]) -> None:
                 Kind.SEMANTIC, masks={role: mask}, **annotated_size(frame, known=known)
             )
             (found,) = rendered.pictures("image/segmentation/class/encoded")
-            np.testing.assert_array_equal(found, frame.written)
+            np.testing.assert_array_equal(found, void(frame, PADDING, value=255))
 
 
 @in_all_frames
@@ -310,7 +379,7 @@ def test_mask_files_of_objects(frames: list[Frame]) -> None:
                 )
                 check_objects(rendered, frame=frame)
                 for found, number in zip(
-                    rendered.pictures("image/object/mask"), OBJECTS, strict=True
+                    rendered.pictures("image/object/mask"), frame.objects, strict=True
                 ):
                     np.testing.assert_array_equal(found, frame.written == number)
 
@@ -328,4 +397,5 @@ def test_mask_files_of_segments(frames: list[Frame]) -> None:
                 **annotated_size(frame, known=known),
             )
             found = read_picture(rendered.values["image/panoptic/category_mask"][0])
-            np.testing.assert_array_equal(found, frame.written)
+            np.testing.assert_array_equal(found, void(frame, PADDING, value=0))
+            assert rendered.values["image/panoptic/segment_id"] == frame.objects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardbeam.configs.schema import ImageConfig
+from shardbeam.configs.schema import ImageConfig, ResizeConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.images import check
@@ -13,7 +13,8 @@ from tests.support.image_makers import photograph, save
 from tests.support.processes import worker_processes
 
 PICTURES = {kind: save(photograph(), kind) for kind in ("JPEG2000", "AVIF")}
-SETTINGS = ImageConfig(max_side=20)
+# The placement of the padded picture comes back, too.
+SETTINGS = ImageConfig(resize=ResizeConfig(width=20, height=20))
 
 
 def convert(data: bytes) -> StoredImage | str:

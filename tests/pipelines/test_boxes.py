@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,82 @@ def test_a_box_stays_around_it_in_a_resized_picture(tmp_path: Path) -> None:
         check_box(example, tolerance_px=0.6)
         xmin, ymin, xmax, ymax = RECTANGLE
         assert example.features["image/object/area"] == [(xmax - xmin) * (ymax - ymin) / 4]
+
+
+@pytest.mark.parametrize("orientation", ["apply", "keep"])
+@pytest.mark.parametrize(
+    ("fit", "size", "area"),
+    [
+        ("pad", (48, 48), 30 * 16 / 4),
+        ("stretch", (96, 32), 30 * 16 / 2),
+        # Of the upright picture, the columns from 16 to 80 are left.
+        ("crop", (32, 32), 24 * 16 / 4),
+    ],
+)
+def test_a_box_stays_around_it_where_all_pictures_get_one_size(
+    fit: str, size: tuple[int, int], area: float, orientation: str, tmp_path: Path
+) -> None:
+    # The stored pixels of the first four have the sides of the upright picture.
+    orientations = range(1, 5) if orientation == "keep" else ORIENTATIONS
+    source = make_dataset(tmp_path, frame="upright", scale=2, orientations=orientations)
+    resize = {"width": size[0], "height": size[1], "fit": fit}
+    image = {"resize": resize, "orientation": orientation, "background": "#0000ff"}
+    built = build_config({"splits": {"train": source}, "image": image}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    examples = built.examples()
+    assert len(examples) == len(orientations)
+    for example in examples:
+        assert example.size == size
+        check_box(example, tolerance_px=0.6)
+        (found,) = example.features["image/object/area"]
+        assert found == pytest.approx(area)
+    corrections = built.counts()["corrections"]
+    assert corrections["image_resized"] == len(orientations)
+    assert corrections.get("box_cut_by_crop", 0) == (len(orientations) if fit == "crop" else 0)
+
+
+def test_an_object_outside_of_a_crop_is_left_out_and_not_lost(tmp_path: Path) -> None:
+    source = make_dataset(tmp_path, frame="upright")
+    # The columns from 44 to 52 are left.
+    image = {"resize": {"width": 8, "height": 64, "fit": "crop"}}
+    config = {"splits": {"train": source}, "image": image}
+    refused = build_config(config, folder=tmp_path)
+    assert refused.exit_code == 3
+    assert "8 object_outside_crop_dropped" in refused.stderr
+    built = build_config({**config, "objects": "none"}, folder=tmp_path, name="none")
+    assert built.exit_code == 0
+    assert [example.boxes for example in built.examples()] == [[]] * 8
+    assert built.counts()["corrections"]["object_outside_crop_dropped"] == 8
+    assert built.rejects() == []
+
+
+@pytest.mark.parametrize("key", ["annotation/bbox", "annotation/mask"])
+def test_each_object_is_cropped_by_itself(key: str, tmp_path: Path) -> None:
+    source = make_dataset(tmp_path, frame="upright")
+    document = json.loads(Path(source["annotations"][0]).read_bytes())
+    for item in document["annotations"]:
+        x, y, width, height = item["bbox"]
+        item["segmentation"] = [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    write_coco(Path(source["annotations"][0]), document)
+    config = {
+        "splits": {"train": source},
+        "image": {"resize": {"width": 32, "height": 32, "fit": "crop"}},
+        "example_per": "annotation",
+        "masks": "png",
+    }
+    built = build_config(config, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    assert len(built.examples()) == 8
+    for example in built.examples():
+        # 16 to 40 and 6 to 22 of 64 x 64 pixels, at half the scale.
+        if key == "annotation/bbox":
+            np.testing.assert_allclose(example.features[key], (0, 3, 12, 8))
+        else:
+            (mask,) = example.features[key]
+            np.testing.assert_array_equal(
+                np.asarray(Image.open(io.BytesIO(mask))),
+                np.pad(np.ones((8, 12), np.uint8), ((3, 21), (0, 20))),
+            )
 
 
 def test_the_pictures_are_what_pillow_takes_them_for() -> None:

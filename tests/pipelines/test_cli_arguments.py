@@ -229,7 +229,11 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         # Names of other tools, of which the nearest flag is none.
         (f"{COCO} --workers 4", "unknown flag --workers; did you mean --processes?"),
         (f"{COCO} --num-workers 4", "unknown flag --num-workers; did you mean --processes?"),
-        (f"{COCO} --resize 640", "unknown flag --resize; did you mean --max-side?"),
+        (
+            f"{COCO} --resize 640",
+            "unknown flag --resize; did you mean --max-side, or --set "
+            "'image.resize={width: 640, height: 640}'?",
+        ),
         (f"{COCO} --val-split=0.2", "unknown flag --val-split; did you mean --fractions?"),
         (f"{COCO} --input x", "unknown flag --input; did you mean --images?"),
         (f"{COCO} --rename a=b", "unknown flag --rename; use --set features.rename=VALUE"),

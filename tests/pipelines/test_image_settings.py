@@ -135,6 +135,11 @@ def outcomes(built: Build, files: Mapping[str, bytes]) -> dict[str, str]:
             {"tall.png": "png 32x96", "turned.jpg": "png 64x96", "webp.webp": "png 96x64"},
             {**CONVERTED, "image_converted": 2, "image_resized": 1},
         ),
+        (
+            {"resize": {"width": 96, "height": 64}, "encoding": "png"},
+            {"tall.png": "png 96x64", "turned.jpg": "png 96x64", "webp.webp": "png 96x64"},
+            {**CONVERTED, "image_converted": 2, "image_resized": 2},
+        ),
         ({"max_pixels": 96 * 64}, {}, CONVERTED),
         ({"max_pixels": 96 * 64 - 1}, BOMBS, {}),
     ],

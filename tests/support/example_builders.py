@@ -21,6 +21,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.images.placement import Placement
 
 AnnotatedAs: TypeAlias = Literal["auto", "upright", "stored"]
 AnnotatedSize: TypeAlias = Literal["scale", "ignore", "reject"]
@@ -116,6 +117,7 @@ def make_image(
     upright: bool = True,
     corrections: tuple[Correction, ...] = (),
     changes: tuple[Change, ...] = (),
+    placement: Placement | None = None,
 ) -> StoredImage:
     """Makes an image as it is stored; sizes are (width, height) in pixels."""
     file_width, file_height = file_size or size
@@ -131,6 +133,7 @@ def make_image(
         corrections=corrections,
         changes=changes,
         notes=(),
+        placement=placement,
     )
 
 

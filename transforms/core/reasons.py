@@ -96,6 +96,8 @@ class Correction(str, enum.Enum):
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
     OBJECT_OF_BACKGROUND_DROPPED = "object_of_background_dropped"
     SMALL_OBJECT_DROPPED = "small_object_dropped"
+    OBJECT_OUTSIDE_CROP_DROPPED = "object_outside_crop_dropped"
+    BOX_CUT_BY_CROP = "box_cut_by_crop"
     DELETED_OBJECT_DROPPED = "deleted_object_dropped"
     EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
@@ -128,6 +130,7 @@ class Correction(str, enum.Enum):
     REGION_OF_UNKNOWN_SEGMENT_VOID = "region_of_unknown_segment_void"
     REGION_UNUSABLE_DROPPED = "region_unusable_dropped"
     SEGMENT_WITHOUT_PIXELS = "segment_without_pixels"
+    SEGMENT_OUTSIDE_CROP_DROPPED = "segment_outside_crop_dropped"
     DUPLICATE_SEGMENT_DROPPED = "duplicate_segment_dropped"
 
 
@@ -165,4 +168,5 @@ DROPPED_OBJECTS = LOST_OBJECTS | {
     Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
     Correction.OBJECT_OF_BACKGROUND_DROPPED,
     Correction.SMALL_OBJECT_DROPPED,
+    Correction.OBJECT_OUTSIDE_CROP_DROPPED,
 }

@@ -37,6 +37,7 @@ from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, Fea
 from shardbeam.transforms.examples.patches import Patch, resize_nearest
 from shardbeam.transforms.examples.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.images.placement import Placement
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
 
@@ -56,6 +57,7 @@ class WrittenObject(msgspec.Struct, frozen=True):
         box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
         area: In pixels² of the stored image.
         position: Its place among all annotated objects of the image, from 0.
+        placed_box: Its clipped box in pixels of the written frame, before any resize.
     """
 
     annotation: ObjectAnnotation
@@ -63,6 +65,7 @@ class WrittenObject(msgspec.Struct, frozen=True):
     box: Box
     area: float
     position: int
+    placed_box: Box
 
 
 class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -128,6 +131,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         4. Size: an object whose clipped box is smaller than the config's limits is dropped.
         5. Measure: an area that the source does not give, or that is 0 or too large as a 32-bit
            float, is that of the clipped box. A resize scales areas.
+        6. Crop: a box that reaches over the border of a crop is cut, and its area gets smaller in
+           the same ratio. An object whose box lies outside is dropped.
         """
         if not self.annotations.objects:
             # A row of a table without images has no size to divide by.
@@ -135,10 +140,10 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         frame = self.frame
         width, height = frame.written_size
         is_placed = frame.in_pixels and frame.orientation == 1
-        area_scale = (self.image.width * self.image.height) / (width * height)
+        area_scale = self._area_scale
         written = self.label_map.written
         objects = []
-        dropped = small = outside = exchanged = 0
+        dropped = left_out = outside = exchanged = 0
         for position, item in enumerate(self.annotations.objects):
             label = written.get(item.label)
             if label is None:
@@ -162,7 +167,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 continue
             xmin, ymin, xmax, ymax = clipped
             if self._is_small(xmax - xmin, ymax - ymin):
-                small += 1
+                left_out += 1
                 self.corrections.note(Correction.SMALL_OBJECT_DROPPED, clipped)
                 continue
             if clipped is not box:
@@ -171,13 +176,52 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if not MIN_FLOAT32 <= area <= MAX_FLOAT32:
                 area = (xmax - xmin) * (ymax - ymin)
             fractions = (xmin / width, ymin / height, xmax / width, ymax / height)
-            objects.append(WrittenObject(item, label, fractions, area * area_scale, position))
-        self.readings[BOXES] += len(objects) + dropped + small
+            if self.image.placement is not None:
+                cut = self._crop(clipped, placement=self.image.placement)
+                if cut is None:
+                    left_out += 1
+                    continue
+                fractions, share = cut
+                area *= share
+            area *= area_scale
+            objects.append(WrittenObject(item, label, fractions, area, position, clipped))
+        self.readings[BOXES] += len(objects) + dropped + left_out
         if outside or exchanged:
             self.readings.update({OUTSIDE: outside, EXCHANGED: exchanged})
             boxes = (item.bbox for item in self.annotations.objects if item.label in written)
             self.readings.update(try_readings(boxes, frame=frame))
         return objects
+
+    @property
+    def _area_scale(self) -> float:
+        """By what a resize multiplies areas."""
+        placement = self.image.placement
+        (width, height), size = self.frame.written_size, self.size
+        if placement is not None:
+            (width, height), size = placement.crop_size, placement.target_size
+        return (size[0] * size[1]) / (width * height)
+
+    def _crop(self, box: Box, *, placement: Placement) -> tuple[Box, float] | None:
+        """Cuts a box in pixels of the written frame like the image.
+
+        Returns:
+            The box in fractions of the stored image, and the share of its area that is left; None
+            if none is.
+        """
+        xmin, ymin, xmax, ymax = box
+        (left, top, _, _), (width, height) = placement.crop, placement.crop_size
+        moved = xmin - left, ymin - top, xmax - left, ymax - top
+        cut = clip_box(moved, width=width, height=height)
+        if cut is None:
+            self.corrections.note(Correction.OBJECT_OUTSIDE_CROP_DROPPED, box)
+            return None
+        if cut is not moved:
+            cut_in_frame = cut[0] + left, cut[1] + top, cut[2] + left, cut[3] + top
+            self.corrections.note(Correction.BOX_CUT_BY_CROP, box, cut_in_frame)
+        first = placement.to_fractions(cut[0] + left, cut[1] + top)
+        last = placement.to_fractions(cut[2] + left, cut[3] + top)
+        share = (cut[2] - cut[0]) * (cut[3] - cut[1]) / ((xmax - xmin) * (ymax - ymin))
+        return (*first, *last), share
 
     def _is_small(self, width: float, height: float) -> bool:
         """Whether the config leaves out objects with a box of this size in pixels."""
@@ -235,6 +279,23 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if (width, height) == self.frame.extent:
             return resize_nearest(turned, size=self.frame.written_size)
         return turned
+
+    def resize_pixels(self, pixels: npt.NDArray[_Pixel], *, fill: int) -> npt.NDArray[_Pixel]:
+        """Resizes pixels of the written frame, (height, width), like the image.
+
+        Args:
+            pixels: The pixels; each new one is the old one that is nearest.
+            fill: The value of borders that are added.
+        """
+        placement = self.image.placement
+        if placement is None:
+            return resize_nearest(pixels, size=self.size)
+        left, top, right, bottom = placement.crop
+        part = resize_nearest(pixels[top:bottom, left:right], size=placement.target_size)
+        whole = np.full((self.image.height, self.image.width), fill, pixels.dtype)
+        left, top, right, bottom = placement.target
+        whole[top:bottom, left:right] = part
+        return whole
 
     def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> Patch | None:
         """Draws the mask of an annotated object in the annotated frame.

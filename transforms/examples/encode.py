@@ -271,7 +271,11 @@ class RecordEncoder:
             data = _found(files[record.image])
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
-                image = store_cifar(data, raw=record.image.coding is Coding.CIFAR_RAW)
+                image = store_cifar(
+                    data,
+                    raw=record.image.coding is Coding.CIFAR_RAW,
+                    settings=self._settings.image,
+                )
             else:
                 image = check_image(
                     data, name=record.key, settings=self._settings.image, memory=self._memory
@@ -326,8 +330,8 @@ class RecordEncoder:
     ) -> tuple[Sequence[EncodedExample], Corrections, Mapping[str, int]]:
         """Encodes one image.
 
-        Boxes are written as fractions of the image, so a resize does not change them. Areas are
-        in pixels² of the stored image, so a resize scales them.
+        Boxes are written as fractions of the image, so a resize changes them only if it adds
+        borders or crops. Areas are in pixels² of the stored image, so a resize scales them.
 
         Args:
             image: The image as it is stored.

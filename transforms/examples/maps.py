@@ -22,7 +22,6 @@ from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup
 from shardbeam.transforms.examples.boxes import orient_pixels
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.mask_png import encode_map
-from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 CLASS_MAP = "image/segmentation/class/encoded"
@@ -67,7 +66,7 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
         pixels = orient_pixels(_draw_stuff(subject), orientation=subject.frame.orientation)
         if not subject.annotations.stuff:
             subject.corrections.note(Correction.MAP_MISSING_LEFT_VOID)
-    pixels = resize_nearest(pixels, size=subject.size)
+    pixels = subject.resize_pixels(pixels, fill=_IGNORE)
     return {
         CLASS_MAP: [encode_map(pixels)],
         "image/segmentation/class/format": [b"png"],

@@ -22,7 +22,6 @@ from shardbeam.transforms.examples.patches import (
     box_iou,
     find_patch,
     overlap_area,
-    resize_nearest,
 )
 from shardbeam.transforms.examples.segmentation import has_segmentation
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
@@ -67,7 +66,7 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
         if patch is not None and frame.written_size != subject.size:
             old_width, old_height = frame.written_size
             whole = patch.whole(width=old_width, height=old_height)
-            patch = find_patch(resize_nearest(whole, size=subject.size))
+            patch = find_patch(subject.resize_pixels(whole, fill=0))
         encoded.append(encode_mask(patch, width=width, height=height))
         areas.append(0 if patch is None else int(np.count_nonzero(patch.pixels)))
     return encoded, areas
@@ -105,12 +104,8 @@ def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Pa
     other objects get the unused number whose box fits theirs best, with an IoU of 0.5 or more.
     """
     objects = subject.objects
-    height, width = numbers.shape
     patches = _patches(numbers)
-    boxes = [
-        (item.box[0] * width, item.box[1] * height, item.box[2] * width, item.box[3] * height)
-        for item in objects
-    ]
+    boxes = [item.placed_box for item in objects]
     matched: list[Patch | None] = [None] * len(objects)
     for index, item in enumerate(objects):
         number = item.annotation.annotation_id or item.position + 1

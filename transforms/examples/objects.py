@@ -105,12 +105,13 @@ def _keypoint_values(subject: AnnotatedImage) -> Values:
     does not have, or that its annotation does not give, are written as zeros.
 
     Coordinates are fractions of the image, in a flattened list of objects x keypoints; keypoints
-    beyond the image's border stay there. If an image is mirrored to be upright, left and right keep
-    their names, because the annotators named them in the upright picture.
+    beyond the image's border, or that of a crop, stay there. If an image is mirrored to be upright,
+    left and right keep their names, because the annotators named them in the upright picture.
     """
     frame, label_map = subject.frame, subject.label_map
     names = label_map.keypoints
     width, height = frame.written_size
+    placement = subject.image.placement
     xs: list[float] = []
     ys: list[float] = []
     visibilities: list[int] = []
@@ -129,7 +130,11 @@ def _keypoint_values(subject: AnnotatedImage) -> Values:
         for column, (px, py), visible in zip(columns, points, values[2::_VALUES], strict=False):
             # A place that does not fit into an Example's float counts as not labelled.
             if visible > 0 and abs(px) <= MAX_FLOAT32 and abs(py) <= MAX_FLOAT32:
-                x[column], y[column] = px / width, py / height
+                x[column], y[column] = (
+                    (px / width, py / height)
+                    if placement is None
+                    else placement.to_fractions(px, py)
+                )
                 visibility[column] = _HIDDEN if visible < _VISIBLE else _VISIBLE
                 number += 1
         xs += x

@@ -22,7 +22,6 @@ from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP, PIXELS
 from shardbeam.transforms.examples.mask_png import encode_map
-from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
 
 _MAX_SEGMENT_ID = (1 << 24) - 1
@@ -84,8 +83,9 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
         ids = subject.turn_mask(
             read_segment_ids(data, size=subject.file_size, annotated=subject.scaled_size)
         )
+        segments = _leave_out_cropped(segments, ids=ids, subject=subject)
         indices = _index(ids, segments=segments, known=known, subject=subject)
-        indices = resize_nearest(indices, size=subject.size)
+        indices = subject.resize_pixels(indices, fill=0)
     of_stuff = stuff_classes(subject.label_map)
     classes = [
         _THING_CLASS if segment.is_thing else of_stuff[segment.label_id] for segment in segments
@@ -123,6 +123,22 @@ def _written_segments(subject: AnnotatedImage) -> list[_Segment]:
             is_thing = item.label not in subject.label_map.stuff
             segments[item.segment_id] = _Segment(item.segment_id, label.id, is_thing)
     return list(segments.values())
+
+
+def _leave_out_cropped(
+    segments: list[_Segment], *, ids: npt.NDArray[np.uint32], subject: AnnotatedImage
+) -> list[_Segment]:
+    """Leaves out the segments all of whose pixels a crop leaves out."""
+    placement = subject.image.placement
+    height, width = ids.shape
+    if placement is None or placement.crop_size == (width, height):
+        return segments
+    left, top, right, bottom = placement.crop
+    outside = {*np.unique(ids).tolist()} - {*np.unique(ids[top:bottom, left:right]).tolist()}
+    for segment in segments:
+        if segment.segment_id in outside:
+            subject.corrections.note(Correction.SEGMENT_OUTSIDE_CROP_DROPPED, segment.segment_id)
+    return [segment for segment in segments if segment.segment_id not in outside]
 
 
 def _check_numbers(numbers: list[int], *, classes: list[int], bits: int) -> None:

@@ -24,7 +24,7 @@ from shardbeam.transforms.core.worker import Worker, WorkerLostError
 from shardbeam.transforms.images.convert import (
     apply_orientation,
     encode,
-    shrink,
+    resize,
     to_gray,
     to_rgb,
 )
@@ -38,6 +38,7 @@ from shardbeam.transforms.images.decode import (
 from shardbeam.transforms.images.difference_hash import Look, look_at_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
+from shardbeam.transforms.images.placement import Placement, place
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
@@ -46,6 +47,7 @@ from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
 
 _UNLIMITED = MemoryBudget()
+_AS_IT_IS = ImageConfig()
 
 # Pillow holds the interpreter's lock while it decodes these formats, for about a second with this
 # many pixels; larger images are decoded by another process.
@@ -77,6 +79,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         notes: The decoder's complaints about damage or junk that was kept, one line each.
         channels: Values of a pixel of `data`: 1 or 3.
         look: What the upright picture looks like; empty where pictures are not decoded.
+        placement: How the picture was cropped or padded; None if all of it fills the image.
     """
 
     data: bytes
@@ -92,6 +95,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     channels: int = 3
     look: Look = Look()
+    placement: Placement | None = None
 
 
 def check_image(
@@ -99,14 +103,15 @@ def check_image(
 ) -> StoredImage:
     """Checks an image file, and converts it if necessary.
 
-    A file is stored unchanged if it is upright, within `max_side`, and of a kind that every reader
-    understands: a baseline, extended sequential or progressive JPEG with 8 bits and 1 or 3
-    components, or a gray or RGB PNG with up to 8 bits, without transparency and animation.
+    A file is stored unchanged if it is upright, within `max_side` or of the size `resize`, and of a
+    kind that every reader understands: a baseline, extended sequential or progressive JPEG with 8
+    bits and 1 or 3 components, or a gray or RGB PNG with up to 8 bits, without transparency and
+    animation.
 
     The first picture of any other file is decoded and encoded again: upright, opaque, within
-    `max_side`, in RGB, or in gray if only its orientation or size kept a gray file from being
-    stored. With `orientation: keep` the new file keeps the EXIF orientation instead, except for
-    TIFF files, where it is part of decoding.
+    `max_side` or of the size `resize`, in RGB, or in gray if only its orientation or size kept a
+    gray file from being stored. With `orientation: keep` the new file keeps the EXIF orientation
+    instead, except for TIFF files, where it is part of decoding.
 
     Thread-safe. Equal input gives equal bytes under the same `codec_versions`.
 
@@ -177,7 +182,7 @@ def cifar_pixels(data: bytes) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(planes.transpose(1, 2, 0))
 
 
-def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
+def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) -> StoredImage:
     """Stores an image of a CIFAR batch, which consists of bare pixels.
 
     The format (https://www.cs.toronto.edu/~kriz/cifar.html, binary version): 1,024 red, 1,024
@@ -186,6 +191,7 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
     Args:
         pixels: The 3,072 values.
         raw: Whether to store the values unchanged, and not as a PNG.
+        settings: The size of a PNG.
 
     Raises:
         RejectedError: There are more or fewer values.
@@ -195,19 +201,25 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
             Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
         )
     image = Image.fromarray(cifar_pixels(pixels))
+    corrections: list[tuple[Correction, Change]] = []
+    placement = None
+    if not raw:
+        corrections.append((Correction.IMAGE_CONVERTED, (None, "png")))
+        image, placement = _resize(image, settings=settings, corrections=corrections)
     png = io.BytesIO()
     if not raw:
         image.save(png, "PNG")
     return StoredImage(
         data=pixels if raw else png.getvalue(),
         format="raw" if raw else "png",
-        width=CIFAR_SIDE_PX,
-        height=CIFAR_SIDE_PX,
+        width=image.width,
+        height=image.height,
         file_width=CIFAR_SIDE_PX,
         file_height=CIFAR_SIDE_PX,
-        corrections=() if raw else (Correction.IMAGE_CONVERTED,),
-        changes=() if raw else ((None, "png"),),
+        corrections=tuple(correction for correction, _ in corrections),
+        changes=tuple(change for _, change in corrections),
         look=look_at_image(image),
+        placement=placement,
     )
 
 
@@ -227,7 +239,9 @@ def look_at_stored(
     """
     if image_format == "raw":
         return store_cifar(data, raw=True).look
-    kept = msgspec.structs.replace(settings, damaged="keep", orientation="keep", max_side=None)
+    kept = msgspec.structs.replace(
+        settings, damaged="keep", orientation="keep", max_side=None, resize=None
+    )
     return check_image(data, name="", settings=kept, memory=memory).look
 
 
@@ -273,7 +287,7 @@ def _is_kept(header: ImageHeader, *, settings: ImageConfig) -> bool:
     return (
         header.storable
         and (header.orientation == 1 or settings.orientation == "keep")
-        and (settings.max_side is None or max(header.width, header.height) <= settings.max_side)
+        and place((header.width, header.height), settings=settings) is None
     )
 
 
@@ -395,10 +409,7 @@ def _convert(
             upright = True
         if upright and header.orientation != 1:
             corrections.append((Correction.ORIENTATION_APPLIED, (header.orientation, 1)))
-        if settings.max_side is not None and max(image.size) > settings.max_side:
-            size = image.size
-            image = shrink(image, max_side=settings.max_side)
-            corrections.append((Correction.IMAGE_RESIZED, (size, image.size)))
+        image, placement = _resize(image, settings=settings, corrections=corrections)
         turn = 1 if upright else header.orientation
         look = look_at_image(image, orientation=turn) if settings.verify == "decode" else Look()
         encoded = encode(
@@ -420,4 +431,21 @@ def _convert(
         changes=tuple(change for _, change in corrections),
         channels=1 if image.mode == "L" else 3,
         look=look,
+        placement=placement,
     )
+
+
+def _resize(
+    image: Image.Image,
+    *,
+    settings: ImageConfig,
+    corrections: list[tuple[Correction, Change]],
+) -> tuple[Image.Image, Placement | None]:
+    """Resizes a picture; returns it with `StoredImage.placement`."""
+    placement = place(image.size, settings=settings)
+    if placement is None:
+        return image, None
+    corrections.append((Correction.IMAGE_RESIZED, (image.size, placement.size)))
+    is_whole = placement.crop_size == image.size and placement.target_size == placement.size
+    resized = resize(image, placement=placement, background=settings.background)
+    return resized, None if is_whole else placement

@@ -9,6 +9,7 @@ from PIL import ExifTags, Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.placement import Placement, shrunk_size
 
 # {EXIF orientation: the method that turns the stored pixels upright} (Exif 2.32, 4.6.4).
 _UPRIGHT = {
@@ -52,9 +53,18 @@ def to_rgb(image: Image.Image, *, background: str) -> Image.Image:
 
 def shrink(image: Image.Image, *, max_side: int) -> Image.Image:
     """Resizes an image so that its longer side is `max_side`."""
-    scale = max_side / max(image.size)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    size = shrunk_size(image.size, max_side=max_side)
     return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def resize(image: Image.Image, *, placement: Placement, background: str) -> Image.Image:
+    """Resizes the part of an image that is stored, and adds borders in `background` (`#rrggbb`)."""
+    resized = image.resize(placement.target_size, Image.Resampling.LANCZOS, box=placement.crop)
+    if resized.size == placement.size:
+        return resized
+    canvas = Image.new(image.mode, placement.size, background)
+    canvas.paste(resized, placement.target)
+    return canvas
 
 
 def encode(

@@ -20,6 +20,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.difference_hash import jpeg_scale
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
+from shardbeam.transforms.images.placement import Placement, place
 from shardbeam.transforms.images.png import scan_png
 
 _BYTES_PER_MB = 1_000_000
@@ -46,6 +47,8 @@ _MANY_SCANS = 12
 _MAX_SCANNED_PIXELS = 2_000_000_000
 
 _UNCOMPRESSED = 1
+# EXIF orientations from this one on exchange width and height.
+_FIRST_QUARTER_TURN = 5
 
 _ICON_ENTRY = struct.Struct("<12xI")
 _PNG_SIZE = struct.Struct(">8s8xII")
@@ -130,16 +133,34 @@ def pillow_bytes(
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         size_bytes += _check_tiles(image, settings=settings)
     if converts:
-        # Each step of conversion makes a copy, and resizing one more.
-        copies = 1
-        if settings.max_side is not None and max(image.size) > settings.max_side:
-            copies = 3
+        # Each step of conversion makes a copy, and resizing more.
+        placement = place(_upright_size(image, header=header, settings=settings), settings=settings)
+        copies, resized = 1, 0
+        if placement is not None:
+            copies, resized = 2, _resizing_pixels(placement, pixels=pixels)
         elif image.has_transparency_data or header.orientation != 1:
             copies = 2
         copy = 1 if header.storable and header.gray else 4
-        size_bytes = max(size_bytes, pixels * (stored + kept + copies * copy))
+        size_bytes = max(size_bytes, pixels * (stored + kept) + (copies * pixels + resized) * copy)
     _check_limit(size_bytes, size=image.size, settings=settings)
     return size_bytes
+
+
+def _upright_size(
+    image: ImageFile.ImageFile, *, header: ImageHeader, settings: ImageConfig
+) -> tuple[int, int]:
+    """Returns the size of a picture before it is resized."""
+    is_turned = settings.orientation == "apply" and header.orientation >= _FIRST_QUARTER_TURN
+    return (image.height, image.width) if is_turned else image.size
+
+
+def _resizing_pixels(placement: Placement, *, pixels: int) -> int:
+    """Returns the pixels that resizing holds in memory, beside the `pixels` of the picture."""
+    (crop_width, crop_height), (width, height) = placement.crop_size, placement.target_size
+    if width <= crop_width and height <= crop_height and placement.size == (width, height):
+        return pixels
+    # Pillow resizes rows first and then columns; the result may be laid onto a canvas.
+    return width * crop_height + width * height + placement.size[0] * placement.size[1]
 
 
 def icon_bytes(data: bytes, *, settings: ImageConfig) -> int:
