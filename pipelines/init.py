@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,14 +16,15 @@ from shardbeam.configs.load import ConfigError, make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.commands import InitArguments
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.logs import end_progress, write_stderr, write_stdout
-from shardbeam.pipelines.overlap import check_file
+from shardbeam.pipelines.overlap import check_apart, check_file
 from shardbeam.pipelines.own_files import write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.csv_table import CsvFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
@@ -30,6 +32,7 @@ from shardbeam.transforms.formats.names import listing_exclusion
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
+from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # The most that an error shows: kinds of files, folders, characters of a line.
@@ -38,6 +41,12 @@ _FOLDERS = 3
 _COLUMNS = 200
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _ONE_LINE = 1_000_000
+# Files that an error describes, and the names in them.
+_DOCUMENTS = 2
+_MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w.-]{0,40})")
+# CVAT's name of the subset of tasks without one.
+_DEFAULT_SUBSET = "default"
 # A line near the beginning of each config; the lines before it describe the dataset.
 _NEXT = b"# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it."
 _HEAD_BYTES = 10_000
@@ -53,7 +62,7 @@ class _Candidate(NamedTuple):
 
     name: str
     recognized: Recognized
-    raw: Mapping[str, Any]
+    raw: dict[str, Any]
     plan: Plan | None
     problem: str
 
@@ -74,6 +83,12 @@ def run_init(arguments: InitArguments) -> int:
     found = _choose(folder, only=arguments.format)
     assert found.plan is not None
     lines = [*_describe(found, plan=found.plan, folder=folder)]
+    try:
+        lines += _foresee(found, plan=found.plan)
+    except (InputError, RunError) as error:
+        raise InputError(
+            uri=arguments.path, problem=f"it looks like {lines[0]}, but {error}"
+        ) from error
     if hide_passwords(arguments.path) != arguments.path:
         lines.append(
             "*** stands for the URI's password: write it there, or where fsspec looks for it"
@@ -121,7 +136,10 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
         InputError: There is none, there may be several, or the user has to decide.
     """
     found: list[_Candidate] = []
-    for name, format_class in built_in_formats().items():
+    formats = dict(built_in_formats())
+    if only is not None:
+        formats.setdefault(only, find_format(only))
+    for name, format_class in formats.items():
         if only in (None, name) and (recognized := format_class.recognize(folder)) is not None:
             if only is not None and recognized.sources:
                 # The user has named the format, which settles the question.
@@ -143,6 +161,8 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
     if not dataset[:1].isalpha():
         dataset = f"dataset_{dataset}".rstrip("_")
     sources = {split: {"format": name, **keys} for split, keys in recognized.sources.items()}
+    if [*sources] == [_DEFAULT_SUBSET]:
+        sources = {"train": sources[_DEFAULT_SUBSET]}
     raw: dict[str, Any] = {"name": dataset, "version": "1.0.0"}
     raw |= {"source": sources[""]} if "" in sources else {"splits": sources}
     raw["output"] = {"path": f"tfrecords/{dataset}"}
@@ -151,9 +171,45 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
     if not problem:
         try:
             plan = make_plan(make_config(raw, origin="", find_format=find_format))
+            if _overlaps(plan, folder=folder):
+                beside = os.path.relpath(os.path.dirname(os.path.abspath(folder.root)))
+                raw["output"] = {"path": join_uri(beside, f"tfrecords/{dataset}")}
+                plan = make_plan(make_config(raw, origin="", find_format=find_format))
         except (ConfigError, FormatError, InputError) as error:
             problem = str(error)
     return _Candidate(name, recognized, raw, plan, problem)
+
+
+def _overlaps(plan: Plan, *, folder: Folder) -> bool:
+    """Whether the output lies in the data: the current folder is that of the data, or in it."""
+    try:
+        check_apart(plan.output, name="output.path", inputs=[*plan.inputs, folder.location()])
+    except UsageError:
+        return True
+    return False
+
+
+def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
+    """Describes the rejects that a build would have, and tolerates them in the config.
+
+    Raises:
+        ShardbeamError: A build of this config would fail.
+    """
+    # Imported here: Beam takes a while, and no other part of this command needs it.
+    from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
+    from shardbeam.pipelines.library import preview, take_census
+    from shardbeam.pipelines.temporary import own_temporary_files
+
+    own_temporary_files()
+    census = take_census(plan)
+    outcome = preview(census, plan=plan)
+    yield from warn_of_pointers(census.foreseen)
+    ratio = max(split.reject_ratio for split in outcome.splits.values())
+    if ratio > plan.dataset.max_reject_ratio:
+        for line in describe_foreseen(census):
+            yield f"will be rejected: {line}"
+        found.raw["rejects"] = {"max_ratio": math.ceil(1000 * ratio) / 1000}
+        yield "rejects.max_ratio tolerates these; without them, delete this key"
 
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
@@ -207,11 +263,16 @@ def _hint(folder: Folder) -> str:
     if tars := folder.named(".tar"):
         return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
     if packed := folder.named(*_PACKED):
-        return f"{packed[0]} has to be unpacked"
+        return f"init does not look into {packed[0]}; unpack it if it holds annotations or images"
     if not folder.images:
         return "there are no images in it"
-    if folder.few(".json", ".jsonl", ".xml"):
-        return "none of its JSON or XML files names these images in a known format"
+    if documents := folder.few(".json", ".jsonl", ".xml"):
+        return "; ".join(
+            (
+                *(_describe_document(path, folder=folder) for path in documents[:_DOCUMENTS]),
+                "the formats that are known, and their keys: `shardbeam formats`",
+            )
+        )
     table, flags = CsvFormat.suggest_flags(folder)
     if table:
         columns = folder.head(table).decode("utf-8", "replace").partition("\n")[0].strip()
@@ -221,10 +282,23 @@ def _hint(folder: Folder) -> str:
         )
     folders = sorted({path.rpartition("/")[0] for path in folder.images})
     where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
+    others = [path for path in folder.files if path not in set(folder.images)]
+    seen = f"init knows no format of {others[0]}" if others else "there are only images"
     return (
-        f"there are no annotations, and the images lie directly in {where}: if they have classes, "
-        "put the images of each class into a folder, at least two"
+        f"{seen}, and the images lie directly in {where}: if they have classes, put the images of "
+        "each class into a folder, at least two"
     )
+
+
+def _describe_document(path: str, *, folder: Folder) -> str:
+    """Describes a JSON or XML file that no format recognizes: what it is, as far as that shows."""
+    head = folder.head(path)
+    if problem := foreign_content(head.removeprefix(b"<") if path.endswith(".xml") else head):
+        return f"{path}: {problem}"
+    pattern = _ELEMENT if path.lower().endswith(".xml") else _MEMBER
+    names = dict.fromkeys(name.decode(errors="replace") for name in pattern.findall(head))
+    listed = ", ".join([*names][:_SHOWN]) or "nothing that is known"
+    return f"init looked into {path} and found {listed}, in no format that names these images"
 
 
 def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str:
@@ -263,4 +337,5 @@ def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
         yield "masks: png  # write a mask for each object, as a PNG"
     yield "image: {max_side: 1024}  # resize larger images to this"
     yield "labels: {ids: contiguous}  # number the classes without gaps"
-    yield "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"
+    if "rejects" not in found.raw:
+        yield "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"

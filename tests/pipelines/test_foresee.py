@@ -57,3 +57,103 @@ def test_the_first_rejects_are_named(data: Path) -> None:
     write_files(data, {"stray.jpg": JPEG})
     told = plan_folders()
     assert "split 'train': 1 no_class_folder; the first: stray.jpg (no_class_folder: " in told
+
+
+def init_and_build(*words: str) -> tuple[str, str]:
+    """Writes a config and builds it; returns the config, and what `init` says."""
+    made = run("init", *words)
+    assert made.exit_code == 0, made.stderr
+    Path("made.yaml").write_text(made.stdout)
+    built = run("build", "made.yaml", "--overwrite")
+    assert built.exit_code == 0, built.stderr
+    return made.stdout, made.stderr
+
+
+def test_init_tolerates_what_it_foresees(data: Path) -> None:
+    write_files(data, {f"cat/{number}.jpg": JPEG for number in range(20)})
+    assert "max_ratio: 0.05}" in init_and_build("d")[0]
+    write_files(data, {"stray.jpg": JPEG, "dog/x.heic": b"x"})
+    text, told = init_and_build("d", "--format", "image-folder")
+    assert "\nrejects: {max_ratio: 0.08}\n" in text
+    assert "# rejects:" not in text
+    assert "will be rejected: split 'train': 1 no_class_folder; the first: stray.jpg" in told
+    assert "will be rejected: 1 image has the extension of formats that cannot be decoded" in told
+    assert "rejects.max_ratio tolerates these" in told
+
+
+def test_init_names_pointers_of_git_lfs(data: Path) -> None:
+    write_files(data, {"cat/x.jpg": POINTER})
+    assert "d/cat/x.jpg: it is a Git LFS pointer; `git lfs pull`" in run("init", "d").stderr
+    write_files(data.parent / "e", {"a.jpg": JPEG, "ann.json": POINTER})
+    result = run("init", "e")
+    assert result.exit_code == 1
+    assert "ann.json: the file is a Git LFS pointer: `git lfs pull` fetches" in result.stderr
+
+
+@pytest.mark.parametrize(("here", "there"), [("d", "."), ("d/cat", "..")])
+def test_the_output_is_outside_of_the_data(
+    here: str, there: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data.parent / here)
+    made = run("init", there)
+    assert made.exit_code == 0, made.stderr
+    config = data.parent / "made.yaml"
+    config.write_text(made.stdout)
+    built = run("build", str(config))
+    assert built.exit_code == 0, built.stderr
+    assert (data.parent / "tfrecords/d/manifest.json").is_file()
+
+
+def coco(name: str, label: str) -> str:
+    """A COCO file of one image with one box."""
+    return json.dumps(
+        {
+            "images": [{"id": 1, "file_name": name, "width": 32, "height": 24}],
+            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9]}],
+            "categories": [{"id": 1, "name": label}],
+        }
+    )
+
+
+def test_of_two_files_about_the_same_images_one_is_a_comment(data: Path) -> None:
+    files: Files = {
+        "images/a.jpg": JPEG,
+        "a.json": coco("a.jpg", "x"),
+        "b.json": coco("a.jpg", "y"),
+    }
+    write_files(data.parent / "e", files)
+    text, _ = init_and_build("e")
+    assert "\n  annotations: [e/a.json]\n" in text
+    assert "# a.json and b.json are about the same images" in text
+    assert "to read the other one instead: annotations: [e/b.json]\n" in text
+
+
+def test_a_lone_subset_default_is_train(data: Path) -> None:
+    files: Files = {
+        "images/default/a.jpg": JPEG,
+        "annotations/instances_default.json": coco("a.jpg", "x"),
+    }
+    write_files(data.parent / "e", files)
+    assert "split train" in init_and_build("e")[1]
+
+
+def test_init_asks_a_format_of_ones_own(data: Path) -> None:
+    Path("mine.py").write_text(
+        "from shardbeam.transforms.formats.image_folder import ImageFolderFormat\n"
+        "class Mine(ImageFolderFormat, frozen=True, kw_only=True):\n"
+        "    pass\n"
+    )
+    text, told = init_and_build("d", "--format", "mine.py:Mine")
+    assert "format: mine.py:Mine" in text or "format: 'mine.py:Mine'" in text
+    assert told.startswith("mine.py:Mine: 2 folders of classes, 6 images")
+
+
+def test_init_says_what_it_looked_into(data: Path) -> None:
+    write_files(data.parent / "e", {"a.jpg": JPEG, "labels.json": '[{"pic": "a.jpg", "what": 1}]'})
+    assert (
+        "init looked into labels.json and found pic, what, in no format" in run("init", "e").stderr
+    )
+    write_files(
+        data.parent / "f", {"a.jpg": JPEG, "x.xml": "<?xml version='1.0'?><root><pic/></root>"}
+    )
+    assert "init looked into x.xml and found root, pic, in no format" in run("init", "f").stderr

@@ -291,7 +291,7 @@ def zipped(files: Files) -> bytes:
             },
         ),
         (
-            {**images("1.jpg", "2.jpg"), "a.csv": "image,cat,dog,cow\n1.jpg,1,0,0\n2,0,1,1\n"},
+            {**images("1.jpg", "2.jpg"), "a.csv": "image,cat,dog,cow\n1.jpg,1,0,0\n2.jpg,0,1,1\n"},
             "csv: 1 table, 2 images; split train",
             {
                 "source": {
@@ -408,8 +408,8 @@ def test_layouts(
         (
             {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
             "",
-            "d: no dataset is recognized here; it holds 2 .jpg, 1 without extension; there are no "
-            "annotations, and the images lie directly in it: if they have ",
+            "d: no dataset is recognized here; it holds 2 .jpg, 1 without extension; init knows no "
+            "format of notes, and the images lie directly in it: if they have ",
         ),
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "a.xml": voc_xml(voc_object(ymin=2))},
@@ -426,7 +426,7 @@ def test_layouts(
             "is there: 'a.jpg'; to write the config yourself",
         ),
         (
-            {**images("a.jpg"), "a.json": coco("a.jpg"), "b.json": coco("a.jpg")},
+            {**images("a.jpg", "b.jpg"), "a.json": coco("a.jpg"), "b.json": coco("b.jpg")},
             "",
             "d: it looks like coco (2 annotation files), but a.json and b.json both hold "
             "detection;",
@@ -439,8 +439,8 @@ def test_layouts(
         (
             {**images("train/1.jpg", "val/2.jpg")},
             "",
-            "d: no dataset is recognized here; it holds 2 .jpg; there are no annotations, and the "
-            "images lie directly in train/, val/: if they have classes",
+            "d: no dataset is recognized here; it holds 2 .jpg; there are only images, and "
+            "the images lie directly in train/, val/: if they have classes",
         ),
         # The problem and the fix.
         (
@@ -513,7 +513,12 @@ def test_layouts(
             "d: no dataset is recognized here; it holds 1 .tar; name an archive of images "
             "itself: shardbeam init d/a.tar",
         ),
-        ({"a.tgz": b"x"}, "", "d: no dataset is recognized here; it holds 1 .tgz; a.tgz has to be"),
+        (
+            {"a.tgz": b"x"},
+            "",
+            "d: no dataset is recognized here; it holds 1 .tgz; init does not "
+            "look into a.tgz; unpack it if",
+        ),
         ({"a.txt": b"x"}, "", "d: no dataset is recognized here; it holds 1 .txt; there are no im"),
         (
             {**images("a.jpg"), "labels/a.txt": "0 0.5 0.5 0.1 0.1\n"},

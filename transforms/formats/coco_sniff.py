@@ -315,6 +315,7 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
     what = counted(len(files), "annotation file")
     sources: dict[str, dict[str, Any]] = {}
     tasks: dict[str, dict[frozenset[str], str]] = {}
+    notes: list[str] = []
 
     def doubt(problem: str) -> Recognized:
         return Recognized(what=what, problem=problem)
@@ -335,6 +336,14 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
         kind = frozenset({"panoptic"}) if file.masks else frozenset(map(str, file.tasks))
         other = tasks.setdefault(split, {}).setdefault(kind, file.path)
         if other != file.path:
+            first = next(each for each in files if each.path == other)
+            if set(first.names) & set(file.names):
+                key = "panoptic" if file.masks else "annotations"
+                notes.append(
+                    f"{other} and {file.path} are about the same images, and the first is read; to "
+                    f"read the other one instead: {key}: {_as_value(folder.uri(file.path), key)}"
+                )
+                continue
             return doubt(f"{other} and {file.path} both hold {', '.join(sorted(kind)) or 'images'}")
         if file.masks:
             masks = folder.find_images(file.masks, near=file.path, besides=images.folder)
@@ -346,7 +355,11 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
             source.setdefault("annotations", []).append(folder.uri(file.path))
     if "" in sources and len(sources) > 1:
         return doubt("some of the files name a split and others do not")
-    return Recognized(what=what, sources=sources)
+    return Recognized(what=what, sources=sources, notes=notes)
+
+
+def _as_value(path: str, key: str) -> str:
+    return path if key == "panoptic" else f"[{path}]"
 
 
 def _shared_ending(path: str, images: ImageFolder) -> str:

@@ -32,6 +32,8 @@ from shardbeam.transforms.storage.find import storage_for
 # Files that may annotate the images better than the names of folders do.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
 # Names of folders that are not classes; the empty name is that of the root.
+# More images outside of the folders of classes than this share make init ask.
+_FEW_STRAYS = 0.1
 _NO_CLASSES = FILE_FOLDERS | {""}
 
 
@@ -79,6 +81,14 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         parts = {part.casefold() for path in named for part in path.split("/")}
         if parts & _NO_CLASSES or any(part == split_in(part) for part in parts):
             return None
+        # A few strays do not make it another kind of folder: each is a reject.
+        are_few = len(strays) <= _FEW_STRAYS * len(folder.images)
+        if strays and are_few and len(classes) > 2 and not problem:
+            return Recognized(
+                what=f"{len(classes) - 1:,} folders of classes",
+                sources={"": {"images": folder.uri("")}},
+                rank=FOLDERS,
+            )
         if strays and len(classes) > 2:
             return Recognized(
                 what=f"{len(classes) - 1:,} folders of classes",
