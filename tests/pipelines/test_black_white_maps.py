@@ -128,7 +128,10 @@ def test_white_is_a_class_of_voc(tmp_path: Path, label_map: str, colours: bool) 
     built = build("voc", "--root", tmp_path / "in", "--semantic", output=tmp_path / "out")
 
     assert built.exit_code == 0, built.stderr
-    assert "255 is class 1" in str(built.summary["warnings"])
+    warnings = str(built.summary["warnings"])
+    assert "255 is class 1" in warnings
+    # The label map may give the number to a class of objects.
+    assert ("do not match those of the objects' classes" in warnings) == (not label_map)
     for name, pixels in enumerate(BINARY):
         written = maps_of(built)[f"JPEGImages/{name}.jpg"]
         np.testing.assert_array_equal(written, np.where(pixels, 1, 0))

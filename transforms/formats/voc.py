@@ -333,6 +333,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
                 f"{self._first_mask}: the palette is not VOC's, so the maps' values stay numbers "
                 f"without names, and do not match the ids of the objects' classes; {fix}"
             )
+        else:
+            yield (
+                f"{self._first_mask}: the maps' classes have no names, and their ids do not match "
+                f"those of the objects' classes; {fix}"
+            )
 
     def declared_categories(self) -> Iterator[Category]:
         """Returns the classes of the maps, which perhaps no file declares."""
