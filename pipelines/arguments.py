@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import posixpath
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
 _DEFAULT_SPLIT = "train"
+# Files that are no configs. A config may be JSON, because that is YAML, too.
+_DATA = (".csv", ".tsv", ".jsonl", ".xml", ".zip", ".tar", ".parquet", ".tfrecord", ".jpg", ".png")
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments:
@@ -191,6 +194,13 @@ def _make_config(
         if target not in ready_configs():
             raise UsageError(f"{command}: {_describe_target(target)}")
         target = str(ready_configs()[target])
+    if target.lower().endswith(_DATA):
+        # An archive is a folder to `init`.
+        folder = target if is_archive(target) else posixpath.dirname(target) or "."
+        raise UsageError(
+            f"{command}: {target} is data, and no config file; `shardbeam init "
+            f"{shlex.quote(folder)}` looks at what is there and writes a config"
+        )
     for flag in dataset_flags():
         if flag not in given:
             continue

@@ -157,3 +157,22 @@ def test_init_says_what_it_looked_into(data: Path) -> None:
         data.parent / "f", {"a.jpg": JPEG, "x.xml": "<?xml version='1.0'?><root><pic/></root>"}
     )
     assert "init looked into x.xml and found root, pic, in no format" in run("init", "f").stderr
+
+
+@pytest.mark.parametrize(("name", "folder"), [("d/a.csv", "d"), ("b.ZIP", "b.ZIP"), ("c.csv", ".")])
+def test_data_in_place_of_a_config(name: str, folder: str, data: Path) -> None:
+    write_files(data.parent, {name: "image,label\n"})
+    result = run("plan", name)
+    assert result.exit_code == 2
+    assert f"plan: {name} is data, and no config file; `shardbeam init {folder}`" in result.stderr
+
+
+def test_the_sample_of_a_dataset_is_named(data: Path) -> None:
+    build = ("build", "image-folder", "--images", "d", "--output", "out/x", "--limit", "2")
+    assert run(*build).exit_code == 0
+    result = run("report", "out/x")
+    assert result.exit_code == 1
+    assert "out/x: nothing is there; a sample of it (`limit`) lies beside it: out/x-limit-2" in (
+        result.stderr
+    )
+    assert "sample" not in run("report", "out/y").stderr

@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # TFDS's default container, template for the names of shards, and number of digits.
@@ -213,8 +213,23 @@ def _open_folder(path: str) -> StoredDataset:
             problem = f"neither {DATASET_INFO} nor a file named *.tfrecord or *.record"
         elif storage_for(path).is_folder(path):
             problem = "the folder is empty"
+        elif sample := _find_sample(path):
+            problem += f"; a sample of it (`limit`) lies beside it: {sample}"
         raise InputError(uri=path, problem=problem)
     return StoredDataset(path=path, splits=tuple(_group_by_name(files, path=path)))
+
+
+def _find_sample(path: str) -> str:
+    """Finds the sample of a dataset that was built with `limit`; empty where there is none."""
+    above, _, name = path.rstrip("/").rpartition("/")
+    if not name or is_uri(path):
+        return ""
+    try:
+        beside = sorted(storage_for(above or ".").names(above or "."))
+    except (InputError, OSError):
+        return ""
+    found = (each.rstrip("/") for each in beside if each.startswith(f"{name}-limit-"))
+    return next((f"{above}/{each}" if above else each for each in found), "")
 
 
 class _Split(msgspec.Struct, frozen=True, rename="camel"):
