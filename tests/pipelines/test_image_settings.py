@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.support.builds import Build, build_config
+from tests.support.cifar_files import write_cifar10
 from tests.support.image_makers import photograph, save, with_orientation
 from tests.support.nasty_files import DAMAGED_JPEG, JPEG
 
@@ -182,6 +183,20 @@ def test_what_is_too_large(image: dict[str, Any], reasons: dict[str, str], tmp_p
         **reasons,
         "sparse.jpg": "file_too_large",
     }
+
+
+@pytest.mark.parametrize("pixels", ["png", "raw"])
+def test_images_of_cifar_get_one_size_unless_they_are_raw(pixels: str, tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "cifar")
+    source = {"format": "cifar10", "root": str(tmp_path / "cifar"), "pixels": pixels}
+    config = {"source": source, "image": {"resize": {"width": 48, "height": 40}}}
+    built = build_config(config, folder=tmp_path)
+    if pixels == "raw":
+        assert built.exit_code == 2
+        assert "image.resize: raw images keep their 32 x 32 pixels" in built.stderr
+    else:
+        assert built.exit_code == 0, built.stderr
+        assert {example.picture.size for example in built.examples()} == {(48, 40)}
 
 
 def test_encoding_quality_and_background(tmp_path: Path) -> None:
