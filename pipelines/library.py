@@ -46,6 +46,7 @@ from shardbeam.pipelines.logs import OWN_LOGGER, is_news
 from shardbeam.pipelines.output import (
     Inputs,
     Output,
+    check_usable,
     check_versions,
     check_without_listing,
     find_previous,
@@ -189,6 +190,7 @@ def build(
 def plan(
     config: str | Path | Mapping[str, Any] | Config,
     *,
+    overwrite: bool = False,
     if_changed: bool = False,
     anonymous: bool = False,
 ) -> PlanResult:
@@ -196,6 +198,7 @@ def plan(
 
     Args:
         config: As for `build`.
+        overwrite: As for `build`: without it, a warning says that a dataset is there already.
         if_changed: Checks that a build with `if_changed` could find the last version.
         anonymous: As for `build`.
 
@@ -218,10 +221,14 @@ def plan(
         inputs = Inputs(
             plan=plan.digest, annotation_files=annotation_files, list_images=lambda: census.listing
         )
-        output = place_output(plan, inputs=inputs, started=started).output
+        plan = place_output(plan, inputs=inputs, started=started)
+        problem = check_usable(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
+        if problem:
+            refused = f"a build would be refused: {problem}"
+            outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, refused))
         return PlanResult(
             **msgspec.structs.asdict(outcome),
-            output=output,
+            output=plan.output,
             wall_time_s=time.monotonic() - started_s,
         )
 

@@ -11,8 +11,10 @@ import datetime
 import functools
 import hashlib
 import logging
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +29,7 @@ from shardbeam.configs.placeholders import (
     parse_template,
     placeholders,
 )
-from shardbeam.pipelines.failures import UsageError, machine_error
+from shardbeam.pipelines.failures import RunError, UsageError, machine_error
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.plan import Plan, absolute_path
 from shardbeam.transforms.core.errors import InputError, RejectedError
@@ -286,6 +288,33 @@ def hold_output(
     except BaseException:
         lease.release()
         raise
+
+
+def check_usable(plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool) -> str:
+    """Looks at a plan's output without writing, and says why a build would refuse it.
+
+    Args:
+        plan: The plan, after `place_output`.
+        inputs: Its inputs; listed only if needed.
+        overwrite: Whether a committed dataset may be replaced.
+        if_changed: Whether one that was built from the same inputs is left as it is.
+
+    Returns:
+        Why; empty if a build may write there.
+    """
+    try:
+        found = _look(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed, damage=())
+    except (UsageError, RunError) as error:
+        return str(error)
+    output = found.plan.output
+    if is_uri(output) or not found.must_write:
+        return ""
+    above = Path(output)
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    if not os.access(above, os.W_OK | os.X_OK):
+        return f"{output}: cannot be written: no permission to write in {above}"
+    return ""
 
 
 def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:

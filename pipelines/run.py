@@ -64,7 +64,10 @@ def run_build(arguments: BuildArguments) -> int:
     )
     if arguments.command == "plan":
         own_temporary_files()
-        return _finish(plan(arguments.config, if_changed=arguments.if_changed), arguments=arguments)
+        planned = plan(
+            arguments.config, overwrite=arguments.overwrite, if_changed=arguments.if_changed
+        )
+        return _finish(planned, arguments=arguments)
     return run_to_end(
         Build(
             config=arguments.config,

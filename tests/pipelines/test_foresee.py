@@ -176,3 +176,16 @@ def test_the_sample_of_a_dataset_is_named(data: Path) -> None:
         result.stderr
     )
     assert "sample" not in run("report", "out/y").stderr
+
+
+def test_plan_looks_at_the_output_like_a_build(data: Path) -> None:
+    assert "would be refused" not in plan_folders()
+    write_files(data.parent, {"file": "x", "others/notes.txt": "x"})
+    told = plan_folders("--set", "output.path=others")
+    assert "a build would be refused: " in told
+    assert "holds files that are not Shardbeam's (notes.txt)" in told
+    assert "file/x: cannot be a dataset's folder" in plan_folders("--set", "output.path=file/x")
+    assert run("build", "image-folder", "--images", "d", "--output", "out").exit_code == 0
+    assert "out: holds a committed dataset already; add --overwrite" in plan_folders()
+    assert "would be refused" not in plan_folders("--overwrite")
+    assert "would be refused" not in plan_folders("--if-changed")
