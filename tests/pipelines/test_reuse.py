@@ -299,7 +299,6 @@ COUNTED_AGAIN = {
     "masks": ["--set", "masks=png"],
     "resized": ["--set", "image.max_side=64", "--set", "image.encoding=png"],
     "padded": ["--set", "image.resize={width: 64, height: 64}", "--set", "image.encoding=png"],
-    "an Example for each object": ["--set", "example_per=annotation", "--set", "masks=png"],
     "array_record": ["--set", "output.container=array_record"],
     "not decoded": ["--set", "image.verify=header"],
     # The counted keys hold other values.
