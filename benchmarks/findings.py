@@ -161,6 +161,8 @@ class _Found(NamedTuple):
 
 def _build(folder: Path) -> _Found:
     output = folder / "output"
+    annotations = folder / "instances.json"
+    objects = json.loads(annotations.read_bytes())["annotations"]
     shardbeam.build(
         {
             "name": "planted",
@@ -168,10 +170,11 @@ def _build(folder: Path) -> _Found:
                 "train": {
                     "format": "coco",
                     "images": str(folder / "images"),
-                    "annotations": [str(folder / "instances.json")],
+                    "annotations": [str(annotations)],
                 }
             },
-            "masks": "png",
+            # A build of objects without any mask refuses to write masks.
+            "masks": "png" if any(each.get("segmentation") for each in objects) else "none",
             "output": {"path": str(output)},
         }
     )
