@@ -134,7 +134,7 @@ def test_small_annotation_files_are_read_many_at_a_time(monkeypatch: pytest.Monk
     for number in range(FILES):
         document = {"shapes": [], "imagePath": f"{number}.jpg"}
         memory.write(f"memory://host/in/{number}.json", json.dumps(document).encode())
-        memory.write(f"memory://host/in/{number}.jpg", b"not read by a plan")
+        memory.write(f"memory://host/in/{number}.jpg", b"not read by a plan" * 20)
     reads = meet(monkeypatch, "cat_file")
     result = run("plan", "labelme", "--root", "memory://host/in", "--output", OUTPUT, "--json")
     assert result.exit_code == 0, result.stderr

@@ -93,6 +93,7 @@ def test_every_sample_ends_as_an_example_or_as_the_table_says(
         "excluded": {"hidden_file": 1, "not_an_image_name": len(files) - len(images) - 1},
     }
     assert counts["corrections"] == {
+        "first_frame_kept": 16,
         "image_converted": 129,
         "orientation_applied": 32,
         "wrong_extension_kept": 13,
