@@ -50,9 +50,11 @@ class Dataset:
         path = index_path(f"{split}-{index}")
         file = Path(self.staging.uri("staged", path))
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(index_parquet([self._row(split, index, *row) for row in rows]))
+        data = index_parquet([self._row(split, index, *row) for row in rows])
+        file.write_bytes(data)
         shard = make_shard_result(
             describe_data(f"{split}-{index}", b""),
+            describe_data(path, data),
             split=split,
             shard_index=index,
             examples=len(rows),
@@ -289,6 +291,18 @@ def test_an_index_that_is_in_place_already(dataset: Dataset) -> None:
     assert dataset.report().counts.groups == 1
     place.unlink()
     with pytest.raises(InputError, match="is gone; was it deleted"):
+        dataset.report()
+
+
+def test_an_index_that_another_run_has_replaced(dataset: Dataset) -> None:
+    shard = dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 1, "a", HASHES[0])])
+    staged = Path(dataset.staging.uri("staged", shard.index.path))
+    place = Path(dataset.staging.output, shard.index.path)
+    place.parent.mkdir()
+    staged.rename(place)
+    place.write_bytes(index_parquet([msgspec.structs.replace(INDEX_ROW, split="train", shard=0)]))
+
+    with pytest.raises(InputError, match="is another file than this run has written"):
         dataset.report()
 
 

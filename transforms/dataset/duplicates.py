@@ -128,6 +128,10 @@ def _read_staged(shard: ShardResult, *, staging: Staging, columns: Sequence[str]
     for uri in (staged, join_uri(staging.output, shard.index.path)):
         with contextlib.suppress(FileNotFoundError):
             data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
+            if describe_data(shard.index.path, data) != shard.index:
+                # On object storage, a run that stood still may be overtaken by another.
+                problem = "is another file than this run has written; run the same command again"
+                raise InputError(uri=uri, problem=problem)
             return read_index(data, uri=uri, columns=columns, max_rows=shard.examples)
     raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
 
