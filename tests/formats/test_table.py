@@ -381,6 +381,13 @@ def test_rows_with_boxes_are_objects(read_images: Read) -> None:
     assert list(found.classes()) == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("side", ["-inf", "inf", "nan", "-5", "1e30"])
+def test_a_side_that_no_image_has_is_no_size(read_images: Read, side: str) -> None:
+    found = read_images(box(1, 2, 3, 4, width=640, height=480), box(1, 2, 3, 4, width=side))
+    _, (_, annotations) = found.annotations()
+    assert (annotations.width, annotations.height) == (0, 0)
+
+
 @pytest.mark.parametrize(("far", "normalized"), [(1, True), (1.0, True), (2, False)])
 def test_boxes_within_the_unit_square_are_fractions(
     read_images: Read, far: float, normalized: bool
@@ -721,9 +728,12 @@ def test_a_cell_without_four_numbers_is_a_reject_and_an_empty_one_no_object(
 
 
 @pytest.mark.usefixtures("few_first_rows")
-def test_a_later_cell_without_four_numbers_is_a_reject(read_images: Read) -> None:
+@pytest.mark.parametrize("cell", [[1, 2], [1, 2, True, 4]])
+def test_a_later_cell_without_four_numbers_is_a_reject(
+    read_images: Read, cell: list[object]
+) -> None:
     rows = [cells("bbox", [1, 2, 3, 4])] * 4
-    found = read_images(*rows, cells("bbox", [1, 2]), box_format="xyxy")
+    found = read_images(*rows, cells("bbox", cell), box_format="xyxy")
     problem = "column bbox: expected the four numbers of a box, got '[1"
     ((_, _, detail),) = found.defects()
     assert detail.startswith(f"{found.places[4]}: {problem}")

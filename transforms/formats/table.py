@@ -839,7 +839,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         width, height = 0, 0
         if layout.size:
             width, height = (
-                max(0, int(side)) if side is not None and side < 2**31 else 0
+                int(side) if side is not None and 0 <= side < 2**31 else 0
                 for side in self._numbers(row, layout.size)
             )
         objects: tuple[ObjectAnnotation, ...] = ()

@@ -158,10 +158,10 @@ def four_numbers(cell: object) -> list[float] | None:
         values = cell
     else:
         return None
-    if len(values) != 4:
+    if len(values) != 4 or any(isinstance(value, bool) for value in values):
         return None
     try:
-        return [float(value) for value in values if not isinstance(value, bool)]
+        return [float(value) for value in values]
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -183,7 +183,7 @@ def _first_list(values: Iterable[object]) -> list[float] | None:
         if value is None:
             continue
         numbers = four_numbers(value)
-        if numbers is None or len(numbers) < 4:
+        if numbers is None:
             return None
         first = first or numbers
     return first
