@@ -188,12 +188,7 @@ def _sections(card: Card) -> Iterator[str]:
         yield _table(
             ["id", "class", "images", "objects"],
             [
-                [
-                    str(each.number),
-                    _code(_visible(each.name)),
-                    f"{each.images:,}",
-                    f"{each.objects:,}",
-                ]
+                [str(each.number), _code(each.name), f"{each.images:,}", f"{each.objects:,}"]
                 for each in card.classes[:_MAX_CLASSES]
             ],
         )

@@ -64,8 +64,7 @@ def read_changed(
     Raises:
         InputError: An Example cannot be read, or is not where its index says.
     """
-    compare = _Comparer(images, old=old, new=new)
-    yield from map(compare.compare, images)
+    yield from map(_Comparer(images, old=old, new=new).compare, images)
 
 
 def compare_labels(
@@ -86,8 +85,8 @@ def compare_labels(
     comparer = _Comparer(images, old=old, new=new)
     splits = (*old.splits, *new.splits)
     # Other containers keep the Examples of a file in one that threads cannot share.
-    is_remote = all(find_container(split.container).checks_records for split in splits)
-    run = storage_for(new.path).map_many if is_remote else map
+    can_share = all(find_container(split.container).checks_records for split in splits)
+    run = storage_for(new.path).map_many if can_share else map
     yield from run(lambda image: not _has_other_labels(comparer.compare(image).what), images)
 
 

@@ -7,8 +7,8 @@ a function of the caller; no other shard is read.
 Examples are matched by their images' keys, and the others by the digests of their images, which
 finds files that were renamed. Each example takes 37 bytes of memory: the first 64 bits of the
 digests of its key, its image and its labels, its checksum, its length, its number of objects and
-its split. Among two
-datasets of 10^6 examples, the chance that two keys share their 64 bits is 1 in 10^7.
+its split. Among two datasets of 10^6 examples, the chance that two keys share their 64 bits is 1 in
+10^7.
 """
 
 from __future__ import annotations
@@ -299,15 +299,16 @@ def compare_datasets(
         raise InputError(uri=new.path, problem=f"more than {_MAX_SPLITS} splits")
     before, after = (_read(each, splits=splits) for each in (old, new))
     pairs = _match(before.rows, after.rows)
-    doubtful = _find_doubtful(pairs, before=before, after=after)
-    same: _Places = np.empty(0, np.intp)
+    labels = _compare_labels(pairs, before=before, after=after)
     unread = 0
-    if compare_labels is not None and doubtful:
+    if compare_labels is not None:
+        doubtful = _find_doubtful(pairs, labels, before=before, after=after)
         unread = max(0, len(doubtful) - _MOST_READ)
-        same = _find_same_labels(
+        for same in _find_same_labels(
             doubtful[:_MOST_READ], before=before, after=after, compare_labels=compare_labels
-        )
-    changes = _find_changes(pairs, before=before, after=after, same_labels=same)
+        ):
+            labels[same] = False
+    changes = _find_changes(pairs, labels, before=before, after=after)
     differing, chosen = _group_differing(pairs, changes, before=before, after=after, images=images)
     named = _choose_named(pairs, changes, limit=limit)
     removed, added = pairs.removed[:limit], pairs.added[:limit]
@@ -514,9 +515,18 @@ class _Changes(NamedTuple):
         )
 
 
-def _find_doubtful(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> list[_Group]:
-    """Finds the images whose labels differ by their digests, and not by the number of objects."""
-    at = np.flatnonzero(_compare_labels(pairs, before=before, after=after))
+def _find_doubtful(
+    pairs: _Pairs, labels: npt.NDArray[np.bool_], *, before: _Dataset, after: _Dataset
+) -> list[_Group]:
+    """Finds the images whose labels differ by their digests, and not by the number of objects.
+
+    Args:
+        pairs: The pairs.
+        labels: For each pair whether the digests differ (`_compare_labels`).
+        before: The old dataset.
+        after: The new dataset.
+    """
+    at = np.flatnonzero(labels)
     at = at[before.rows["objects"][pairs.old[at]] == after.rows["objects"][pairs.new[at]]]
     old_firsts, new_firsts = before.first_places(), after.first_places()
     ends = np.stack([old_firsts[pairs.old[at]], new_firsts[pairs.new[at]]], axis=1)
@@ -549,8 +559,10 @@ def _compare_labels(pairs: _Pairs, *, before: _Dataset, after: _Dataset) -> npt.
 
 def _find_same_labels(
     groups: Sequence[_Group], *, before: _Dataset, after: _Dataset, compare_labels: CompareLabels
-) -> _Places:
-    """Reads images, and returns the pairs of those whose labels are the same."""
+) -> Iterator[_Places]:
+    """Reads images, and yields the pairs of each one whose labels are the same."""
+    if not groups:
+        return
     olds = _locate(before, [each.old for each in groups])
     news = _locate(after, [each.new for each in groups])
     images = []
@@ -558,30 +570,18 @@ def _find_same_labels(
         old, new = [olds[place] for place in each.old], [news[place] for place in each.new]
         change = _make_change(old[0], new[0], kinds=(ChangeKind.LABELS,))
         images.append(DifferingImage(change, old, new))
-    same = [
-        group.pairs
-        for group, is_same in zip(groups, compare_labels(images), strict=True)
-        if is_same
-    ]
-    return np.concatenate([np.empty(0, np.intp), *same])
+    for group, is_same in zip(groups, compare_labels(images), strict=True):
+        if is_same:
+            yield group.pairs
 
 
 def _find_changes(
-    pairs: _Pairs, *, before: _Dataset, after: _Dataset, same_labels: _Places
+    pairs: _Pairs, labels: npt.NDArray[np.bool_], *, before: _Dataset, after: _Dataset
 ) -> _Changes:
-    """Finds how the pairs differ.
-
-    Args:
-        pairs: The pairs.
-        before: The old dataset.
-        after: The new dataset.
-        same_labels: The pairs whose labels are the same, although their digests differ.
-    """
+    """Finds how the pairs differ; `labels` says of each whether its labels do."""
     old, new = before.rows[pairs.old], after.rows[pairs.new]
     renamed = old["key"] != new["key"]
     image = old["image"] != new["image"]
-    labels = _compare_labels(pairs, before=before, after=after)
-    labels[same_labels] = False
     record = old["length"] != new["length"]
     if before.has_labels and after.has_labels:
         record |= old["crc32c"] != new["crc32c"]
