@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage import members
+from shardbeam.transforms.storage import disk_file
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import expand_pattern, storage_for
 from tests.support.archive_files import tar_bytes, write_files, write_tar, write_zip, zip_bytes
@@ -169,7 +169,7 @@ def test_no_room_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(members, "check_room", refuse)
+    monkeypatch.setattr(disk_file, "_check_room", refuse)
 
     with pytest.raises(InputError, match=r"a\.json.*lacks room.*set TMPDIR"):
         storage_for(f"{archive}/a.json").read(f"{archive}/a.json")

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
@@ -96,41 +96,55 @@ def open_on_disk(stored: StoredFile, *, storage: Storage) -> DiskFile:
         OSError: The file cannot be read.
     """
     file = storage.open_local(stored.uri)
-    if file is not None:
-        return DiskFile(file, uri=stored.uri)
+    if file is None:
+        file = write_copy(stored, _checked_parts(stored, storage=storage))
+    return DiskFile(file, uri=stored.uri)
+
+
+def write_copy(stored: StoredFile, parts: Iterable[bytes]) -> BinaryIO:
+    """Writes the content of a file to a temporary file without a name.
+
+    Args:
+        stored: The file.
+        parts: Its content. If they raise an error, no copy is left.
+
+    Raises:
+        InputError: The folder of temporary files has no room for it.
+    """
     with contextlib.ExitStack() as stack:
         try:
-            check_room(stored)
+            _check_room(stored)
             # Without a buffer, so that positions are those of the file.
             copy = stack.enter_context(tempfile.TemporaryFile(buffering=0))
         except OSError as error:
-            raise no_room(stored, error) from error
-        _copy(stored, storage=storage, descriptor=copy.fileno())
+            raise _no_room(stored, error) from error
+        position = 0
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                try:
+                    written = os.pwrite(copy.fileno(), rest, position)
+                except OSError as error:
+                    raise _no_room(stored, error) from error
+                rest = rest[written:]
+                position += written
         stack.pop_all()
-    return DiskFile(copy, uri=stored.uri)
+    return copy
 
 
-def check_room(stored: StoredFile) -> None:
-    """Raises OSError if the folder of temporary files has no room for a copy of a file."""
+def _check_room(stored: StoredFile) -> None:
     free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
     if free_bytes < stored.size_bytes:
         raise OSError(0, f"{free_bytes:,} bytes are free")
 
 
-def _copy(stored: StoredFile, *, storage: Storage, descriptor: int) -> None:
-    crc32c = 0
-    position = 0
+def _checked_parts(stored: StoredFile, *, storage: Storage) -> Iterator[bytes]:
+    crc32c = size_bytes = 0
     for part in _parts(stored, storage=storage):
         crc32c = google_crc32c.extend(crc32c, part)
-        rest = memoryview(part)
-        while rest:
-            try:
-                written = os.pwrite(descriptor, rest, position)
-            except OSError as error:
-                raise no_room(stored, error) from error
-            rest = rest[written:]
-            position += written
-    if position != stored.size_bytes:
+        size_bytes += len(part)
+        yield part
+    if size_bytes != stored.size_bytes:
         raise _changed(stored.uri)
     # There are no checksums for parts.
     if stored.crc32c not in ("", f"{crc32c:08x}"):
@@ -164,8 +178,7 @@ def _changed(uri: str) -> UnreadableError:
     )
 
 
-def no_room(stored: StoredFile, error: OSError) -> InputError:
-    """Makes the error for a file that cannot be copied to the folder of temporary files."""
+def _no_room(stored: StoredFile, error: OSError) -> InputError:
     try:
         folder = tempfile.gettempdir()
     except OSError:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import functools
 import os
-import tempfile
 import unicodedata
 import zlib
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from shardbeam.transforms.core.records import Coding, ImageRef
 from shardbeam.transforms.storage.archive_zip import local_header_bytes
 from shardbeam.transforms.storage.archives import list_archive, locate
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
-from shardbeam.transforms.storage.disk_file import check_room, no_room
+from shardbeam.transforms.storage.disk_file import write_copy
 from shardbeam.transforms.storage.find import storage_for
 
 _PART_BYTES = 8 << 20
@@ -173,40 +172,32 @@ def _copy_member(file: ImageRef, uri: str) -> BinaryIO:
     """
     if file.problem:
         raise InputError(uri=uri, problem=file.problem)
-    stored = _stored(file, path="", uri=uri)
+    return write_copy(_stored(file, path="", uri=uri), _checked_parts(file, uri=uri))
+
+
+def _checked_parts(file: ImageRef, *, uri: str) -> Iterator[bytes]:
+    """Yields the bytes of a member, decompressed, and checks its size and checksum."""
+    announced = _size(file)
     crc32 = size_bytes = 0
-    with contextlib.ExitStack() as stack:
-        try:
-            check_room(stored)
-            copy = stack.enter_context(tempfile.TemporaryFile(buffering=0))
-        except OSError as error:
-            raise no_room(stored, error) from error
-        for part in _read_parts(file, uri=uri):
-            crc32 = zlib.crc32(part, crc32)
-            size_bytes += len(part)
-            # A member that announces less than it holds could fill the disk.
-            if size_bytes > stored.size_bytes:
-                break
-            rest = memoryview(part)
-            while rest:
-                try:
-                    rest = rest[copy.write(rest) :]
-                except OSError as error:
-                    raise no_room(stored, error) from error
-        if size_bytes != stored.size_bytes:
-            raise InputError(
-                uri=uri,
-                problem=f"its archive announces {stored.size_bytes:,} bytes, but holds more or "
-                "fewer: the archive is damaged; download it again",
-            )
-        if file.crc32 not in (-1, crc32):
-            raise InputError(
-                uri=uri,
-                problem="its bytes do not have the checksum that its archive gives: the archive "
-                "is damaged; download it again",
-            )
-        stack.pop_all()
-    return copy
+    for part in _read_parts(file, uri=uri):
+        crc32 = zlib.crc32(part, crc32)
+        size_bytes += len(part)
+        # A member that announces less than it holds could fill the disk.
+        if size_bytes > announced:
+            break
+        yield part
+    if size_bytes != announced:
+        raise InputError(
+            uri=uri,
+            problem=f"its archive announces {announced:,} bytes, but holds more or fewer: the "
+            "archive is damaged; download it again",
+        )
+    if file.crc32 not in (-1, crc32):
+        raise InputError(
+            uri=uri,
+            problem="its bytes do not have the checksum that its archive gives: the archive is "
+            "damaged; download it again",
+        )
 
 
 def _read_parts(file: ImageRef, *, uri: str) -> Iterator[bytes]:
