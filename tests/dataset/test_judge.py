@@ -356,6 +356,7 @@ def test_a_line_says_that_shards_are_empty(
     ("names", "classifies", "label"),
     [
         (["1", "10", "100", "2"], True, "10 has the label 1"),
+        (["10", "8", "9"], True, "10 has the label 0"),
         (["01", "02", "10"], True, ""),
         (["1", "10", "cat"], True, ""),
         (["1", "10", "2"], False, ""),

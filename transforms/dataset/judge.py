@@ -691,14 +691,14 @@ def _describe_numbers(label_map: LabelMap) -> Iterator[str]:
     names = sorted(label_map.ids, key=label_map.ids.__getitem__)
     if not all(name.isascii() and name.isdigit() for name in names):
         return
-    numbers = [int(name) for name in names]
-    moved = next((index for index, each in enumerate(sorted(numbers)) if numbers[index] != each), 0)
+    moved = [
+        name for name, other in zip(names, sorted(names, key=int), strict=True) if name != other
+    ]
     if moved and not any(label_map.source_ids.values()):
-        name = names[moved]
         yield (
             "the classes are numbers, and are labelled in the order of their names as texts: "
-            f"{name} has the label {label_map.ids[name]}; names of one length (01, 02, 10) or a "
-            "file of classes order them"
+            f"{moved[0]} has the label {label_map.ids[moved[0]]}; names of one length (01, 02, 10) "
+            "or a file of classes order them"
         )
 
 
