@@ -375,16 +375,27 @@ def test_a_line_says_that_numbers_are_ordered_as_texts(
     assert label in "".join(notes)
 
 
-def test_a_line_says_which_classes_only_another_split_has() -> None:
+@pytest.mark.parametrize(
+    ("config", "lines"),
+    [
+        ({}, ("2 classes are in test and not in train: b, c",)),
+        # A sample does not show what the whole dataset has.
+        ({"limit": 5}, ()),
+    ],
+)
+def test_a_line_says_which_classes_only_another_split_has(
+    config: dict[str, object], lines: tuple[str, ...]
+) -> None:
     statistics = {
         "train": Statistics(images_by_class={"a": 1}),
         "test": Statistics(images_by_class={"a": 1, "c": 2, "b": 1}),
         "val": Statistics(images_by_class={"a": 3}),
     }
 
-    notes = make_notes(Census(), dataset=make_dataset(), label_map=NO_LABELS, statistics=statistics)
+    dataset = make_dataset(config=config)
+    notes = make_notes(Census(), dataset=dataset, label_map=NO_LABELS, statistics=statistics)
 
-    assert notes == ("2 classes are in test and not in train: b, c",)
+    assert notes == lines
 
 
 @pytest.mark.parametrize(

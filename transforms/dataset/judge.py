@@ -669,7 +669,7 @@ def make_notes(
         *_describe_fractions(census, config=dataset.config),
         *_describe_empty_shards(census, dataset=dataset),
         *(_describe_numbers(label_map) if dataset.classifies else ()),
-        *_describe_untrained(statistics or {}),
+        *_describe_untrained(statistics or {}, limit=dataset.config.get("limit")),
     )
 
 
@@ -702,9 +702,12 @@ def _describe_numbers(label_map: LabelMap) -> Iterator[str]:
         )
 
 
-def _describe_untrained(statistics: Mapping[str, Statistics]) -> Iterator[str]:
+def _describe_untrained(
+    statistics: Mapping[str, Statistics], *, limit: int | None
+) -> Iterator[str]:
     """Says which classes of the other splits the split `train` lacks."""
-    if "train" not in statistics:
+    # A sample does not show what the whole dataset has.
+    if "train" not in statistics or limit is not None:
         return
     known = statistics["train"].images_by_class
     for name, split in statistics.items():
