@@ -223,9 +223,14 @@ def plan(
         )
         plan = place_output(plan, inputs=inputs, started=started)
         problem = check_usable(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
+        warnings = [*outcome.warnings, *warn_of_pointers(census.foreseen)]
         if problem:
-            refused = f"a build would be refused: {problem}"
-            outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, refused))
+            warnings.append(f"a build would be refused: {problem}")
+        outcome = msgspec.structs.replace(
+            outcome,
+            warnings=tuple(warnings),
+            notes=(*outcome.notes, *describe_foreseen(census)),
+        )
         return PlanResult(
             **msgspec.structs.asdict(outcome),
             output=plan.output,
@@ -688,7 +693,7 @@ def _run_here(pipeline: beam.Pipeline) -> Any:  # noqa: ANN401  # Beam does not 
 
 
 def preview(census: Census, *, plan: Plan) -> Outcome:
-    """Returns what a build would write, with the rejects that are foreseen.
+    """Returns what a build would write; its counts include the rejects that are foreseen.
 
     Raises:
         InputError: A split has no examples.
@@ -723,13 +728,7 @@ def preview(census: Census, *, plan: Plan) -> Outcome:
         status=Status.APPROVED,
         splits=counts,
         sources=count_sources(census, dataset=plan.dataset),
-        warnings=(
-            *find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
-            *warn_of_pointers(census.foreseen),
-        ),
-        notes=(
-            *make_notes(census, dataset=plan.dataset, label_map=label_map),
-            *describe_foreseen(census),
-        ),
+        warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
+        notes=make_notes(census, dataset=plan.dataset, label_map=label_map),
         **name_classes(label_map),
     )
