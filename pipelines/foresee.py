@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.dataset.census import Census, Foreseen
-from shardbeam.transforms.dataset.rejects import describe_rejects
+from shardbeam.transforms.dataset.rejects import describe_split_rejects
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
 
@@ -16,8 +16,7 @@ def describe_foreseen(census: Census) -> Iterator[str]:
     for split, counts in census.splits.items():
         if any(counts.rejected.values()):
             first = census.first_rejects.get(split, ())
-            where = f"split {split!r}" if split else "no split"
-            yield f"{where}: {describe_rejects(counts.rejected, first=first)}"
+            yield describe_split_rejects(split, counts.rejected, first=first)
     foreseen = census.foreseen
     if count := sum(foreseen.undecodable.values()):
         have = "1 image has the extension" if count == 1 else f"{count:,} images have extensions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
@@ -199,6 +198,7 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
     from shardbeam.pipelines.library import preview, take_census
     from shardbeam.pipelines.temporary import own_temporary_files
+    from shardbeam.transforms.dataset.judge import tolerated_ratio
 
     own_temporary_files()
     census = take_census(plan)
@@ -208,7 +208,7 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     if ratio > plan.dataset.max_reject_ratio:
         for line in describe_foreseen(census):
             yield f"will be rejected: {line}"
-        found.raw["rejects"] = {"max_ratio": math.ceil(1000 * ratio) / 1000}
+        found.raw["rejects"] = {"max_ratio": tolerated_ratio(outcome.splits)}
         yield "rejects.max_ratio tolerates these; without them, delete this key"
 
 

@@ -49,7 +49,7 @@ from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (
     RejectsFile,
-    describe_rejects,
+    describe_split_rejects,
     first_rejects,
     name_image,
     rejects_path,
@@ -496,9 +496,13 @@ def _describe_rejects(splits: Mapping[str, SplitOutcome], *, max_ratio: float) -
 
 def _describe_tolerance(splits: Mapping[str, SplitOutcome]) -> str:
     """Describes what to do about the rejects, with the smallest ratio that allows them."""
+    return f"fix them, or let them pass: --set rejects.max_ratio={tolerated_ratio(splits):g}"
+
+
+def tolerated_ratio(splits: Mapping[str, SplitOutcome]) -> float:
+    """Returns the smallest `rejects.max_ratio` that lets all rejects pass, to a thousandth."""
     ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
-    ratio = math.ceil(1000 * max(ratios)) / 1000
-    return f"fix them, or let them pass: --set rejects.max_ratio={ratio:g}"
+    return math.ceil(1000 * max(ratios)) / 1000
 
 
 def _ending(status: Status) -> str:
@@ -514,8 +518,7 @@ def _describe_worst(
         is_bad = name == NO_SPLIT or split.reject_ratio > max_ratio or not split.examples
         if is_bad and any(split.rejected.values()):
             first = (one for file in rejects if file.split == name for one in file.first)
-            where = f"split {name!r}" if name != NO_SPLIT else "no split"
-            yield f"{where}: {describe_rejects(split.rejected, first=first_rejects(*first))}"
+            yield describe_split_rejects(name, split.rejected, first=first_rejects(*first))
 
 
 def judge_duplicates(

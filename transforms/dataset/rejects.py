@@ -13,7 +13,7 @@ import msgspec
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
+from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, describe_data
 from shardbeam.transforms.dataset.staging import Staging
@@ -62,6 +62,14 @@ def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> s
         for reject in first
     )
     return escape(f"{by_reason}; the first: {named}")
+
+
+def describe_split_rejects(
+    split: str, counts: Mapping[str, int], *, first: Iterable[Reject]
+) -> str:
+    """Describes the rejects of a split, or of no split, on a line that names it."""
+    where = f"split {split!r}" if split != NO_SPLIT else "no split"
+    return f"{where}: {describe_rejects(counts, first=first)}"
 
 
 def name_image(source: str, key: str) -> str:
