@@ -767,8 +767,7 @@ def _describe_in_no_split(census: Census) -> Iterator[str]:
     code = Exclusion.IN_NO_SPLIT.value
     count = sum(split.excluded.get(code, 0) for split in census.splits.values())
     if count:
-        # Names may contain line ends.
-        examples = r"\n".join(", ".join(census.in_no_split).splitlines())
+        examples = escape(", ".join(census.in_no_split))
         are = "image belongs" if count == 1 else "images belong"
         yield f"{count:,} {are} to no split and are left out, such as {examples}"
 
@@ -1042,8 +1041,7 @@ def _warn_of_image_ids(census: Census, *, config: Mapping[str, Any]) -> Iterator
     if config.get("source_id") == "number" or {key, _SOURCE_ID} <= {*dropped}:
         return
     for split, (image_id, keys) in census.repeated_ids().items():
-        # Names may contain line ends.
-        names = r"\n".join(" and ".join(map(repr, keys)).splitlines())
+        names = " and ".join(map(repr, keys))
         yield (
             f"images of split {split!r} have the same id, such as {image_id!r} of {names}: ids "
             f"count within one annotation file, so {_SOURCE_ID} does not identify an image; "
