@@ -436,6 +436,15 @@ def test_layouts(
             "",
             "d: it looks like image-folder (2 folders of classes), but a/x.json may say more than",
         ),
+        # A few images outside of the folders of classes do not hide what else is there.
+        (
+            {
+                **images("stray.jpg", *(f"{name}/{i}.jpg" for name in "ab" for i in range(5))),
+                "a/x.json": "{}",
+            },
+            "",
+            "d: it looks like image-folder (2 folders of classes), but a/x.json may say more than",
+        ),
         (
             {**images("train/1.jpg", "val/2.jpg")},
             "",

@@ -32,9 +32,9 @@ from shardbeam.transforms.storage.find import storage_for
 # Files that may annotate the images better than the names of folders do.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
 # Names of folders that are not classes; the empty name is that of the root.
-# More images outside of the folders of classes than this share make init ask.
-_FEW_STRAYS = 0.1
 _NO_CLASSES = FILE_FOLDERS | {""}
+# If a larger share of the images is outside of the folders of classes, init asks.
+_FEW_STRAYS = 0.1
 
 
 class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
@@ -81,28 +81,23 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         parts = {part.casefold() for path in named for part in path.split("/")}
         if parts & _NO_CLASSES or any(part == split_in(part) for part in parts):
             return None
+        count = len(classes) - bool(strays)
+        if strays and count < 2:
+            return None
+        what = f"{count:,} folders of classes"
         # A few strays do not make it another kind of folder: each is a reject.
-        are_few = len(strays) <= _FEW_STRAYS * len(folder.images)
-        if strays and are_few and len(classes) > 2 and not problem:
+        if strays and (problem or len(strays) > _FEW_STRAYS * len(folder.images)):
             return Recognized(
-                what=f"{len(classes) - 1:,} folders of classes",
-                sources={"": {"images": folder.uri("")}},
-                rank=FOLDERS,
-            )
-        if strays and len(classes) > 2:
-            return Recognized(
-                what=f"{len(classes) - 1:,} folders of classes",
+                what=what,
                 problem=f"{counted(len(strays), 'image')} {'lies' if len(strays) == 1 else 'lie'} "
                 f"outside of these, such as {strays[0]}: move each image into the folder of its "
                 "class, or elsewhere",
                 rank=FOLDERS,
             )
-        if strays:
-            return None
         if not problem and (others := folder.named(*_ANNOTATIONS)):
             problem = f"{others[0]} may say more than the names of the folders"
         return Recognized(
-            what=f"{len(classes):,} folders of classes",
+            what=what,
             problem=problem,
             sources={"": {"images": folder.uri("")}},
             rank=FOLDERS,
