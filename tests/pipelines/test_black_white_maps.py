@@ -158,8 +158,9 @@ def test_steps_of_gray_end_the_build_before_it_begins(tmp_path: Path) -> None:
     np.testing.assert_array_equal(written, np.vectorize(expected.__getitem__)(TRIMAP))
 
 
-def test_the_keys_of_voc(tmp_path: Path) -> None:
-    write_voc(tmp_path / "in", [TRIMAP])
+@pytest.mark.parametrize("colours", [False, True])
+def test_the_keys_of_voc(tmp_path: Path, colours: bool) -> None:
+    write_voc(tmp_path / "in", [TRIMAP], colours=colours)
     settings = ("--set", "objects=none", "--set", "objects_lost=keep")
     words = ("voc", "--root", tmp_path / "in", "--semantic", *settings)
     values = "source.mask_values={128: 2, 255: ignore}"

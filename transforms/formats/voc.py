@@ -43,6 +43,7 @@ from shardbeam.transforms.formats.annotation_file import lost_classes, text_line
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.mask_values import (
+    FirstMaps,
     MaskClassesKey,
     MaskReading,
     MaskValuesKey,
@@ -591,15 +592,19 @@ class VocFormat(Format, frozen=True, kw_only=True):
             uri, ids = label_map.uri, _read_label_map(label_map)
         else:
             first, ids = _find_voc_classes(files)
-        reading = given_values(self.mask_values)
-        if not self.mask_values:
+        maps = FirstMaps()
+        if first or not self.mask_values:
             maps = look_at_maps(
                 ((path, file) for path, file in files.walk() if _is_class_map(path)),
                 voc_colours=True,
             )
-            if first and maps.in_gray:
-                ids = {}
-            reading = decide_mask_values(maps, declared=ids.values, classes=ids)
+        if first and maps.in_gray:
+            ids = {}
+        reading = (
+            given_values(self.mask_values)
+            if self.mask_values
+            else decide_mask_values(maps, declared=ids.values, classes=ids)
+        )
         return {
             "_class_ids": ids,
             "_label_map": uri,
