@@ -6,7 +6,7 @@ The format: https://cocodataset.org/#format-data.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Annotated
 
 import msgspec
@@ -19,22 +19,19 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     MaskRole,
 )
-from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
+from shardbeam.transforms.formats.base import Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader, PngNames, find_png_names
 from shardbeam.transforms.formats.coco_sniff import (
     TASKS,
-    FirstAnnotations,
+    CocoBoxes,
     Task,
-    fitting_formats,
     is_stuff_name,
-    look_at_first,
     recognize_coco,
     sniff_class_ids,
     sniff_tasks,
-    warn_of_files,
 )
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
@@ -53,7 +50,7 @@ from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
 
-class CocoFormat(Format, frozen=True, kw_only=True):
+class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
     """COCO: instances, keypoints, captions, stuff and panoptic segments, merged by image.
 
     `file_name` is the image's key. Images of one file that share an id cannot be used. Entries
@@ -194,29 +191,11 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         for name, class_id in ids_of_classes(self.mask_classes).items():
             yield Category(name=name, source_id=class_id, origin="mask_classes")
 
-    @property
-    def first_pixel(self) -> float | None:
-        """Pixels are counted from 0."""
-        return 0.0 if self.box_units == "px" else None
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """As the keys say, and the polygons allow."""
-        fitting = fitting_formats(self._first_annotations.values())
-        return BoxReading(self.box_format, has_keys=True, fitting=fitting)
-
-    @functools.cached_property
-    def _first_annotations(self) -> Mapping[str, FirstAnnotations]:
-        return {uri: look_at_first(uri) for uri in self.annotations}
-
-    def warnings(self) -> Sequence[str]:
-        """Warns of files without annotations, and of boxes that disagree with their outlines.
-
-        Says how maps are read if their values are no ids.
-        """
-        said = self._mask_reading.said
-        files = warn_of_files(self._first_annotations, box_format=self.box_format)
-        return [*files, *([said] if said else ())]
+    def warnings(self) -> Iterator[str]:
+        """Warns of files and boxes; says how maps are read if their values are no ids."""
+        yield from super().warnings()
+        if self._mask_reading.said:
+            yield self._mask_reading.said
 
     def place(self, path: str, *, root: int) -> Place:
         """Distinguishes images, panoptic PNGs and maps of classes by their root.

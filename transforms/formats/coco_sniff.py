@@ -5,18 +5,22 @@ The format: https://cocodataset.org/#format-data.
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from shardbeam.configs.keys import Location
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
 from shardbeam.transforms.core.labels import BACKGROUND_NAMES
 from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.boxes import Box, box_around
 from shardbeam.transforms.examples.patches import box_iou
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.box_format import BoxReading, BoxUnits
 from shardbeam.transforms.formats.coco_annotations import panoptic_file_error
 from shardbeam.transforms.formats.recognition import (
     Folder,
@@ -124,8 +128,8 @@ class FirstAnnotations(NamedTuple):
         has_section: Whether the file has a section `annotations`; COCO's files of test images have
             none.
         outlined: The number of objects with a box and polygons.
-        apart: `{box_format: those whose box, read like this, overlaps with the polygons by less
-            than half}`.
+        apart: `{box_format: number of objects whose box, read like this, overlaps with the
+            polygons by less than half}`.
     """
 
     has_section: bool
@@ -153,37 +157,60 @@ def look_at_first(uri: str) -> FirstAnnotations:
     )
 
 
-def warn_of_files(files: Mapping[str, FirstAnnotations], *, box_format: BoxFormat) -> Iterator[str]:
-    """Warns of files without annotations, and of boxes that disagree with their polygons.
+class CocoBoxes(Format, frozen=True, kw_only=True):
+    """How COCO and LVIS read boxes, and what the beginnings of their files show about them.
 
-    Args:
-        files: `{URI: its first annotations}`.
-        box_format: How boxes are read.
+    Both formats have these keys. They are no fields here, because their order in the help is that
+    of each format.
+
+    Attributes:
+        annotations: The JSON files.
+        box_format: What the four numbers of `bbox` mean.
+        box_units: The units of boxes.
     """
-    for uri, first in files.items():
-        name = uri.rpartition("/")[2]
-        if not first.has_section:
-            yield (
-                f"{name} has no section `annotations`: images that only it lists "
-                "are written without annotations; expect.max_unannotated refuses too many of these"
-            )
-        if box_format not in first.fitting:
-            fixes = [f"box_format: {other} (--box-format {other})" for other in first.fitting]
-            fix = (
-                f"they agree with {' or '.join(fixes)}"
-                if fixes
-                else "no other box_format agrees with them: correct the boxes or the outlines"
-            )
-            yield (
-                f"{name}: {first.apart[box_format]:,} of the first {first.outlined:,} objects with "
-                f"polygons have a box that overlaps with them by less than half; {fix}"
-            )
 
+    if TYPE_CHECKING:
+        annotations: list[Location]
+        box_format: BoxFormat
+        box_units: BoxUnits
 
-def fitting_formats(files: Iterable[FirstAnnotations]) -> tuple[BoxFormat, ...]:
-    """Returns the readings of boxes that agree with the polygons of all files."""
-    fitting = [set(first.fitting) for first in files]
-    return tuple(each for each in BOX_FORMATS if all(each in these for these in fitting))
+    @property
+    def first_pixel(self) -> float | None:
+        """Pixels are counted from 0."""
+        return 0.0 if self.box_units == "px" else None
+
+    @property
+    def box_reading(self) -> BoxReading:
+        """As the keys say, and the polygons of all files allow."""
+        files = self._first_annotations.values()
+        fitting = tuple(each for each in BOX_FORMATS if all(each in it.fitting for it in files))
+        return BoxReading(self.box_format, has_keys=True, fitting=fitting)
+
+    def warnings(self) -> Iterator[str]:
+        """Warns of files without annotations, and of boxes that disagree with their polygons."""
+        for uri, first in self._first_annotations.items():
+            name = uri.rpartition("/")[2]
+            if not first.has_section:
+                yield (
+                    f"{name} has no section `annotations`: images that only it lists are written "
+                    "without annotations; expect.max_unannotated refuses too many of these"
+                )
+            if self.box_format not in first.fitting:
+                fixes = [f"box_format: {other} (--box-format {other})" for other in first.fitting]
+                fix = (
+                    f"they agree with {' or '.join(fixes)}"
+                    if fixes
+                    else "no other box_format agrees with them: correct the boxes or the outlines"
+                )
+                yield (
+                    f"{name}: {first.apart[self.box_format]:,} of the first {first.outlined:,} "
+                    "objects with polygons have a box that overlaps with them by less than half; "
+                    f"{fix}"
+                )
+
+    @functools.cached_property
+    def _first_annotations(self) -> Mapping[str, FirstAnnotations]:
+        return {uri: look_at_first(uri) for uri in self.annotations}
 
 
 def _box_and_outline(annotation: Mapping[str, Any]) -> tuple[Sequence[float], Box] | None:

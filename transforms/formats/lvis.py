@@ -6,9 +6,8 @@ in each entry of `images`.
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -23,17 +22,11 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     value_list,
 )
-from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
+from shardbeam.transforms.formats.base import Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
-from shardbeam.transforms.formats.coco_sniff import (
-    FirstAnnotations,
-    fitting_formats,
-    look_at_first,
-    recognize_coco,
-    warn_of_files,
-)
+from shardbeam.transforms.formats.coco_sniff import CocoBoxes, recognize_coco
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
@@ -63,7 +56,7 @@ class LvisImage(CocoImage, gc=False):
     not_exhaustive_category_ids: list[Int64] | None = None
 
 
-class LvisFormat(Format, frozen=True, kw_only=True):
+class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
     """LVIS v0.5 and v1.
 
     The images are COCO's. An image's key is its path below the root. Files with COCO's names (12
@@ -105,25 +98,6 @@ class LvisFormat(Format, frozen=True, kw_only=True):
             value_list(f"image/{name}", FeatureKind.INT64, FeatureRole.LABEL) for name in _LISTS
         )
         return [*map(ExtraFeature, specs)]
-
-    @property
-    def first_pixel(self) -> float | None:
-        """Pixels are counted from 0."""
-        return 0.0 if self.box_units == "px" else None
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """As the keys say, and the polygons allow."""
-        fitting = fitting_formats(self._first_annotations.values())
-        return BoxReading(self.box_format, has_keys=True, fitting=fitting)
-
-    @functools.cached_property
-    def _first_annotations(self) -> Mapping[str, FirstAnnotations]:
-        return {uri: look_at_first(uri) for uri in self.annotations}
-
-    def warnings(self) -> Sequence[str]:
-        """Warns of files without annotations, and of boxes that disagree with their outlines."""
-        return [*warn_of_files(self._first_annotations, box_format=self.box_format)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by COCO's digits, or by its path."""
