@@ -546,7 +546,7 @@ def _restore_logging() -> None:
 
 
 class _LastResort(logging.Handler):
-    """Prints warnings as Python does if there is no handler: ours has one, which prints nothing."""
+    """Prints warnings as Python does without handlers. The logger `shardbeam` prints none."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if logging.lastResort is not None and record.name.partition(".")[0] != OWN_LOGGER:

@@ -105,7 +105,7 @@ def check_outside_datasets(path: str, *, name: str, may_be_one: bool = False) ->
     storage = storage_for(path)
 
     def is_there(uri: str) -> bool:
-        # Who may write into a folder need not have the right to read those above it.
+        # A user may write into a folder without permission to read those above it.
         with contextlib.suppress(InputError, OSError):
             return storage.stat(uri) is not None
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def _no_decoder() -> Iterator[None]:
     """Ends the process that decodes for this one: the next test may count processes."""
     yield
     check.end_decoder()
+
+
+@pytest.fixture
+def deep_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder `a` in the current one, for thousands of nested folders: pytest cannot remove these.
+
+    It is removed after the test, also if that fails.
+    """
+    monkeypatch.chdir(tmp_path)
+    yield Path("a")
+    subprocess.run(["rm", "-rf", tmp_path / "a"], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -473,7 +473,7 @@ def test_a_shard_that_changes(
 
 
 def test_a_file_of_the_same_length_and_time(copied: Path) -> None:
-    """`cp -p` and `rsync -t` restore both; whoever opens the dataset later reads the new file."""
+    """`cp -p` and `rsync -t` keep both. A sequence that is opened later reads the new file."""
     before = shardbeam.open(copied)
     key = before[0]["image/filename"]
     assert isinstance(key, bytes)

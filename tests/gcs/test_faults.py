@@ -186,7 +186,7 @@ def test_an_upload_refused_because_of_nothing_is_an_error(
         InputError, match=r"/new: .* because the object exists \(412\), but it does not"
     ):
         call(f"{bucket}/new")
-    # Whoever writes a long file tries it again under another name.
+    # The caller writes a long file again under another name.
     assert gcs.proxy.counts()[kind] == (1 if name.startswith("a long file") else 2)
     assert gcs.read_tree(bucket) == {}
 

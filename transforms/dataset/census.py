@@ -76,8 +76,8 @@ class SourceCensus(msgspec.Struct):
         images: How many of its images, or rows, are passed on to be encoded.
         in_pixels: Whether a box reaches beyond 1, so that boxes cannot all be fractions.
         fractions: As long as there is no such box: how many boxes with an area lie within 0 to 1.
-        numbered: How many of these make Examples and have an id that is a number.
-        unnumbered: How many of them make Examples and have none.
+        numbered: How many images make Examples and have an id that is a number.
+        unnumbered: How many images make Examples and have no such id.
         referenced: How many images its annotation files name, by key, or by an id without a key.
         matched: How many of these are listed. The names below are kept only while there are none.
         listed_key: The listed image key with the fewest folders; of several, the alphabetically

@@ -76,10 +76,10 @@ from shardbeam.transforms.formats.sources import (
 )
 from shardbeam.transforms.formats.split_folders import is_split_name
 
-# Fewer boxes than these show nothing about the meaning of their numbers.
+# Fewer boxes do not show what their numbers mean.
 _FEW_BOXES = 3
-# More boxes than these shares of a source leave their image, or have their corners exchanged, if
-# their numbers mean something else.
+# If a larger share of a source's boxes leave their image, or have exchanged corners, their numbers
+# mean something else.
 _OUTSIDE_SHARE, _EXCHANGED_SHARE = 1 / 20, 1 / 2
 _NUMBERS: Mapping[BoxFormat, str] = {
     "xywh": "left, top, width and height",
@@ -925,7 +925,7 @@ def _are_many(number: int, *, of: int, share: float) -> bool:
 
 
 def _fits(number: int, *, of: int) -> bool:
-    """Whether so few boxes leave their images in a reading that no warning would name them."""
+    """Whether a reading puts so many boxes into their images that it would cause no warning."""
     return number > 0 and not _are_many(of - number, of=of, share=_OUTSIDE_SHARE)
 
 

@@ -35,7 +35,7 @@ _NAME_CHARACTERS = 40
 # Only files with such names are counted and deleted.
 _COPY = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}-.*", re.DOTALL)
 _PART = ".part"
-# Whoever counts, deletes or renames copies holds a lock on this file.
+# A process holds a lock on this file while it counts, deletes or renames copies.
 _LOCK = ".lock"
 _MODE = 0o700
 # Between two looks at copies that other processes are making.
