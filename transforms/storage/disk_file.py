@@ -16,6 +16,7 @@ import google_crc32c
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.read_ahead import map_ahead
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+from shardbeam.transforms.storage.local import read_at
 
 # A copy is downloaded in parts of this size, several at a time.
 _PART_BYTES = 8 << 20
@@ -52,14 +53,8 @@ class DiskFile:
         Raises:
             UnreadableError: They cannot be read.
         """
-        file = self._descriptor
         try:
-            data = os.pread(file, end - begin, begin)
-            # A read may be short (over 2 GB, or on network mounts) without being at the end.
-            while begin + len(data) < end and (
-                more := os.pread(file, end - begin - len(data), begin + len(data))
-            ):
-                data += more
+            data = read_at(self._descriptor, begin, end - begin)
         except OSError as error:
             raise UnreadableError(
                 uri=self._uri, problem=f"the file cannot be read: {error.strerror or error}"

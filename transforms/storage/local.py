@@ -122,13 +122,12 @@ class LocalStorage(Storage):
                 status = os.fstat(file.fileno())
                 if version is not None and _version(status) != version:
                     raise ChangedError(f"{uri} was changed after it was listed")
-                if offset:
-                    file.seek(offset)
                 # Give the exact size: Python allocates as much as is requested, and without a size
                 # it looks up the file's length twice.
                 left = max(0, status.st_size - offset)
                 with naming(uri):
-                    return _read_fully(file, left if size_bytes is None else min(size_bytes, left))
+                    size = left if size_bytes is None else min(size_bytes, left)
+                    return read_at(file.fileno(), offset, size)
         except FileNotFoundError as error:
             # A dangling link is listed with an empty version; nothing was deleted then.
             if version:
@@ -343,6 +342,17 @@ class _Walk:
         return True
 
 
+def read_at(descriptor: int, offset: int, size_bytes: int) -> bytes:
+    """Reads bytes of an open file; fewer only at its end. Threads may share the file."""
+    data = os.pread(descriptor, size_bytes, offset)
+    # A read may be short (over 2 GB, or on network mounts) without being at the end.
+    while len(data) < size_bytes and (
+        more := os.pread(descriptor, size_bytes - len(data), offset + len(data))
+    ):
+        data += more
+    return data
+
+
 def open_regular(path: str, flags: int) -> int:
     """Opens a file if it is a regular one: opening a pipe or a device could block forever.
 
@@ -396,11 +406,3 @@ def _unreadable_file(*, path: str, uri: str) -> StoredFile:
 
 def _version(status: os.stat_result) -> str:
     return str(status.st_mtime_ns)
-
-
-def _read_fully(file: BinaryIO, size_bytes: int) -> bytes:
-    data = file.read(size_bytes)
-    # A raw read may be short (over 2 GB, or on network mounts) without being at the end.
-    while len(data) < size_bytes and (more := file.read(size_bytes - len(data))):
-        data += more
-    return data

@@ -23,6 +23,7 @@ from shardbeam.transforms.storage.archives import list_archive, locate
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.disk_file import write_copy
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.local import read_at
 
 _PART_BYTES = 8 << 20
 # Copies of members that a process keeps; they have no names, and end with the process.
@@ -95,13 +96,7 @@ class MemberStorage(Storage):
         """Reads a whole file, or a range of it."""
         copy, file = self._copy(uri, version=version)
         end = _size(file) if size_bytes is None else min(offset + size_bytes, _size(file))
-        data = bytearray()
-        # A read returns at most 2 GB.
-        while offset + len(data) < end and (
-            more := os.pread(copy.fileno(), end - offset - len(data), offset + len(data))
-        ):
-            data += more
-        return bytes(data)
+        return read_at(copy.fileno(), offset, max(0, end - offset))
 
     def open_local(self, uri: str) -> BinaryIO:
         """Opens the copy for reading, without a buffer."""

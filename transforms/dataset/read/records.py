@@ -22,7 +22,7 @@ from shardbeam.transforms.dataset.read.shard_cache import ShardCache
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile
-from shardbeam.transforms.storage.local import open_regular
+from shardbeam.transforms.storage.local import open_regular, read_at
 
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 
@@ -177,14 +177,9 @@ class Records:
             return self._storage.read(
                 file.uri, offset=begin, size_bytes=size_bytes, version=file.version
             )
+        # The file stays open as long as this refers to it.
         opened = self._open(shard)
-        data = os.pread(opened.descriptor, size_bytes, begin)
-        # Linux reads at most 2 GB at a time, and a network mount may be interrupted.
-        while len(data) < size_bytes and (
-            more := os.pread(opened.descriptor, size_bytes - len(data), begin + len(data))
-        ):
-            data += more
-        return data
+        return read_at(opened.descriptor, begin, size_bytes)
 
     def _open(self, shard: int) -> OpenFile:
         """Returns an open shard, or an open copy of it.
