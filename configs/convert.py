@@ -204,9 +204,8 @@ def _is_mapping(expected: object) -> bool:
 def _is_scalars(members: Iterable[object]) -> bool:
     """Whether a union has several members that are single texts or numbers, and no others."""
     kinds = [member for member in members if member is not types.NoneType]
-    return len(kinds) > 1 and all(
-        not _is_mapping(_plain_type(kind)) and typing.get_origin(_plain_type(kind)) is not list
-        for kind in kinds
+    return len(kinds) > 1 and not any(
+        _is_mapping(kind) or typing.get_origin(_plain_type(kind)) is list for kind in kinds
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardbeam.transforms.formats.names import is_image_name
@@ -95,9 +95,3 @@ def image_name(text: str) -> str:
     """Removes the number of a caption from an image's name: `a.jpg#0` is `a.jpg`."""
     match = _NUMBERED.match(text)
     return match[1] if match is not None and is_image_name(match[1]) else text
-
-
-def are_all_image_names(texts: Iterable[str]) -> bool:
-    """Whether there are texts, and each is the name of an image."""
-    found = [is_image_name(image_name(text)) for text in texts]
-    return bool(found) and all(found)
