@@ -31,4 +31,4 @@ def stored_sizes(uri: str) -> list[tuple[int, int]]:
     except (InputError, RejectedError):
         return []
     size = header.width, header.height
-    return [size, size[::-1]] if header.orientation > 4 else [size]
+    return [size, size[::-1]] if header.is_sideways else [size]

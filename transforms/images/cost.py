@@ -47,8 +47,6 @@ _MANY_SCANS = 12
 _MAX_SCANNED_PIXELS = 2_000_000_000
 
 _UNCOMPRESSED = 1
-# EXIF orientations from this one on exchange width and height.
-_FIRST_QUARTER_TURN = 5
 
 _ICON_ENTRY = struct.Struct("<12xI")
 _PNG_SIZE = struct.Struct(">8s8xII")
@@ -150,7 +148,7 @@ def _upright_size(
     image: ImageFile.ImageFile, *, header: ImageHeader, settings: ImageConfig
 ) -> tuple[int, int]:
     """Returns the size of a picture before it is resized."""
-    is_turned = settings.orientation == "apply" and header.orientation >= _FIRST_QUARTER_TURN
+    is_turned = settings.orientation == "apply" and header.is_sideways
     return (image.height, image.width) if is_turned else image.size
 
 

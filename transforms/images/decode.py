@@ -163,7 +163,7 @@ class OpenedImage(NamedTuple):
         with pillow_errors_as_rejects(self.file_format), memory.take(self.size_bytes):
             image.load()
             if not header.width:
-                is_turned = upright and header.orientation >= 5
+                is_turned = upright and header.is_sideways
                 width, height = image.size[::-1] if is_turned else image.size
                 header = msgspec.structs.replace(header, width=width, height=height)
             yield DecodedImage(_with_eight_bits(image, self.data), header, upright)

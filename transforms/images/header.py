@@ -31,7 +31,13 @@ class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
     gray: bool = False
     coefficient_bytes: int = 0
 
+    @property
+    def is_sideways(self) -> bool:
+        """Whether the orientation exchanges width and height."""
+        return self.orientation >= _FIRST_QUARTER_TURN
 
+
+_FIRST_QUARTER_TURN = 5
 _ORIENTATION_TAG = 0x0112
 _SHORT, _LONG = 3, 4
 
