@@ -11,9 +11,10 @@ first, with one character per group (`rleToString` in `maskApi.c`).
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -212,33 +213,28 @@ def _draw_runs(
     # If coordinates are fractions, the extent (1, 1) is not a size in pixels.
     grid = frame if extent == (1, 1) else extent
     counts = _read_any_counts(runs)
-    given = own = _own_size(runs, frame=frame, grid=grid)
-    if own not in (frame, grid) and own[::-1] in (frame, grid):
-        own = own[::-1]
+    given = _own_size(runs, frame=frame, grid=grid)
+    own = _straighten(given, frame=frame, grid=grid)
     total, (width, height) = int(counts.sum()), own
     if total > width * height:
         raise ValueError("more pixels than the mask has")
 
-    def fit(patch: Patch | None) -> Patch | None:
-        if patch is None or own == frame:
+    def draw(*, is_by_rows: bool) -> Patch | None:
+        patch = find_patch_in_runs(counts, height=width if is_by_rows else height)
+        if patch is None:
+            return None
+        if is_by_rows:
+            patch = patch.transposed()
+        if own == frame:
             return patch
         if own == grid:
             return _resize(patch, own=own, frame=frame)
         return _fit(patch, own=own, frame=frame, box=box)
 
-    patch = fit(find_patch_in_runs(counts, height=height))
-    is_by_rows = False
-    share = 1.0 if runs.certain else _share_inside(patch, box)
-    if patch is not None and share < _MIN_SHARE_BY_ROWS:
-        turned = find_patch_in_runs(counts, height=width)
-        by_rows = fit(None if turned is None else turned.transposed())
-        is_possible = share >= _MIN_SHARE_BY_COLUMNS
-        # Half of any pixels lie in the box of a large object.
-        nearest = max(_MIN_IOU_BY_ROWS, box_iou(patch.box, box)) if is_possible else -1.0
-        is_by_rows = _fits_by_rows(by_rows, box=box, nearest=nearest)
-        if not is_by_rows and not is_possible:
-            raise ValueError("its pixels lie outside of the object's box")
-        patch = by_rows if is_by_rows else patch
+    patch = draw(is_by_rows=False)
+    by_rows = None
+    if not runs.certain:
+        by_rows = _find_by_rows(patch, draw=functools.partial(draw, is_by_rows=True), box=box)
     if total < width * height:
         # Some tools leave out the last run of zeros.
         corrections.note(Correction.RLE_COUNTS_CORRECTED, total, width * height)
@@ -246,18 +242,44 @@ def _draw_runs(
         corrections.note(Correction.RLE_SIDES_EXCHANGED, given, own)
     elif own not in (frame, grid):
         corrections.note(Correction.RLE_SIZE_CORRECTED, own, grid)
-    if is_by_rows:
-        corrections.note(Correction.RLE_BY_ROWS)
-    return patch
+    if by_rows is None:
+        return patch
+    corrections.note(Correction.RLE_BY_ROWS)
+    return by_rows
 
 
-def _fits_by_rows(patch: Patch | None, *, box: Box, nearest: float) -> bool:
-    """Whether a mask lies in a box, and its own box overlaps with that by more than `nearest`."""
-    return (
-        patch is not None
-        and _share_inside(patch, box) >= _MIN_SHARE_BY_ROWS
-        and box_iou(patch.box, box) > nearest
-    )
+def _find_by_rows(
+    by_columns: Patch | None, *, draw: Callable[[], Patch | None], box: Box
+) -> Patch | None:
+    """Draws runs row by row if they do not fit the object's box column by column.
+
+    Args:
+        by_columns: The mask column by column.
+        draw: Draws it row by row.
+        box: The object's box.
+
+    Returns:
+        The mask row by row; None if it does not fit the box better.
+
+    Raises:
+        ValueError: The pixels lie outside of the box in both orders.
+    """
+    share = _share_inside(by_columns, box)
+    if by_columns is None or share >= _MIN_SHARE_BY_ROWS:
+        return None
+    is_possible = share >= _MIN_SHARE_BY_COLUMNS
+    # Half of any pixels lie in the box of a large object.
+    nearest = max(_MIN_IOU_BY_ROWS, box_iou(by_columns.box, box)) if is_possible else -1.0
+    by_rows = draw()
+    if (
+        by_rows is not None
+        and _share_inside(by_rows, box) >= _MIN_SHARE_BY_ROWS
+        and box_iou(by_rows.box, box) > nearest
+    ):
+        return by_rows
+    if not is_possible:
+        raise ValueError("its pixels lie outside of the object's box")
+    return None
 
 
 def _share_inside(patch: Patch | None, box: Box) -> float:
@@ -288,6 +310,12 @@ def _own_size(runs: _RunLengths, *, frame: Size, grid: Size) -> Size:
     if (width, height) != frame and width * height > _MAX_OTHER_PIXELS:
         raise ValueError("the size is too large")
     return int(width), int(height)
+
+
+def _straighten(own: Size, *, frame: Size, grid: Size) -> Size:
+    """Exchanges the sides of a mask's size if it then is that of the image."""
+    exchanged = own[::-1]
+    return exchanged if own not in (frame, grid) and exchanged in (frame, grid) else own
 
 
 def _fit(patch: Patch, *, own: Size, frame: Size, box: Box) -> Patch | None:
@@ -447,9 +475,7 @@ def find_outline_box(text: bytes, *, size: Size, normalized: bool) -> tuple[Box,
 
 def _find_box_of_runs(runs: _RunLengths, *, size: Size, normalized: bool) -> Box | None:
     counts = _read_any_counts(runs)
-    own = _own_size(runs, frame=size, grid=size)
-    if own != size and own[::-1] == size:
-        own = size
+    own = _straighten(_own_size(runs, frame=size, grid=size), frame=size, grid=size)
     first, last = _find_ends(counts)
     if not first.size or int(counts.sum()) > own[0] * own[1]:
         return None
