@@ -143,12 +143,13 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         area_scale = self._area_scale
         written = self.label_map.written
         objects = []
-        dropped = left_out = outside = exchanged = 0
+        boxes = outside = exchanged = 0
         for position, item in enumerate(self.annotations.objects):
             label = written.get(item.label)
             if label is None:
                 self._note_left_out(item.label)
                 continue
+            boxes += 1
             box = item.bbox if is_placed else frame.place(item.bbox)
             clipped = clip_box(box, width=width, height=height)
             if clipped is None and (ordered := frame.exchange_corners(item.bbox)) is not None:
@@ -162,12 +163,10 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 clipped is not box and overhang(box, size=(width, height)) > BORDER_TOLERANCE_PX
             )
             if clipped is None:
-                dropped += 1
                 self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue
             xmin, ymin, xmax, ymax = clipped
             if self._is_small(xmax - xmin, ymax - ymin):
-                left_out += 1
                 self.corrections.note(Correction.SMALL_OBJECT_DROPPED, clipped)
                 continue
             if clipped is not box:
@@ -179,17 +178,16 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if self.image.placement is not None:
                 cut = self._crop(clipped, placement=self.image.placement)
                 if cut is None:
-                    left_out += 1
                     continue
                 fractions, share = cut
                 area *= share
             area *= area_scale
             objects.append(WrittenObject(item, label, fractions, area, position, clipped))
-        self.readings[BOXES] += len(objects) + dropped + left_out
+        self.readings[BOXES] += boxes
         if outside or exchanged:
             self.readings.update({OUTSIDE: outside, EXCHANGED: exchanged})
-            boxes = (item.bbox for item in self.annotations.objects if item.label in written)
-            self.readings.update(try_readings(boxes, frame=frame))
+            annotated = (item.bbox for item in self.annotations.objects if item.label in written)
+            self.readings.update(try_readings(annotated, frame=frame))
         return objects
 
     @property

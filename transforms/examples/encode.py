@@ -440,18 +440,22 @@ def _find_lost(subject: AnnotatedImage) -> dict[Correction, int]:
     """
     if subject.objects:
         return {}
+    annotations = subject.annotations
     found = {what: subject.corrections[what.value] for what in LOST_OBJECTS}
     found[Correction.OBJECT_WITHOUT_BOX_DROPPED] -= sum(
         sum(shapes.values())
-        for label, shapes in subject.annotations.lost.items()
+        for label, shapes in annotations.lost.items()
         if label in subject.label_map.left_out
     )
-    annotations = subject.annotations
-    others = (
-        *(annotations.captions, annotations.masks, annotations.stuff, annotations.segments),
-        *(annotations.values, subject.label_map.written.keys() & annotations.labels),
+    is_annotated_otherwise = (
+        annotations.captions
+        or annotations.masks
+        or annotations.stuff
+        or annotations.segments
+        or annotations.values
+        or subject.label_map.written.keys() & annotations.labels
     )
-    if not any(others):
+    if not is_annotated_otherwise:
         found |= {what: subject.corrections[what.value] for what in LOST_LABELS}
     return {what: count for what, count in sorted(found.items()) if count > 0}
 
