@@ -147,6 +147,18 @@ def test_the_manifest_is_read_once_and_only_for_an_index(built: Build, tmp_path:
         assert read.call_count == 0
         shardbeam.open(output)
         assert read.call_count == 1
+        # Asked for the checksums of the index and of the copy, and for the boxes' meaning.
+        shardbeam.open(output / SHARD, cache=tmp_path / "cache").detection()
+        assert read.call_count == 2
+
+
+def test_the_manifest_above_a_folder_of_shards_is_another_dataset_s(copied: Path) -> None:
+    older = copied / "older"
+    (older / "index").mkdir(parents=True)
+    shutil.copy(copied / SHARD, older)
+    table = parquet.read_table(copied / "index" / f"{SHARD}.parquet")
+    parquet.write_table(table, older / "index" / f"{SHARD}.parquet", compression="none")
+    assert len(shardbeam.open(older)) == 3
 
 
 def test_an_index_beside_anyone_s_files_has_no_manifest(built: Build, tmp_path: Path) -> None:

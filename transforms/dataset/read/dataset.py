@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import StoredFile, is_uri
+from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # TFDS's default container, template for the names of shards, and number of digits.
@@ -95,11 +95,43 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _manifest(self) -> Manifest | None:
         return None if self.features is None else read_manifest(self.path)
 
-    def listed_files(self) -> Mapping[str, DatasetFile]:
-        """Returns the files that the manifest lists beside the shards, by path.
+    @property
+    def folder(self) -> str:
+        """The folder of its files, also of a single file."""
+        shards = (shard for split in self.splits for shard in split.shards[:1])
+        is_file = any(shard.uri == self.path for shard in shards)
+        return (posixpath.dirname(self.path) or ".") if is_file else self.path
 
-        The manifest is read once. For a single file, it is that of the file's folder. Without a
-        manifest nothing is listed.
+    def find_manifest(self) -> Manifest | None:
+        """Finds the manifest, also if this is just one of a dataset's shards; None without.
+
+        It is read once.
+
+        Raises:
+            InputError: The manifest of a dataset is damaged.
+            OSError: It cannot be read.
+        """
+        return self._found_manifest
+
+    @functools.cached_property
+    def _found_manifest(self) -> Manifest | None:
+        if self.features is not None:
+            return self._manifest
+        try:
+            manifest = read_manifest(self.folder)
+        except InputError:
+            # This may be another program's `manifest.json`.
+            return None
+        if manifest is None:
+            return None
+        ours = {join_uri(self.folder, shard.path) for shard in manifest.shards()}
+        shards = (shard.uri for split in self.splits for shard in split.shards)
+        return manifest if ours.issuperset(shards) else None
+
+    def listed_files(self) -> Mapping[str, DatasetFile]:
+        """Returns the files that the manifest (`find_manifest`) lists beside the shards, by path.
+
+        Without a manifest nothing is listed.
 
         Raises:
             InputError: The manifest is damaged.
@@ -110,9 +142,8 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _listed(self) -> Mapping[str, DatasetFile]:
         manifest = self._manifest
         if self.features is None:
-            # Other programs write files with this name, too.
-            with contextlib.suppress(InputError, OSError):
-                manifest = read_manifest(posixpath.dirname(self.path) or ".")
+            with contextlib.suppress(OSError):
+                manifest = self.find_manifest()
         return {} if manifest is None else {file.path: file for file in manifest.files}
 
     def find_split(self, name: str | None, *, hint: str = "name one") -> StoredSplit:

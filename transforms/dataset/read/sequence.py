@@ -59,7 +59,7 @@ from shardbeam.transforms.dataset.read.items import (
     Item,
     SplitContents,
 )
-from shardbeam.transforms.dataset.read.legend import find_manifest, read_legend
+from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.read.records import Records, find_index, read_bounds
 from shardbeam.transforms.dataset.read.selection import Where, check_where, select, where_columns
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
@@ -452,7 +452,7 @@ def _open_split(
             posixpath.basename(shard.uri) if shard.uri == place.path else shard.path: shard
             for shard in shards
         }
-        shards = tuple(with_checksums(listed, manifest=find_manifest(dataset)).values())
+        shards = tuple(with_checksums(listed, manifest=dataset.find_manifest()).values())
         cache.check_room(shards)
 
     entries = dataset.listed_files() if place.index is None else {}
