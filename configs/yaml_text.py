@@ -117,7 +117,8 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401  # Any YAML value.
         Mappings with string keys, lists, strings, ints, floats, booleans and None.
 
     Raises:
-        YamlError: The text is not valid, or a key is repeated or not a string.
+        YamlError: The text is not valid, or a key is repeated, or neither a text nor a whole
+            number from 0 up.
     """
     return _read(lambda: yaml.load(text, Loader=_Loader))
 
