@@ -180,6 +180,8 @@ def test_without_a_header_the_first_line_is_a_row(tmp_path: Path, multiline: boo
     assert table.defects()[0][2] == "t: line 3: expected 2 cells, got 1"
     with pytest.raises(InputError, match="UTF-16"):
         read("1,x\n".encode("utf-16"), folder=tmp_path, header=["a", "b"], multiline=multiline)
+    with pytest.raises(InputError, match="header: the column 'a' occurs twice"):
+        read("1,x,2\n", folder=tmp_path, header=["a", "b", "a"], multiline=multiline)
 
 
 @pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n", "\\"])

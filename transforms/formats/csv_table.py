@@ -10,7 +10,7 @@ import contextlib
 import csv
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -102,6 +102,8 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             )
         else:
             header = [name.strip() for names in self.header for name in names.split(",")]
+            if name := _find_repeated(filter(None, header)):
+                raise InputError(uri=uri, problem=f"header: the column {name!r} occurs twice")
             lines = itertools.chain([first], lines)
             problem = binary_problem(first[1])
         if problem is not None:
@@ -259,10 +261,16 @@ def _header_problem(
                 )
     if any(map(is_image_name, header)):
         return "the first line names an image; if the file has no header, set header to their names"
+    twice = _find_repeated(header)
+    return None if twice is None else f"the column {twice!r} occurs twice; is the header missing?"
+
+
+def _find_repeated(names: Iterable[str]) -> str | None:
+    """Returns the first name that is there twice; None if there is none."""
     seen: set[str] = set()
-    for name in header:
+    for name in names:
         if name in seen:
-            return f"the column {name!r} occurs twice; is the header missing?"
+            return name
         seen.add(name)
     return None
 
