@@ -52,6 +52,8 @@ _AROUND_BYTES = len(_FILE_NAME.format(_KEYPOINTS, ""))
 # A longer section waits on disk until its file is written.
 _MEMORY_BYTES = 1 << 20
 
+_rle_decoder = JsonDecoder()
+
 
 class CocoLayout(Layout):
     """COCO: `annotations/` and `images/`."""
@@ -161,7 +163,7 @@ class CocoLayout(Layout):
             "category_id": self.classes.ids[item.label],
             "bbox": [left, top, width, height],
         }
-        rle = JsonDecoder().decode(item.segmentation) if item.segmentation else None
+        rle = _rle_decoder.decode(item.segmentation) if item.segmentation else None
         if 0 <= item.area < math.inf:
             # The shortest decimal number that is the same 32-bit float as the Example's.
             area = float(str(np.float32(item.area * image.width * image.height)))
