@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +28,7 @@ from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.csv_table import CsvFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import listing_exclusion
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
 from shardbeam.transforms.storage.base import join_uri
@@ -39,10 +39,22 @@ _SHOWN = 8
 _FOLDERS = 3
 _COLUMNS = 200
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+_IMAGES_IN_ROWS = (".parquet", ".arrow")
 _ONE_LINE = 1_000_000
 # Files that an error describes, and the names in them.
 _DOCUMENTS = 2
 _MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
+# {tool: members of its JSON files}, none of which is read.
+_TOOLS = {
+    "CreateML": {"image", "annotations", "coordinates"},
+    "Label Studio": {"result", "from_name"},
+    "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
+    "VIA": {"regions", "file_attributes"},
+    "SageMaker": {"source-ref"},
+    "datasets (Hugging Face)": {"file_name", "objects"},
+    "PaliGemma": {"image", "prefix", "suffix"},
+}
+_OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/from-your-tool.md)"
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w.-]{0,40})")
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
@@ -252,10 +264,21 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
         )
         return f"several formats fit; choose one with --format, or name a folder inside: {seen}"
     (only_one,) = likely
-    return (
-        f"it looks like {only_one.name} ({only_one.recognized.what}), but {only_one.problem}; to "
-        f"write the config yourself, see its keys: `shardbeam formats {only_one.name}`"
-    )
+    fix = f"to write the config yourself, see its keys: `shardbeam formats {only_one.name}`"
+    recognized = only_one.recognized
+    if recognized.rank == TABLE and recognized.problem and "" in recognized.sources:
+        command = shlex.join(["shardbeam", "build", *_as_flags(only_one.raw["source"])])
+        fix = f"add that to this command: `{command} --output {only_one.raw['output']['path']}`"
+    return f"it looks like {only_one.name} ({recognized.what}), but {only_one.problem}; {fix}"
+
+
+def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
+    """Writes a source of a config as a format and flags."""
+    yield source["format"]
+    for key, value in source.items():
+        for word in value if isinstance(value, list) else [value]:
+            if key != "format":
+                yield from (f"--{key.replace('_', '-')}", str(word))
 
 
 def _hint(folder: Folder) -> str:
@@ -265,8 +288,16 @@ def _hint(folder: Folder) -> str:
     if packed := folder.named(*_PACKED):
         return f"init does not look into {packed[0]}; unpack it if it holds annotations or images"
     if not folder.images:
+        if packed := folder.named(*_IMAGES_IN_ROWS):
+            return (
+                f"images in rows, as in {packed[0]}, are not read: save each as a file "
+                "(docs/from-your-tool.md)"
+            )
         return "there are no images in it"
     if documents := folder.few(".json", ".jsonl", ".xml"):
+        for path in documents[:_DOCUMENTS]:
+            if tool := _tool_of(path, folder=folder):
+                return f"{path} is a file of {tool}, which is not read: {_OTHER_EXPORT}"
         return "; ".join(
             (
                 *(_describe_document(path, folder=folder) for path in documents[:_DOCUMENTS]),
@@ -288,6 +319,12 @@ def _hint(folder: Folder) -> str:
         f"{seen}, and the images lie directly in {where}: if they have classes, put the images of "
         "each class into a folder, at least two"
     )
+
+
+def _tool_of(path: str, *, folder: Folder) -> str:
+    """Returns the tool that a JSON file seems to come from; empty if it is unknown."""
+    names = {name.decode(errors="replace") for name in _MEMBER.findall(folder.head(path))}
+    return next((tool for tool, members in _TOOLS.items() if members <= names), "")
 
 
 def _describe_document(path: str, *, folder: Folder) -> str:

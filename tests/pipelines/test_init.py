@@ -327,6 +327,46 @@ def zipped(files: Files) -> bytes:
                 }
             },
         ),
+        # Captions under a name that means other things elsewhere.
+        (
+            {
+                **images("1.jpg", "2.jpg"),
+                "metadata.jsonl": '{"file_name": "1.jpg", "text": "a photo of a cat"}\n'
+                '{"file_name": "2.jpg", "text": "a cat on a mat"}\n',
+            },
+            "jsonl: 1 table, 2 images; split train",
+            {
+                "source": {
+                    "format": "jsonl",
+                    "manifest": ["d/metadata.jsonl"],
+                    "image_root": ["d"],
+                    "caption_column": "text",
+                }
+            },
+        ),
+        (
+            {
+                "pics/a.jpg": JPEG,
+                "boxes/a.xml": voc_xml(voc_object(ymin=2), size=(32, 24)),
+            },
+            "voc: 1 XML file, 1 image; split train",
+            {"source": {"format": "voc", "root": "d", "match": "name"}},
+        ),
+        (
+            {
+                **images("train/images/a.jpg", "valid/images/b.jpg"),
+                **dict.fromkeys(
+                    ("train/labels/a.xml", "valid/labels/b.xml"),
+                    voc_xml(voc_object(ymin=2), size=(32, 24)),
+                ),
+            },
+            "voc: 2 XML files, 2 images; splits train, valid",
+            {
+                "splits": {
+                    split: {"format": "voc", "root": f"d/{split}"} for split in ("train", "valid")
+                }
+            },
+        ),
         (
             {
                 **images("1.jpg", "2.jpg"),
@@ -484,13 +524,13 @@ def test_layouts(
                 **images("train/1.jpg", "test/2.jpg"),
                 "a_sample_submission.csv": "id,pug,collie\n2,0.5,0.5\n",
                 "b.csv": "name,n\npug,7\n",
-                "labels.csv": "id,breed\n1,pug\n",
+                "labels.csv": "id,breed\n/x/1.jpg,pug\n",
             },
             "",
             "d: no dataset is recognized here; it holds 3 .csv, 2 .jpg; the columns of labels.csv "
             "are not known, or name other images: id,breed; say what they are: `shardbeam build "
             "csv --manifest d/labels.csv --image-root d/train --image-column id --label-column "
-            "breed --output tfrecords`",
+            "breed --match name --output tfrecords`",
         ),
         (
             {**images("img/1.jpg"), "a.csv": "id breed age\n1 pug 3\n"},
@@ -509,6 +549,21 @@ def test_layouts(
             "",
             "d: it looks like csv (2 tables), but d/a.csv: the columns x, y, width, height look "
             "like boxes: set box_format to xywh if ",
+        ),
+        # The command only lacks what is not certain.
+        (
+            {
+                **images("img/1.jpg"),
+                "a.csv": 'image_id;label;bbox\n1;cat;"[1, 2, 3, 4]"\n',
+                "sample_submission.csv": "image_id,label\n",
+            },
+            "",
+            "d: it looks like csv (1 table), but d/a.csv: the cells of the column bbox look like "
+            "boxes, such as [1.0, 2.0, 3.0, 4.0]: set box_format to xyxy if they are two corners, "
+            "xywh for the top left corner and the sides, cxcywh for the centre and the sides; to "
+            "write them as features, give them types in `columns`; add that to this command: "
+            "`shardbeam build csv --manifest d/a.csv --image-root d/img --delimiter ';' --output "
+            "tfrecords/d`\n",
         ),
         (
             {**images("1.jpg"), "a.csv": "image,w,h,x,y\n1.jpg,1,2,3,4\n"},
@@ -529,6 +584,21 @@ def test_layouts(
             "look into a.tgz; unpack it if",
         ),
         ({"a.txt": b"x"}, "", "d: no dataset is recognized here; it holds 1 .txt; there are no im"),
+        (
+            {"a/b.parquet": b"x"},
+            "",
+            "d: no dataset is recognized here; it holds 1 .parquet; images in rows, as in "
+            "a/b.parquet, are not read: save each as a file (docs/from-your-tool.md)",
+        ),
+        (
+            {
+                **images("a.jpg"),
+                "a.json": '[{"data": {}, "annotations": [{"result": [{"from_name": "label"}]}]}]',
+            },
+            "",
+            "d: no dataset is recognized here; it holds 1 .jpg, 1 .json; a.json is a file of Label "
+            "Studio, which is not read: export as COCO, YOLO or Pascal VOC instead (docs/from-your",
+        ),
         (
             {**images("a.jpg"), "labels/a.txt": "0 0.5 0.5 0.1 0.1\n"},
             "",

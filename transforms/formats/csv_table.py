@@ -18,7 +18,7 @@ import msgspec
 from shardbeam.configs.keys import named
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category
-from shardbeam.transforms.formats.first_rows import Row, image_name
+from shardbeam.transforms.formats.first_rows import Row, image_name, is_sentence
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_lines
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.recognition import Folder
@@ -36,8 +36,8 @@ _DELIMITERS = {",": "commas", "\t": "tabs", ";": "';'", "|": "'|'", " ": "blanks
 _TAB_EXTENSIONS = (".tsv", ".tab")
 # The rows of keras-retinanet have no header: https://github.com/fizyr/keras-retinanet#csv-datasets.
 _RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
-# First lines, columns and tables that `shardbeam init` looks at, and words of the longest label.
-_LINES, _MAX_COLUMNS, _MAX_TABLES, _LABEL_WORDS = 50, 100, 20, 4
+# First lines, columns and tables that `shardbeam init` looks at.
+_LINES, _MAX_COLUMNS, _MAX_TABLES = 50, 100, 20
 # `(first line, last line, cells)` of a row; a text instead of the cells describes their problem.
 _Numbered = tuple[int, int, list[str] | str]
 
@@ -141,16 +141,11 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             header = guess_header(cells)
             if header:
                 yield {**keys, "header": header}
-            if "caption" in header:
-                yield {**keys, "header": header, "caption_column": "caption"}
             return
         yield keys
         # Kaggle's tables name images by `id`, which means other things elsewhere.
         for name in _image_columns(cells, folder, path=path):
             yield {**keys, "image_column": name}
-        # Each image has one caption.
-        if caption := first_of(CAPTION_NAMES, cells[0]):
-            yield {**keys, "caption_column": caption}
 
     @classmethod
     def suggest_flags(cls, folder: Folder) -> tuple[str, list[str]]:
@@ -177,7 +172,10 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             index = cells[0].index(image)
             names = [row[index] for row in cells[1:] if index < len(row)]
             found = folder.find_images(names, near=path)
-            root = "DIR" if found is None else folder.uri(found.folder)
+            if found is not None:
+                root = folder.uri(found.folder)
+                if found.match != "path" and any(map(is_image_name, names)):
+                    keys["match"] = found.match
             others = [name for name in cells[0] if name and name != image]
         label = others[0] if len(others) == 1 else "NAME"
         return [
@@ -230,7 +228,7 @@ def guess_header(rows: Sequence[Sequence[str]]) -> list[str]:
     if len(first) == len(_RETINANET) and all(map(is_number, map(value_of_text, first[1:5]))):
         return [*_RETINANET]
     texts = [cell for row in rows for cell in row[1:2]]
-    if len(first) >= 2 and any(len(text.split()) > _LABEL_WORDS for text in texts):
+    if len(first) >= 2 and any(map(is_sentence, texts)):
         return ["image", "caption"]
     if len(first) == 2 and not any("," in text for text in texts):
         return ["image", "label"]

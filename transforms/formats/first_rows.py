@@ -17,6 +17,9 @@ _SEPARATORS = ("|", ";", ",", "/", " ")
 # Flickr8k numbers the captions of an image behind its name: `a.jpg#0`.
 _NUMBERED = re.compile(r"(.+)#[0-9]+\Z", re.DOTALL)
 
+# Words of the longest label.
+_LABEL_WORDS = 4
+
 
 class FirstRows(NamedTuple):
     """The first rows of a table.
@@ -55,6 +58,11 @@ class FirstRows(NamedTuple):
         values = [*self.numbers(name)]
         return bool(values) and all(type(it) in (int, float) and it in (0, 1) for it in values)
 
+    def holds_sentences(self, name: str) -> bool:
+        """Whether most cells of a column are sentences."""
+        texts = [*self.texts(name)]
+        return 2 * sum(map(is_sentence, texts)) > len(texts)
+
     def repeats_images(self, name: str) -> bool:
         """Whether several rows name one image."""
         names = [image_name(text) for text in self.texts(name)]
@@ -89,6 +97,11 @@ class FirstRows(NamedTuple):
                 if len(found[value]) > 1:
                     return f"{value} is {' and '.join(sorted(found[value])[:2])}"
         return ""
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a text is too long for a label."""
+    return len(text.split()) > _LABEL_WORDS
 
 
 def image_name(text: str) -> str:

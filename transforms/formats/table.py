@@ -182,13 +182,15 @@ class _Found(NamedTuple):
 
     Attributes:
         split: The split that its name says; empty where it says none, or its rows do.
-        source: The keys that read it.
+        source: The keys that read it, as far as they are certain.
+        problem: Which key is missing; empty if none is.
         notes: Warnings of the format.
     """
 
     split: str
     source: dict[str, Any]
-    notes: tuple[str, ...]
+    problem: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class TableFormat(Format, frozen=True, kw_only=True):
@@ -277,22 +279,23 @@ class TableFormat(Format, frozen=True, kw_only=True):
         """Recognizes tables of images and their labels, boxes or captions."""
         found: dict[str, _Found] = {}
         problem = ""
-        files = cls.tables_in(folder)
-        submissions = [*filter(is_submission, files)]
+        undecided: Mapping[str, Mapping[str, Any]] = {}
+        listed = cls.tables_in(folder)
+        submissions = [*filter(is_submission, listed)]
+        files = [path for path in listed if path not in submissions]
         for path in files[:_MAX_TABLES]:
-            if path in submissions:
-                continue
             for keys in cls.guess_keys(folder, path=path):
                 made = cls(manifest=[folder.location(path)], image_root=[folder.location()], **keys)
                 try:
                     one = made._recognize(path, folder=folder)
-                except UndecidedTableError as error:
-                    problem = problem or f"{folder.uri(path)}: {error.problem}"
-                    break
                 except (InputError, Problem):
                     continue
                 if one is None:
                     continue
+                if one.problem:
+                    if not problem:
+                        problem, undecided = one.problem, {"": one.source | dict(keys)}
+                    break
                 if one.split in found:
                     other = found[one.split].source["manifest"][0]
                     problem = f"{other} and {folder.uri(path)} both name images and their classes"
@@ -304,7 +307,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
             problem = "some of the tables name a split and others do not"
             return Recognized(what=what, problem=problem, rank=TABLE)
         if not found:
-            return Recognized(what=what, problem=problem, rank=TABLE) if problem else None
+            it = Recognized(what=what, problem=problem, sources=undecided, rank=TABLE)
+            return it if problem else None
         notes = dict.fromkeys(note for one in found.values() for note in one.notes)
         notes |= {f"not read: {path}, whose labels are examples": None for path in submissions}
         sources = {split: one.source for split, one in found.items()}
@@ -327,22 +331,28 @@ class TableFormat(Format, frozen=True, kw_only=True):
             uri, storage=storage_for(uri), size_bytes=_FIRST_BYTES_OF_A_FILE
         )
         first = FirstRows(names, rows, self.cells_are_text)
-        cells = first.texts(self._image_column(first))
+        cells = [*first.texts(self._image_column(first))]
         images = folder.find_images(map(image_name, cells), near=path)
         if images is None:
-            return None
-        table = msgspec.structs.replace(self, image_root=[folder.location(images.folder)])
-        made = table.resolve()
-        layout = made._layout
-        if not (made.kinds or len(layout.flags) > 1):
             return None
         source: dict[str, Any] = {
             "manifest": [folder.uri(path)],
             "image_root": [folder.uri(images.folder)],
         }
-        if images.match != "path" and not layout.by_stem:
+        if images.match != "path" and any(map(_is_named, cells)):
             source["match"] = images.match
+        table = msgspec.structs.replace(self, image_root=[folder.location(images.folder)])
+        try:
+            made = table.resolve()
+        except UndecidedTableError as error:
+            return _Found("", source, problem=f"{folder.uri(path)}: {error.problem}")
+        layout = made._layout
+        caption = "" if made.kinds else _lone_caption(layout.columns, first)
+        if not (made.kinds or caption or len(layout.flags) > 1):
+            return None
         certain: dict[str, Any] = {}
+        if caption:
+            certain["caption_column"] = caption
         if layout.separator:
             certain["label_separator"] = layout.separator
         if len(layout.flags) >= _MIN_ONE_HOT and set(layout.flags) == set(layout.columns):
@@ -350,7 +360,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if certain:
             made = msgspec.structs.replace(table, **certain).resolve()
         split = "" if layout.splits else split_in(path)
-        return _Found(split, source | certain, tuple(made.warnings()))
+        return _Found(split, source | certain, notes=tuple(made.warnings()))
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
@@ -955,6 +965,13 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
         found = [self._column_value(row, name, _NUMBER, is_text=True) for name in names]
         return [float(values[0]) if values else None for values in found]
+
+
+def _lone_caption(columns: Iterable[str], first: FirstRows) -> str:
+    """Finds the captions of a table with a row for each image; empty if there are none."""
+    names = [*columns]
+    sentences = [name for name in names if len(names) == 1 and first.holds_sentences(name)]
+    return first_of(CAPTION_NAMES, names) or next(iter(sentences), "")
 
 
 def is_submission(path: str) -> bool:

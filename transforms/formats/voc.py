@@ -89,7 +89,7 @@ _NO_CLASSES = frozenset({"background", "ignored"})
 # Names of folders by their content, in lower case. They are left out when files are joined.
 _IMAGE_FOLDER = "JPEGImages"
 _IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})
-_ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "xmls", "xml"})
+_ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "labels", "xmls", "xml"})
 _LIST_FOLDER = "imagesets"
 # The root of VOC's XML files.
 _ROOT = re.compile(rb"<annotation[\s>]")
@@ -210,13 +210,17 @@ class VocFormat(Format, frozen=True, kw_only=True):
         images = folder.find_images(names, near=files[0])
         if images is None:
             return Recognized(what=what, problem="none of their images is there")
+        # The folders may have names that mean nothing here.
+        joins = set(map(_join, folder.images))
+        keys = {} if any(_join(path) in joins for path in files) else {"match": images.match}
         has_lists = any("/ImageSets/" in f"/{path}" for path in folder.named(".txt"))
         splits = by_split(sorted(tops))
-        if not has_lists and "" not in splits and all(len(found) == 1 for found in splits.values()):
+        are_splits = "" not in splits and all(len(found) == 1 for found in splits.values())
+        if are_splits and not (has_lists or keys):
             sources = {split: {"root": folder.uri(top)} for split, (top,) in splits.items()}
             return Recognized(what=what, sources=sources)
         root = common_folder([*sorted(tops), images.folder])
-        return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
+        return Recognized(what=what, sources={"": {"root": folder.uri(root), **keys}})
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
