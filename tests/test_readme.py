@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.conftest import PROJECT_ROOT
+from tests.support.archive_files import write_files, write_zip
 from tests.support.builds import write_coco
 from tests.support.config_page import PAGE, config_page
 from tests.support.dataset import run
@@ -215,6 +219,66 @@ def test_the_page_on_filters_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
     *words, redirect, file = show[1:]
     assert (redirect, file) == (">", "exclude.txt")
     assert run(*words).exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_page_on_tools_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = draw_image("JPEG", width=32, height=24)
+    # COCO of Roboflow, as a zip.
+    exported: dict[str, bytes | str] = {"README.roboflow.txt": "animals"}
+    for split in ("train", "valid", "test"):
+        document = {
+            "images": [{"id": 0, "file_name": "a_jpg.rf.0.jpg", "width": 32, "height": 24}],
+            "annotations": [{"id": 0, "image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4]}],
+            "categories": [
+                {"id": 0, "name": "animals", "supercategory": "none"},
+                {"id": 1, "name": "cat", "supercategory": "animals"},
+            ],
+        }
+        exported |= {
+            f"{split}/_annotations.coco.json": json.dumps(document),
+            f"{split}/a_jpg.rf.0.jpg": image,
+        }
+    write_zip(tmp_path / "animals.v1i.coco.zip", exported)
+    # Tables of Kaggle.
+    boxes = 'image_id,width,height,bbox,source\na,32,24,"[1.0, 2.0, 3.0, 4.0]",usask_1\n'
+    write_files(
+        tmp_path,
+        {
+            **dict.fromkeys(("dogs/train/a.jpg", "dogs/test/b.jpg", "wheat/train/a.jpg"), image),
+            "dogs/labels.csv": "id,breed\na,pug\n",
+            "dogs/sample_submission.csv": "id,breed\nb,pug\n",
+            "wheat/train.csv": boxes,
+        },
+    )
+    # Parquet of Hugging Face.
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["a", "b"]}}
+    table = pa.table(
+        {
+            "image": [{"bytes": image, "path": path} for path in ("x.jpg", None, "y.jpg")],
+            "label": [0, 1, -1],
+        }
+    ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    (tmp_path / "beans/data").mkdir(parents=True)
+    pq.write_table(table, tmp_path / "beans/data/train-00000-of-00001.parquet")
+
+    (snippet,) = blocks("docs/from-your-tool.md", "python")
+    exec(snippet, {})
+    shown = commands("docs/from-your-tool.md")
+    results = [run(*words) for _, *words in shown]
+
+    assert [each.exit_code for each in results] == [0] * len(shown), results
+    said = [each.stdout + each.stderr for each in results]
+    assert "coco: 3 annotation files, 3 images; splits test, train, valid" in said[0]
+    assert "the category with the id 0, animals, counts as the background" in said[2]
+    assert "1 class: pug" in said[3]
+    assert "1 class: usask_1" in said[4]
+    assert "image-folder: 2 folders of classes, 2 images; split train" in said[5]
+    # As the page says, `init` prints the command of a table that lacks only the name of a column.
+    (_, *words) = shown[3]
+    command = shlex.join(["shardbeam", *words[:-2]])
+    assert f"`{command} --output tfrecords`" in run("init", "dogs").stderr
 
 
 def test_the_makefile_runs_the_documented_commands() -> None:
