@@ -132,8 +132,8 @@ def build_dataset(
         threads: Threads that encode, in each of these processes; None for its CPUs plus one.
         memory_mb: Memory for decoding (MB of 10⁶ bytes), in each of these processes; None for the
             default of `ShardSettings`.
-        read_ahead: Images that are read from object storage at a time, for each shard; None for
-            the default.
+        read_ahead: Images that each of these processes reads from object storage at a time; None
+            for the default.
     """
     gathered = gather_records(pipeline, plan=plan, records=records)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here

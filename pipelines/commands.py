@@ -83,7 +83,7 @@ class RunArguments(Arguments, frozen=True, kw_only=True):
     read_ahead: Annotated[
         _Count | None,
         named(
-            "images read from object storage at a time, for each shard being written (default: 32)",
+            "images that each of these processes reads from object storage at a time (default: 32)",
             metavar="N",
         ),
     ] = None

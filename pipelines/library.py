@@ -150,7 +150,8 @@ def build(
         processes: Processes that write shards, in each worker process.
         threads: Threads that read images, in each of these processes.
         memory_mb: Memory for decoding images, in each of these processes (MB of 10⁶ bytes).
-        read_ahead: Images that are read from object storage at a time, for each shard.
+        read_ahead: Images that each of these processes reads from object storage at a time. Builds
+            that run at the same time share threads, memory and read-ahead of the first one.
         anonymous: Reads public buckets without credentials. Until the build ends, the whole
             process reads all buckets like that.
         wait: On Dataflow, waits for the job's end. Otherwise the result holds the submitted job.

@@ -49,6 +49,28 @@ def test_what_fits_does_not_wait() -> None:
     waiting.join()
 
 
+def test_smaller_work_does_not_overtake_what_waits() -> None:
+    budget = MemoryBudget(100)
+    order: list[int] = []
+
+    def take(size_bytes: int) -> None:
+        with budget.take(size_bytes):
+            order.append(size_bytes)
+
+    threads = [threading.Thread(target=take, args=(size,)) for size in (90, 1, 2)]
+    with budget.take(60):
+        threads[0].start()
+        while not budget._next.locked():
+            pass
+        for thread in threads[1:]:
+            thread.start()
+        threads[1].join(0.05)
+        assert order == []
+    for thread in threads:
+        thread.join()
+    assert order[0] == 90
+
+
 _HOLDS_THE_MACHINE = """
 import sys
 from shardbeam.transforms.core.memory import MemoryBudget

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -341,8 +342,89 @@ def test_threads_are_shared_out_among_processes(
 ) -> None:
     monkeypatch.setattr(shard_module, "usable_cpus", lambda: 6)
     writer = ShardWriter(dataclasses.replace(settings, threads=threads), processes=processes)
-    assert writer._encoders._max_workers == expected
+    assert writer._shared.encoders._max_workers == expected
     writer.close()
+
+
+def test_the_first_writer_of_a_process_decides_how_much_all_share(settings: ShardSettings) -> None:
+    def memory(writer: ShardWriter) -> float:
+        return writer.memory._size_bytes
+
+    first, second = (
+        ShardWriter(dataclasses.replace(settings, memory_bytes=size)) for size in (100, 200)
+    )
+    assert second.memory is first.memory
+    for _ in range(2):
+        first.close()
+    # The second one is still there.
+    third = ShardWriter(dataclasses.replace(settings, memory_bytes=300))
+    assert memory(third) == 100
+    for writer in (second, third):
+        writer.close()
+    fourth = ShardWriter(dataclasses.replace(settings, memory_bytes=300))
+    assert memory(fourth) == 300
+    fourth.close()
+
+
+def test_writers_of_a_process_write_two_shards_at_a_time_with_the_threads_of_one(
+    shard: Shard, settings: ShardSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = ShardWriter(settings)
+    expected = alone.write(shard)
+    alone.close()
+    # {shard's encoder: its images that were encoded}
+    begun: Counter[RecordEncoder] = Counter()
+    threads: set[int] = set()
+    most = 0
+    encode = RecordEncoder.encode
+
+    def count(encoder: RecordEncoder, record: Record) -> EncodedRecord:
+        nonlocal most
+        begun[encoder] += 1
+        threads.add(threading.get_ident())
+        most = max(most, sum(0 < images < len(shard.records) for images in begun.values()))
+        return encode(encoder, record)
+
+    monkeypatch.setattr(RecordEncoder, "encode", count)
+    # So that all shards that may begin do so before one ends.
+    monkeypatch.setattr(shard_module, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(shard_module, "_MAX_IMAGES_AHEAD", 2)
+    writers = [WriterPool(settings, workers=0) for _ in range(12)]
+    shards = others(shard, 24)
+    with ThreadPoolExecutor(12) as pool:
+        begin = [pool.submit(writers[n % 12].begin, each) for n, each in enumerate(shards)]
+        results = [future.result().result() for future in begin]
+    for writer in writers:
+        writer.close()
+    assert {result.data for result in results} == {expected.data}
+    assert len(begun) == 24
+    assert most <= 2
+    assert len(threads) <= settings.threads
+
+
+def test_a_closed_writer_leaves_its_shard_and_the_others_go_on(
+    shard: Shard, settings: ShardSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = threading.Event()
+    encode = RecordEncoder.encode
+
+    def wait(encoder: RecordEncoder, record: Record) -> EncodedRecord:
+        assert closed.wait(LIMIT_S)
+        return encode(encoder, record)
+
+    monkeypatch.setattr(RecordEncoder, "encode", wait)
+    monkeypatch.setattr(shard_module, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(shard_module, "_MAX_IMAGES_AHEAD", 2)
+    first, second = ShardWriter(settings), ShardWriter(settings)
+    one, other = others(shard, 2)
+    with ThreadPoolExecutor(2) as pool:
+        left, written = pool.submit(first.write, one), pool.submit(second.write, other)
+        first.close()
+        closed.set()
+        with pytest.raises(CancelledError):
+            left.result()
+        assert written.result().examples == 20
+    second.close()
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,9 @@ class MemoryBudget:
     def __init__(self, size_bytes: float = math.inf) -> None:
         self._size_bytes = self._left_bytes = size_bytes
         self._given_back = threading.Condition()
+        # Held by the one that waits: the others wait behind it, so that smaller work does not
+        # overtake a large image again and again.
+        self._next = threading.Lock()
 
     @contextlib.contextmanager
     def take(self, size_bytes: float) -> Iterator[None]:
@@ -64,7 +67,7 @@ class MemoryBudget:
         # Wait for the machine first, so that smaller work of this process goes on meanwhile.
         with _alone_on_machine() if size_bytes > self._size_bytes else contextlib.nullcontext():
             size_bytes = min(size_bytes, self._size_bytes)
-            with self._given_back:
+            with self._next, self._given_back:
                 self._given_back.wait_for(lambda: self._left_bytes >= size_bytes)
                 self._left_bytes -= size_bytes
             try:

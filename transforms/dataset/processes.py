@@ -37,8 +37,13 @@ from shardbeam.transforms.dataset.recount import (
     was_counted_otherwise,
 )
 from shardbeam.transforms.dataset.reuse import copy_shard, find_record
-from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
-from shardbeam.transforms.images.check import end_decoder
+from shardbeam.transforms.dataset.shard import (
+    SHARDS_HERE,
+    Shard,
+    ShardSettings,
+    ShardWriter,
+    finish_progress,
+)
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_anonymous
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
@@ -47,8 +52,6 @@ _log = logging.getLogger(__name__)
 # The shard, or the exception and its traceback; and the storage requests that were made.
 _Answer = tuple[ShardResult | Exception, str, StorageUsage]
 
-# A shard begins while the last images of the one before are still encoded, written and synced.
-_SHARDS_HERE = 2
 # Each process takes about 100 MB of memory.
 _MAX_PROCESSES = 8
 # Below this a process is not worth the half second that it takes to start.
@@ -85,7 +88,7 @@ class WriterPool:
         with contextlib.suppress(OSError, AssertionError):
             for _ in range(workers):
                 self._workers.append(WorkerProcess(settings, processes=1 + workers))
-        self._threads = ThreadPoolExecutor(_SHARDS_HERE + workers, thread_name_prefix="shard")
+        self._threads = ThreadPoolExecutor(SHARDS_HERE + workers, thread_name_prefix="shard")
         # None stands for this process.
         self._places: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()
         for place in (None, *self._workers):
@@ -111,7 +114,6 @@ class WriterPool:
             worker.close()
         self._writer.close()
         self._threads.shutdown(cancel_futures=True)
-        end_decoder()
 
     def _make(self, shard: Shard, worker: WorkerProcess | None) -> ShardResult:
         with contextlib.ExitStack() as place:

@@ -15,10 +15,12 @@ import functools
 import hashlib
 import itertools
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import ClassVar
 
 import msgspec
 
@@ -61,6 +63,7 @@ from shardbeam.transforms.examples.encode import (
 )
 from shardbeam.transforms.examples.findings import find_in_picture
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
+from shardbeam.transforms.images.check import end_decoder
 from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
@@ -78,6 +81,9 @@ _BATCH_BYTES = _MAX_BYTES_AHEAD // _MAX_IMAGES_AHEAD
 _WAITING_RATIO = 4
 # Threads beyond the CPUs, because one may wait for the disk or for the writer.
 _WAITING_THREADS = 1
+# Shards of which this process holds images at a time: the next one begins while the last images of
+# the one before are still encoded, written and synced.
+SHARDS_HERE = 2
 # Unread files of a shard that are recorded for the next run.
 _MAX_UNREAD = 100
 # Attempts at a shard, if its upload to object storage fails.
@@ -108,7 +114,7 @@ class ShardSettings:
         memory_bytes: Memory for decoding in each of these processes; 0 means half a GB, or less if
             all of them together would take more than a quarter of the machine's memory. An image
             that needs more is decoded alone.
-        read_ahead: Images of a shard that are read from object storage at the same time.
+        read_ahead: Images that each of these processes reads from object storage at the same time.
         previous: Folder of a committed dataset whose unchanged shards are copied instead of reading
             their images. A shard that is damaged there is written again.
     """
@@ -164,34 +170,84 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
         return index_path(self.file_name)
 
 
-class ShardWriter:
-    """Writes shards with threads of this process, which all shards under way share.
+class _Shared:
+    """The memory and threads of this process, which all its writers share.
 
-    Args:
-        settings: How shards are made.
-        processes: How many processes write shards on this machine.
+    The settings of the first writer decide how much there is, until the last one is closed.
 
     Attributes:
-        memory: The budget for decoding images in this process.
+        memory: The budget for decoding images.
+        readers: The threads that read images from object storage.
+        encoders: The threads that encode.
+        threads: The number of encoders.
+        shards: Held by each shard that is being written.
+    """
+
+    _lock: ClassVar = threading.Lock()
+    _current: ClassVar[_Shared | None] = None
+
+    def __init__(self, settings: ShardSettings, *, processes: int) -> None:
+        self.memory = MemoryBudget(
+            settings.memory_bytes or default_budget_bytes(processes=processes)
+        )
+        self.threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
+        # Threads start when they are needed.
+        self.readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
+        self.encoders = ThreadPoolExecutor(self.threads, thread_name_prefix="encode")
+        self.shards = threading.Semaphore(SHARDS_HERE)
+        self._writers = 0
+
+    @classmethod
+    def join(cls, settings: ShardSettings, *, processes: int) -> _Shared:
+        """Adds a writer."""
+        with cls._lock:
+            if cls._current is None:
+                cls._current = cls(settings, processes=processes)
+            cls._current._writers += 1
+            return cls._current
+
+    def leave(self) -> None:
+        """Removes a writer; the last one ends the threads, and the process that decodes."""
+        with self._lock:
+            self._writers -= 1
+            if self._writers:
+                return
+            _Shared._current = None
+        self.encoders.shutdown(cancel_futures=True)
+        self.readers.shutdown(cancel_futures=True)
+        end_decoder()
+
+
+class ShardWriter:
+    """Writes shards with memory and threads that all writers of this process share.
+
+    However many writers there are, no more than `SHARDS_HERE` shards hold images at a time; any
+    others wait. A shard that is being written waits for no other shard, so each ends in time.
+
+    Args:
+        settings: How shards are made. `threads`, `memory_bytes` and `read_ahead` of the first
+            writer hold for all writers of this process.
+        processes: How many processes write shards on this machine.
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
         give_back_freed_memory()
         self._settings = settings
-        self.memory = MemoryBudget(
-            settings.memory_bytes or default_budget_bytes(processes=processes)
-        )
-        # Threads start when they are needed.
-        self._readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
-        self._threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
-        self._encoders = ThreadPoolExecutor(self._threads, thread_name_prefix="encode")
+        self._shared = _Shared.join(settings, processes=processes)
         # How many batches the small images under way make.
         self._small_batches = 1
+        self._is_closed = False
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """The budget for decoding images in this process."""
+        return self._shared.memory
 
     def close(self) -> None:
-        """Ends the threads; a shard that is under way fails."""
-        self._encoders.shutdown(cancel_futures=True)
-        self._readers.shutdown(cancel_futures=True)
+        """Ends the threads, unless another writer uses them; a shard that is under way fails."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._shared.leave()
 
     def write(self, shard: Shard, *, handed_out: Callable[[], None] = lambda: None) -> ShardResult:
         """Writes a shard to staging.
@@ -203,13 +259,17 @@ class ShardWriter:
         Raises:
             InputError: The storage cannot be read at all.
             OSError: Staging cannot be written; the worker is out of file descriptors or memory.
+            CancelledError: The writer was closed.
         """
-        for _ in range(_MAX_ATTEMPTS - 1):
-            with contextlib.suppress(WriteFailedError):
-                return write_shard(
-                    self._encode(shard, handed_out), shard=shard, settings=self._settings
-                )
-        return write_shard(self._encode(shard, handed_out), shard=shard, settings=self._settings)
+        with self._shared.shards:
+            for _ in range(_MAX_ATTEMPTS - 1):
+                with contextlib.suppress(WriteFailedError):
+                    return write_shard(
+                        self._encode(shard, handed_out), shard=shard, settings=self._settings
+                    )
+            return write_shard(
+                self._encode(shard, handed_out), shard=shard, settings=self._settings
+            )
 
     def _encode(self, shard: Shard, handed_out: Callable[[], None]) -> Iterator[EncodedRecord]:
         encoder = RecordEncoder(
@@ -224,17 +284,20 @@ class ShardWriter:
             return max(item.size_bytes, least)
 
         def batches() -> Iterator[list[Record | FetchedRecord]]:
-            yield from batch_by_size(
+            for batch in batch_by_size(
                 self._fetch(map(_record_decoder.decode, shard.records)),
                 size_bytes=share_of,
                 max_bytes=_BATCH_BYTES,
-            )
+            ):
+                if self._is_closed:
+                    raise CancelledError
+                yield batch
             handed_out()
 
         encoded = map_ahead(
             functools.partial(self._encode_batch, encoder=encoder),
             batches(),
-            executor=self._encoders,
+            executor=self._shared.encoders,
             size_bytes=lambda batch: sum(max(item.size_bytes, _BATCH_BYTES) for item in batch),
             max_items=_MAX_IMAGES_AHEAD,
             max_bytes=_MAX_BYTES_AHEAD,
@@ -248,7 +311,7 @@ class ShardWriter:
         encoded = [encoder.encode(item) for item in batch]
         elapsed_s, worked_s = time.monotonic() - begun_s, time.process_time() - busy_s
         # Threads that wait for a slow disk do not wait for each other.
-        self._small_batches = self._threads if elapsed_s > _WAITING_RATIO * worked_s else 1
+        self._small_batches = self._shared.threads if elapsed_s > _WAITING_RATIO * worked_s else 1
         return encoded
 
     def _fetch(self, records: Iterator[Record]) -> Iterator[Record | FetchedRecord]:
@@ -261,7 +324,7 @@ class ShardWriter:
         return map_ahead(
             functools.partial(fetch, settings=self._settings.encoder.image),
             records,
-            executor=self._readers,
+            executor=self._shared.readers,
             size_bytes=lambda record: record.size_bytes,
             max_items=self._settings.read_ahead,
             max_bytes=_MAX_BYTES_AHEAD,
