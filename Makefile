@@ -238,6 +238,10 @@ soak: $(READY)  ## Play 500 chains of builds under seeded chaos, about 20 minute
 mutants: $(READY)  ## Change eight modules in 30 small ways each, and count the changes that no test notices.
 	$(BIN)/python -m tests.mutants
 
+.PHONY: same-bytes
+same-bytes: $(READY)  ## Build all samples with the code of COMMIT=<commit> and with this code; compare the datasets.
+	$(BIN)/python -m tests.same_bytes $(COMMIT)
+
 .PHONY: search-writers
 search-writers: $(READY)  ## Search all schedules of two writers, and 100,000 of three, for a spoiled dataset.
 	$(BIN)/python -m tests.writers.search
