@@ -398,9 +398,9 @@ def read_manifest_stage(number: int, folder: Path) -> None:
 
 def rejects_stage(number: int, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        staging = Staging(output=temporary, plan="plan", run_id="run")
         rejects = map(_reject, range(number))
-        written = write_rejects("train", "rejects/train.jsonl", rejects, staging=staging)
+        path = "rejects/train.jsonl"
+        written = write_rejects("train", path, rejects, root=temporary, folder="runs/run")
     _check(sum(written.counts.values()), expected=number)
 
 

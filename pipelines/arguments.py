@@ -16,11 +16,9 @@ from typing import Any
 
 from shardbeam.configs.keys import Key, flag_name, keys_of
 from shardbeam.configs.load import (
-    MAX_CONFIG_BYTES,
     OVERRIDE_ORIGIN,
     ConfigError,
     make_config,
-    parse_config,
     ready_configs,
 )
 from shardbeam.configs.nearest import did_you_mean
@@ -31,6 +29,7 @@ from shardbeam.pipelines.commands import (
     BuildArguments,
     SampleArguments,
 )
+from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import (
     config_key,
@@ -41,11 +40,9 @@ from shardbeam.pipelines.flags import (
     make_parser,
     source_flags,
 )
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.load import built_in_formats, find_format, is_format
 from shardbeam.transforms.storage.archives import is_archive
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
-from shardbeam.transforms.storage.find import storage_for
 
 _DEFAULT_SPLIT = "train"
 # Files that are no configs. A config may be JSON, because that is YAML, too.
@@ -212,31 +209,6 @@ def _make_config(
             )
         overrides = [f"{key}={json.dumps(given[flag], ensure_ascii=False)}", *overrides]
     return load_config(target, overrides=overrides)
-
-
-def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
-    """Reads a config file.
-
-    Relative paths in it stay as they are: they are relative to the current folder, as in any
-    command, not to the folder of the file.
-
-    Args:
-        path: The YAML file, or its URI.
-        overrides: `path.to.key=value` each, as for `make_config`.
-
-    Raises:
-        ConfigError: The file cannot be read, or is not a valid config.
-    """
-    origin = str(path)
-    try:
-        # A larger file is refused unread.
-        data = storage_for(origin).read(origin, size_bytes=MAX_CONFIG_BYTES + 1)
-    except (InputError, OSError) as error:
-        problem = (
-            error.problem if isinstance(error, InputError) else error.strerror or "no such file"
-        )
-        raise ConfigError(origin=origin, problem=f"cannot be read: {problem}") from error
-    return parse_config(data, overrides=overrides, origin=origin, find_format=find_format)
 
 
 def _describe_target(target: str) -> str:

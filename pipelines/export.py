@@ -12,7 +12,6 @@ from shardbeam.pipelines.failures import UsageError, machine_error
 from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
 from shardbeam.pipelines.logs import write_stdout
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
-from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.tables import PLAIN, cell_text, make_table, render_table
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.counters import counters
@@ -29,6 +28,7 @@ from shardbeam.transforms.dataset.export.images import (
 from shardbeam.transforms.dataset.export.yolo import YoloLayout
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.names import Mark, dataset_name
 from shardbeam.transforms.dataset.read.pictures import read_pictures
 from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import is_uri

@@ -34,6 +34,16 @@ _NAMED = re.compile(r"(?P<words>.*?): (?P<quote>['\"])(?P<path>.*)(?P=quote)")
 
 _NO_MEMORY = os.strerror(errno.ENOMEM)
 
+OWN_LOGGER = "shardbeam"
+# Beam warns when it starts or ends a server.
+_NOISE = ("Really starting service", "Really destroying service")
+# Importing Beam warns, through the root logger, that a package for BigQuery is missing.
+_IMPORT_NOISE = "apitools not found"
+# Errors whose traceback in a worker does not help users.
+_OUR_ERRORS = (*WORKER_ERRORS, "GateError")
+# Begins the text of an OSError.
+_OS_ERROR_WORDS = "Error: [Errno "
+
 
 class UsageError(ShardbeamError):
     """A build or a command cannot be done as asked; the message is one line."""
@@ -162,3 +172,19 @@ def _one_line(text: str) -> str:
     before, _, trace = text.partition("Traceback (most recent call last)")
     last = trace.strip().rpartition("\n")[2]
     return " ".join(f"{before} {last}".split())
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record says more than the error that a command or a call ends with.
+
+    The noise of Beam and of its imports does not.
+    """
+    if not record.name.startswith("apache_beam"):
+        return record.name != "root" or not record.getMessage().startswith(_IMPORT_NOISE)
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, OSError) or (
+        error is not None and (type(error).__name__ in _OUR_ERRORS or is_shortage(error))
+    ):
+        return False
+    message = record.getMessage()
+    return not any(text in message for text in (*_OUR_ERRORS, _OS_ERROR_WORDS, *_NOISE))

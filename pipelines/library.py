@@ -31,18 +31,19 @@ from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.configs.load import make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.schema import Config
-from shardbeam.pipelines.arguments import load_config
 from shardbeam.pipelines.build import Records, build_dataset, gather_records, list_inputs
+from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import (
+    OWN_LOGGER,
     NotStartedError,
     UsageError,
     ended_as_failed,
     explain,
     explain_failure,
+    is_news,
     was_interrupted,
 )
 from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-from shardbeam.pipelines.logs import OWN_LOGGER, is_news
 from shardbeam.pipelines.output import (
     Inputs,
     Output,

@@ -19,24 +19,14 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.pipelines.failures import WORKER_ERRORS, RunError
-from shardbeam.transforms.core.memory import is_shortage
+from shardbeam.pipelines.failures import OWN_LOGGER, RunError, is_news
 from shardbeam.transforms.core.text import escape, escape_lines
 
 LOG_FORMAT = "--log-format"
 TEXT, JSON = "text", "json"
-OWN_LOGGER = "shardbeam"
 
 # Python's levels are ten apart; a level between two belongs to the lower severity.
 _SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# Beam warns when it starts or ends a server.
-_NOISE = ("Really starting service", "Really destroying service")
-# Importing Beam warns, through the root logger, that a package for BigQuery is missing.
-_IMPORT_NOISE = "apitools not found"
-# Errors whose traceback in a worker does not help users.
-_OUR_ERRORS = (*WORKER_ERRORS, "GateError")
-# Begins the text of an OSError.
-_OS_ERROR = "Error: [Errno "
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 # What ends the progress line, if there is one.
@@ -272,22 +262,6 @@ class _Formatter(logging.Formatter):
 class _TextHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         write_stderr(f"{self.format(record)}\n")
-
-
-def is_news(record: logging.LogRecord) -> bool:
-    """Whether a log record says more than the error that a command or a call ends with.
-
-    The noise of Beam and of its imports does not.
-    """
-    if not record.name.startswith("apache_beam"):
-        return record.name != "root" or not record.getMessage().startswith(_IMPORT_NOISE)
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, OSError) or (
-        error is not None and (type(error).__name__ in _OUR_ERRORS or is_shortage(error))
-    ):
-        return False
-    message = record.getMessage()
-    return not any(text in message for text in (*_OUR_ERRORS, _OS_ERROR, *_NOISE))
 
 
 def _severity(level: int) -> str:

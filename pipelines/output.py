@@ -46,11 +46,11 @@ from shardbeam.transforms.dataset.manifest import (
     formats_in,
     read_manifest,
 )
+from shardbeam.transforms.dataset.missing_files import find_missing, list_files
 from shardbeam.transforms.dataset.object_lease import ObjectLease
 from shardbeam.transforms.dataset.pointer import pointed_folder, read_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, read_runs
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors, staged_commits
-from shardbeam.transforms.dataset.verify import find_missing, list_files
 from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.base import is_uri, join_uri

@@ -12,13 +12,8 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.dataset.read.dataset import open_dataset, open_file
-from shardbeam.transforms.dataset.read.features import (
-    ImageShape,
-    StoredFeature,
-    infer_features,
-    read_features,
-)
-from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.dataset.read.features import infer_features, read_features
+from shardbeam.transforms.examples.features import FeatureKind, ImageShape, StoredFeature
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import expand_pattern
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from shardbeam.pipelines.commands import BuildArguments, RunArguments
+from shardbeam.pipelines.failures import OWN_LOGGER
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
-from shardbeam.pipelines.logs import OWN_LOGGER, end_progress
+from shardbeam.pipelines.logs import end_progress
 from shardbeam.pipelines.progress import (
     POLL_S,
     REMOTE_POLL_S,
@@ -103,7 +104,7 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
     ).run()
     end_progress()
     if result.status is Status.SUBMITTED:
-        from shardbeam.pipelines.dataflow import print_job
+        from shardbeam.pipelines.jobs import print_job
 
         print_job(
             result.job,
@@ -148,7 +149,7 @@ class _StderrWatcher(Watcher):
         say_when_interrupted(words, ask=ask)
 
     def submitted(self, job: Job) -> None:
-        from shardbeam.pipelines.dataflow import announce_job
+        from shardbeam.pipelines.jobs import announce_job
 
         announce_job(job, json_log=self._json_log)
 

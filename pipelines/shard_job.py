@@ -11,10 +11,11 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.own_files import Mark, check_replaceable
+from shardbeam.pipelines.own_files import check_replaceable
 from shardbeam.pipelines.progress import watch_job
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.names import Mark
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -124,7 +125,8 @@ def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str)
 
 
 def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
-    from shardbeam.pipelines.dataflow import announce_job, submit_job
+    from shardbeam.pipelines.dataflow import submit_job
+    from shardbeam.pipelines.jobs import announce_job
 
     job = submit_job(pipeline, runner=pipeline.runner, options=options)
     assert job is not None

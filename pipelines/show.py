@@ -8,7 +8,7 @@ import json
 import math
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from shardbeam.pipelines.commands import FormatsArguments, ShowArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import write_stdout
-from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name, write_file
+from shardbeam.pipelines.own_files import check_replaceable, write_file
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
@@ -37,7 +37,9 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import cut, describe_value, escape
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.describe_values import decode_text, describe_values
 from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.names import Mark, dataset_name
 from shardbeam.transforms.dataset.read.pictures import read_split
 from shardbeam.transforms.dataset.read.rejects import (
     StoredReject,
@@ -61,14 +63,9 @@ from shardbeam.transforms.storage.base import StoredFile
 if TYPE_CHECKING:
     from shardbeam.transforms.dataset.read.findings import FoundImage
 
-# This much fits beside the keys on a usual terminal.
-_VALUES_CHARACTERS = 64
-_HEX_BYTES = 8
 # Keys of an Example that are printed; JSON has all.
 _FEATURES = 200
 _USUAL_KEYS = ("image/", "annotation/")
-_SEPARATOR = ", "
-_MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
@@ -521,48 +518,3 @@ def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
             decimal(split.num_bytes),
         )
     return render_table(table, layout=layout)
-
-
-def describe_values(values: Sequence[bytes | int | float]) -> str:
-    """Describes the values of a feature in about a line."""
-    described: list[str] = []
-    room = _VALUES_CHARACTERS
-    for value in values:
-        text = _describe_value(value)
-        room -= len(text) + len(_SEPARATOR)
-        if described and room < 0:
-            return f"{_SEPARATOR.join([*described, _MORE])} ({len(values):,})"
-        described.append(text)
-    return _SEPARATOR.join(described)
-
-
-def _describe_value(value: bytes | int | float) -> str:
-    if isinstance(value, bytes):
-        return _describe_bytes(value)
-    # The shortest text of a 32-bit float.
-    return str(np.float32(value)) if isinstance(value, float) else str(value)
-
-
-def _describe_bytes(value: bytes) -> str:
-    text = decode_text(value)
-    if text is not None:
-        if len(text) > _VALUES_CHARACTERS:
-            return f"'{escape(text[:_VALUES_CHARACTERS])}{_MORE} ({len(text):,})"
-        return f"'{escape(text)}'"
-    image = recognize_image(value)
-    size = decimal(len(value))
-    if image is None:
-        more = f" {_MORE}" if len(value) > _HEX_BYTES else ""
-        return f"{size}: {value[:_HEX_BYTES].hex(' ')}{more}"
-    file_format, header = image
-    sides = "" if header is None else f" {header.width}{_TIMES}{header.height}"
-    return f"{file_format.value}{sides}, {size}"
-
-
-def decode_text(value: bytes) -> str | None:
-    """Decodes UTF-8 text; None for other bytes, and for text with NULs, probably binary data."""
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text

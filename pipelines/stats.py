@@ -12,7 +12,6 @@ from shardbeam.pipelines.commands import StatsArguments
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
 from shardbeam.pipelines.logs import write_stdout
-from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
 from shardbeam.pipelines.tables import (
@@ -28,10 +27,12 @@ from shardbeam.pipelines.tables import (
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import ascii_json, cut, escape
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.read.count import CountResult, merge_counts, plan_counts
+from shardbeam.transforms.dataset.read.count import CountResult, merge_counts
+from shardbeam.transforms.dataset.read.count_tasks import plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.names import Mark, dataset_name
 from shardbeam.transforms.dataset.statistics import (
     Statistics,
     merge_statistics,

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 import msgspec
 from rich.filesize import decimal
 
-from shardbeam.pipelines.arguments import load_config
 from shardbeam.pipelines.commands import BuildArguments, VerifyArguments
+from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.logs import write_error, write_stdout
-from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.progress import show_progress
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import ascii_json, escape
+from shardbeam.transforms.dataset.read.names import Mark, dataset_name
 from shardbeam.transforms.dataset.staging import holds_staging
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import CheckReport, merge_reports

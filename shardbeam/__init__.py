@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardbeam.configs.load import ConfigError as ConfigError
     from shardbeam.configs.problem import ShardbeamError as ShardbeamError
-    from shardbeam.pipelines.arguments import load_config as load_config
+    from shardbeam.pipelines.config_file import load_config as load_config
     from shardbeam.pipelines.failures import RunError as RunError
     from shardbeam.pipelines.failures import UsageError as UsageError
     from shardbeam.pipelines.library import build as build

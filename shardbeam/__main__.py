@@ -2,8 +2,8 @@
 
 import sys
 
-from shardbeam.pipelines.interrupts import end_on_signals
 from shardbeam.pipelines.logs import open_standard_streams, write_traceback
+from shardbeam.pipelines.signals import end_on_signals
 
 
 def console() -> None:

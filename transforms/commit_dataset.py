@@ -118,4 +118,4 @@ def _write_rejects(
 ) -> RejectsFile:
     (split, path), rejects = element
     with explain_write_errors(staging.output):
-        return write_rejects(split, path, rejects, staging=staging)
+        return write_rejects(split, path, rejects, root=staging.root, folder=staging.run_folder)

@@ -22,8 +22,8 @@ from shardbeam.pipelines.figure import (
 )
 from shardbeam.pipelines.report.findings import Note
 from shardbeam.pipelines.report.thumbnails import MOST_OBJECTS, Thumbnail
-from shardbeam.pipelines.show import describe_values
 from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.read.describe_values import describe_values
 from shardbeam.transforms.examples.decode import Picture, PictureObject
 
 _CAPTIONS = 10

@@ -8,14 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.pipelines.diff import (
-    COMPARED,
-    class_counts,
-    compare_statistics,
-    describe_change,
-    describe_key,
-    describe_picture,
-)
 from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.report.cards import Card, ClassNumbers, make_card
 from shardbeam.pipelines.report.facts import read_facts
@@ -27,6 +19,14 @@ from shardbeam.transforms.dataset.read.changed_pictures import (
     read_changed,
 )
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.describe_changes import (
+    COMPARED,
+    class_counts,
+    compare_statistics,
+    describe_change,
+    describe_key,
+    describe_picture,
+)
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.examples.decode import Picture

@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeVar
 from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import NO_NAME
-from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
+from shardbeam.transforms.dataset.read.count import count_shard, merge_counts
+from shardbeam.transforms.dataset.read.count_tasks import plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.statistics import (
     Statistics,

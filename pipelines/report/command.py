@@ -9,7 +9,7 @@ from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.logs import write_stdout
-from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name, write_file
+from shardbeam.pipelines.own_files import check_replaceable, write_file
 from shardbeam.pipelines.report.cards import ClassNumbers
 from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import count_statistics, make_charts
@@ -24,6 +24,7 @@ from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.findings import list_kinds
 from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.names import Mark, dataset_name
 from shardbeam.transforms.dataset.read.pictures import Place, PlacedExamples, read_with_places
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from shardbeam.pipelines.own_files import dataset_name
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.manifest import Manifest, formats_in
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.read.names import dataset_name
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
 from shardbeam.transforms.storage.base import is_uri, join_uri
 

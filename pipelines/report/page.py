@@ -23,7 +23,6 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from shardbeam.pipelines.figure import OBJECT, Classes
-from shardbeam.pipelines.own_files import Mark
 from shardbeam.pipelines.report.cards import Card, ClassNumbers, look_class, style_looks
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
@@ -35,6 +34,7 @@ from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import NO_NAME, describe_value, escape
 from shardbeam.transforms.dataset.read.difference import SplitDifference
+from shardbeam.transforms.dataset.read.names import Mark
 from shardbeam.transforms.dataset.read.pictures import Place
 from shardbeam.transforms.dataset.read.rejects import StoredReject
 from shardbeam.transforms.dataset.worth_a_look import KINDS, KindFound

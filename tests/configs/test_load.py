@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.configs.load import ConfigError
-from shardbeam.pipelines.arguments import load_config
+from shardbeam.pipelines.config_file import load_config
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.load import built_in_formats

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.schema import Config, FindingKind
-from shardbeam.pipelines.arguments import load_config
+from shardbeam.pipelines.config_file import load_config
 from tests.support.config_making import make_config
 
 BASE: dict[str, Any] = {

@@ -11,7 +11,6 @@ from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset import rejects
 from shardbeam.transforms.dataset.files import describe_data
 from shardbeam.transforms.dataset.rejects import rejects_path, write_rejects
-from shardbeam.transforms.dataset.staging import Staging
 
 
 def reject(key: str, *, listed: bool = True, split: str = "train", detail: str = "d") -> Reject:
@@ -27,12 +26,13 @@ def reject(key: str, *, listed: bool = True, split: str = "train", detail: str =
 
 
 def test_they_are_written_sorted_whatever_their_order(tmp_path: Path) -> None:
-    staging = Staging(output=str(tmp_path), plan="plan", run_id="run")
+    root = str(tmp_path)
     several = [reject("b"), reject("a"), reject("c", listed=False), reject("a", detail="c")]
     path = "rejects/train.jsonl"
-    one = write_rejects("train", path, several, staging=staging)
-    content = Path(staging.uri(one.staged, path)).read_bytes()
-    assert write_rejects("train", path, reversed(several), staging=staging) == one
+    one = write_rejects("train", path, several, root=root, folder="runs/run")
+    content = (tmp_path / one.staged / path).read_bytes()
+    again = write_rejects("train", path, reversed(several), root=root, folder="runs/run")
+    assert again == one
     lines = [JsonDecoder(Reject).decode(line) for line in content.splitlines()]
     assert [(line.key, line.detail) for line in lines] == [
         ("a", "c"),

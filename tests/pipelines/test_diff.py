@@ -16,11 +16,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.pipelines.diff import ComparedPicture, describe_picture, render_text
+from shardbeam.pipelines.diff import ComparedPicture, render_text
 from shardbeam.pipelines.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
 from shardbeam.transforms.dataset.read import changed_pictures, difference
 from shardbeam.transforms.dataset.read.changed_pictures import ChangedPicture
+from shardbeam.transforms.dataset.read.describe_changes import describe_picture
 from shardbeam.transforms.dataset.read.difference import Change, ChangeKind, Difference
 from shardbeam.transforms.examples.decode import Picture, PictureObject
 from shardbeam.transforms.examples.picture_changes import compare_pictures

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.configs.yaml_text import parse_yaml
-from shardbeam.pipelines.arguments import load_config
+from shardbeam.pipelines.config_file import load_config
 from tests.support.archive_files import Files, write_files
 from tests.support.builds import write_coco
 from tests.support.dataset import run

@@ -277,7 +277,8 @@ def test_what_is_said_of_finished_shards(finished: int, said: str, tmp_path: Pat
 # Its main thread fails, and others write, while the signal's thread asks for its words.
 ENDING = """
 import os, signal, sys, threading
-from shardbeam.pipelines.interrupts import end_on_signals, say_when_interrupted
+from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.signals import end_on_signals
 
 asked, ended = threading.Event(), threading.Event()
 
@@ -316,7 +317,8 @@ def test_nothing_else_has_the_last_word(how: str) -> None:
 LEAVING = """
 import atexit, os, signal, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from shardbeam.pipelines.interrupts import end_on_signals, say_when_interrupted
+from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.signals import end_on_signals
 
 printed = threading.Event()
 

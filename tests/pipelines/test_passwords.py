@@ -18,8 +18,8 @@ import pytest
 import shardbeam.pipelines.run
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import BuildArguments
-from shardbeam.pipelines.interrupts import _render
 from shardbeam.pipelines.logs import configure_logging, render_line
+from shardbeam.pipelines.signals import _render
 from tests.support.dataset import Run, run
 from tests.support.python_runs import run_python
 

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from shardbeam.configs.load import ConfigError
-from shardbeam.pipelines.arguments import load_config
+from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.plan import make_plan
 from tests.support.archive_files import write_files
 from tests.support.builds import Build, Json, build_config, write_coco

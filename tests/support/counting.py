@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
+from shardbeam.transforms.dataset.read.count import count_shard, merge_counts
+from shardbeam.transforms.dataset.read.count_tasks import plan_counts
 from shardbeam.transforms.dataset.read.dataset import open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.statistics import Statistics

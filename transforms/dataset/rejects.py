@@ -16,7 +16,7 @@ from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, describe_data
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # No split can have this name.
@@ -100,7 +100,7 @@ def rejects_pattern(splits: Iterable[str]) -> str:
 
 
 def write_rejects(
-    split: str, path: str, rejects: Iterable[Reject], *, staging: Staging
+    split: str, path: str, rejects: Iterable[Reject], *, root: str, folder: str
 ) -> RejectsFile:
     """Writes one file of rejects to staging.
 
@@ -108,7 +108,8 @@ def write_rejects(
         split: The file's split.
         path: The file's path below the dataset's folder.
         rejects: The rejects of the file, in any order.
-        staging: The run's staging area.
+        root: The plan's staging folder.
+        folder: The run's folder in it.
     """
     ordered = sorted(rejects, key=msgspec.structs.astuple)
     edges = Edges()
@@ -116,10 +117,10 @@ def write_rejects(
         edges.receive(REJECTS, encode_element(reject))
     lines = (hide_passwords(msgspec.json.encode(reject).decode()) for reject in ordered)
     data = "".join(f"{line}\n" for line in lines).encode()
-    storage_for(staging.root).replace(staging.uri(staging.run_folder, path), data)
+    storage_for(root).replace(join_uri(root, folder, path), data)
     return RejectsFile(
         split=split,
-        staged=staging.run_folder,
+        staged=folder,
         file=describe_data(path, data),
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         unlisted=sum(not reject.listed for reject in ordered),

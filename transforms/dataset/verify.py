@@ -19,9 +19,10 @@ from shardbeam.transforms.dataset.manifest import (
     decode_manifest,
     was_changed,
 )
+from shardbeam.transforms.dataset.missing_files import find_missing, list_files
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
-from shardbeam.transforms.dataset.read.features import StoredFeature, read_features
+from shardbeam.transforms.dataset.read.features import read_features
 from shardbeam.transforms.dataset.verify_shard import (
     CheckTask,
     Problem,
@@ -29,7 +30,7 @@ from shardbeam.transforms.dataset.verify_shard import (
     read_file,
     read_parts,
 )
-from shardbeam.transforms.examples.features import FeatureRole
+from shardbeam.transforms.examples.features import FeatureRole, StoredFeature
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -98,42 +99,7 @@ def plan_checks(path: str) -> Checks:
     )
 
 
-def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
-    """Finds the files of a manifest that are missing, or whose size differs.
-
-    Args:
-        manifest: What should be there.
-        listed: `{path: file}` of what is there.
-    """
-    problems = []
-    for entry in (*manifest.shards(), *manifest.files):
-        file = listed.get(entry.path)
-        if file is None:
-            hint = ": readers see no dataset" if entry.path == DATASET_INFO else ""
-            problems.append(Problem(file=entry.path, problem=f"is missing{hint}"))
-        elif not (file.version or file.size_bytes):
-            problem = "is not a regular file, or is a broken link"
-            problems.append(Problem(file=entry.path, problem=problem))
-        elif file.size_bytes != entry.size_bytes and entry.path != CARD:
-            problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
-            problems.append(Problem(file=entry.path, problem=problem))
-    return problems
-
-
 # The folder
-
-
-def list_files(folder: str) -> dict[str, StoredFile]:
-    """Lists a dataset's folder: `{path: file}`.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    try:
-        return {file.path: file for file in storage_for(folder).list(folder)}
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise InputError(uri=folder, problem=problem) from error
 
 
 def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import TypeAlias
 
 import msgspec
 
@@ -91,3 +92,27 @@ class ExtraFeature(msgspec.Struct, frozen=True):
     spec: FeatureSpec
     per_object: bool = False
     default: int | float | str | None = None
+
+
+# Height, width and channels; None if it differs from image to image.
+ImageShape: TypeAlias = tuple[int | None, int | None, int | None]
+
+
+class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of every Example of a dataset.
+
+    Attributes:
+        key: The key.
+        kind: The kind of its list.
+        repeated: Whether the number of values differs from Example to Example.
+        shape: Shape of the value, or of each item if it is repeated; () for scalars.
+        image_shape: Shape of the decoded image, if the value is an encoded image.
+        image_bits: Bits of each channel of the image: 8 or 16.
+    """
+
+    key: str
+    kind: FeatureKind
+    repeated: bool = False
+    shape: tuple[int, ...] = ()
+    image_shape: ImageShape | None = None
+    image_bits: int = 8

@@ -11,8 +11,7 @@ import numpy as np
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.files import DatasetFile
-from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.index import load_index
 from shardbeam.transforms.dataset.statistics import (
     COUNTED_KINDS,
     Statistics,
@@ -32,7 +31,7 @@ from shardbeam.transforms.examples.maps import (
     list_map_classes,
 )
 from shardbeam.transforms.images.mask_file import read_indices
-from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.base import StoredFile
 
 # Prefixes of the keys with names and ids of classes.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
@@ -89,27 +88,6 @@ class CountedExample(NamedTuple):
     classes: Sequence[int]
     map_classes: Sequence[int] | None
     labels: str = ""
-
-
-def plan_counts(dataset: StoredDataset) -> list[CountTask]:
-    """Makes a task for each shard of a dataset.
-
-    Raises:
-        InputError: A split is incomplete.
-    """
-    in_folder = dataset.features is not None
-    listed = dataset.listed_files() if in_folder else {}
-    return [
-        CountTask(
-            data=shard,
-            container=split.container,
-            split=split.name,
-            index=join_uri(dataset.path, index_path(shard.path)) if in_folder else "",
-            listed=listed.get(index_path(shard.path)),
-        )
-        for split in (dataset.find_split(each.name) for each in dataset.splits)
-        for shard in split.shards
-    ]
 
 
 def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> dict[str, Statistics]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.decode import feature_values, recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.examples.features import FeatureKind, StoredFeature
 from shardbeam.transforms.images.sniff import FileFormat
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
@@ -36,29 +36,6 @@ _IMAGE_BITS = {"uint8": 8, "uint16": 16}
 _SAMPLED_EXAMPLES = 64
 _STORABLE = (FileFormat.JPEG, FileFormat.PNG)
 _SEVERAL, _NO_IMAGE, _GRAY, _RGB = -1, 0, 1, 3
-
-# Height, width and channels; None if it differs from image to image.
-ImageShape: TypeAlias = tuple[int | None, int | None, int | None]
-
-
-class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of every Example of a dataset.
-
-    Attributes:
-        key: The key.
-        kind: The kind of its list.
-        repeated: Whether the number of values differs from Example to Example.
-        shape: Shape of the value, or of each item if it is repeated; () for scalars.
-        image_shape: Shape of the decoded image, if the value is an encoded image.
-        image_bits: Bits of each channel of the image: 8 or 16.
-    """
-
-    key: str
-    kind: FeatureKind
-    repeated: bool = False
-    shape: tuple[int, ...] = ()
-    image_shape: ImageShape | None = None
-    image_bits: int = 8
 
 
 class _Shape(msgspec.Struct, frozen=True):

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.read.features import StoredFeature
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
-from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.examples.features import FeatureKind, StoredFeature
 from shardbeam.transforms.examples.legend import Legend
 
 T = TypeVar("T")

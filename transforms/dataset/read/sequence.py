@@ -42,11 +42,7 @@ from shardbeam.transforms.dataset.read.dataset import (
     open_dataset,
     with_checksums,
 )
-from shardbeam.transforms.dataset.read.features import (
-    StoredFeature,
-    infer_features,
-    read_features,
-)
+from shardbeam.transforms.dataset.read.features import infer_features, read_features
 from shardbeam.transforms.dataset.read.items import (
     BOX_FORMATS,
     BoxFormat,
@@ -65,6 +61,7 @@ from shardbeam.transforms.dataset.read.selection import Where, check_where, sele
 from shardbeam.transforms.dataset.read.shard_cache import ShardCache
 from shardbeam.transforms.examples.decode import parse_example
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import StoredFeature
 from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.examples.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.storage.base import StoredFile, is_uri
