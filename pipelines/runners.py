@@ -28,7 +28,7 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError
-from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
+from shardbeam.transforms.beam.stages import REQUESTS, USAGE_COUNTERS, USAGE_NAMESPACE
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
@@ -336,8 +336,8 @@ def _reported(result: Any) -> StorageUsage:  # noqa: ANN401  # As above.
     values: Counter[str] = Counter()
     for counter in counters:
         values[counter.key.metric.name] += counter.result or 0
+    fields = {field: values.pop(name, 0) for field, name in USAGE_COUNTERS.items()}
     return StorageUsage(
-        bytes_received=values.pop(BYTES_RECEIVED, 0),
-        bytes_sent=values.pop(BYTES_SENT, 0),
+        **fields,
         requests={name.removeprefix(REQUESTS): count for name, count in values.items()},
     )

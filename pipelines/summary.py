@@ -129,7 +129,8 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         num_classes: How many classes the dataset has.
         classes: The names of the first ten, in the order of their ids.
         storage: The traffic with object storage (for a plan: the expected traffic): `requests` by
-            kind, `bytes_received` and `bytes_sent`.
+            kind, `bytes_received` and `bytes_sent`; `repeated` requests, those of them that were
+            `throttled`, and `throttled_s`, the seconds that threads waited before these.
         reuse: What was taken over from the previous version, with the fields of `Reuse`; null
             if none was named, or there was none.
         resumed: What was taken over from earlier runs that did not commit, with the fields of
@@ -272,9 +273,19 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
     if result.reuse is not None:
         yield from _describe_reuse(result.reuse, shards=shards)
     if usage := result.storage:
-        requests = ", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items())
-        received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
-        yield f"object storage: {requests}; {received} received, {sent} sent"
+        parts = []
+        if usage.requests:
+            received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
+            parts.append(", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items()))
+            parts.append(f"{received} received, {sent} sent")
+        if usage.repeated:
+            parts.append(f"{usage.repeated:,} repeated")
+        if usage.throttled:
+            parts[-1] += (
+                f", {usage.throttled:,} of them because the storage wanted fewer requests "
+                f"({usage.throttled_s:,} s of waiting)"
+            )
+        yield f"object storage: {'; '.join(parts)}"
     # A plan writes no image.
     speed = "" if result.status is Status.APPROVED else f", {result.images_per_s:,.0f} images/s"
     yield f"wall time: {result.wall_time_s:.1f} s{speed}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
@@ -13,7 +13,12 @@ import msgspec
 from apache_beam import pvalue, typehints
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import count_images, in_global_window, report_usage
+from shardbeam.transforms.beam.stages import (
+    count_images,
+    count_under_way,
+    in_global_window,
+    report_usage,
+)
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.edges import (
     RECORDS,
@@ -29,7 +34,7 @@ from shardbeam.transforms.core.sharding import HASH_BYTES
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.packs import assign_shards, unpack_shard
-from shardbeam.transforms.dataset.processes import WriterPool, count_workers
+from shardbeam.transforms.dataset.processes import WAIT_S, WriterPool, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards
 from shardbeam.transforms.dataset.staging import TOTALS, Staging, explain_write_errors, shard_key
@@ -204,7 +209,8 @@ class _WriteShardFn(beam.DoFn):
         if self._writers is None:
             workers = count_workers(plan.totals, processes=self.settings.processes)
             self._writers = WriterPool(self.settings, workers=workers)
-        self._writing.append((self._writers.begin(shard), edges))
+        self._writing.append((self._writers.begin(shard, waiting=report_usage), edges))
+        count_under_way(shards=1, images=len(records))
         while self._writing and self._writing[0][0].done():
             yield from self._outputs(*self._writing.popleft())
 
@@ -214,8 +220,11 @@ class _WriteShardFn(beam.DoFn):
                 yield in_global_window(output)
 
     def _outputs(self, shard: Future[ShardResult], edges: Edges) -> Iterator[_Output]:
+        while not wait([shard], timeout=WAIT_S).done:
+            report_usage()
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
+        count_under_way(shards=-1, images=-result.records)
         # The census gets the number of records that the shard accounts for, not the number that
         # arrived here, so that a record that the shard has lost is noticed.
         edges.received.setdefault(RECORDS, Tally()).number = result.records

@@ -15,6 +15,7 @@ from shardbeam.transforms.storage import failures, gcs_client
 from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, StoredFile, WriteFailedError
 from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.usage import usage_counter
 from tests.support.gcs_proxy import FAULTS, Fault, Request
 from tests.support.gcs_server import ProxiedGcs
 
@@ -64,6 +65,7 @@ def rename_over(source: str, uri: str) -> None:
     STORAGE.rename(source, uri, replaces=stat(uri).version)
 
 
+THROTTLED = ("429", "503")
 XY = {"x": DATA, "y": b"old"}
 # {what is done: (requests that fail, how it is done, what it returns, what is there afterwards)}
 CALLS: dict[str, tuple[str, Callable[[str], object], object, dict[str, bytes]]] = {
@@ -115,9 +117,13 @@ def test_what_fails_is_repeated(name: str, fault: Fault, gcs: ProxiedGcs, bucket
     gcs.write_tree(bucket, XY)
     faults = [fault] * (1 if fault == "hang" else 3)
     gcs.proxy.decide = fail(kind, faults)
+    before = usage_counter.total()
     assert call(bucket) == result
+    usage = usage_counter.total() - before
+    assert usage.throttled == (len(faults) if fault in THROTTLED else 0)
     if name == "read":
         assert gcs.proxy.counts() == {"get": 1 + len(faults)}
+        assert usage.repeated == len(faults)
     assert gcs.read_tree(bucket) == left
 
 
@@ -128,6 +134,7 @@ def test_long_uploads_are_repeated_or_begun_anew(
 ) -> None:
     monkeypatch.setattr(gcs_storage, "PART_BYTES", PART)
     data = DATA * 1000
+    before = usage_counter.total()
     for nth in range(len(data) // PART + 1):
         gcs.proxy.reset()
         gcs.proxy.decide = fail(kind, [*[None] * nth, fault])
@@ -144,6 +151,8 @@ def test_long_uploads_are_repeated_or_begun_anew(
         assert tree == {f"{kind}-{nth}-{attempt}": data}
         if kind == "insert":
             break
+    usage = usage_counter.total() - before
+    assert usage.throttled == (usage.repeated if fault in THROTTLED else 0)
 
 
 def test_what_did_not_arrive_as_it_was_sent_is_sent_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -10,6 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import failures as storage_failures
 from shardbeam.transforms.storage.fsspec import FsspecStorage
+from shardbeam.transforms.storage.usage import StorageUsage, UsageCounter, usage_counter
 from tests.support import gcs_memory as memory
 
 URI = "memory://host/x"
@@ -44,14 +46,20 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
 @pytest.mark.parametrize(
     "error",
-    [ConnectionResetError(), TimeoutError(), asyncio.TimeoutError(), OSError(5, "busy\nstill")],
+    [
+        *(ConnectionResetError(), TimeoutError(), asyncio.TimeoutError()),
+        *(OSError(5, "busy\nstill"), OSError(errno.EBUSY, "SlowDown")),
+    ],
     ids=repr,
 )
 def test_what_may_pass_is_repeated(
     error: Exception, storage: FsspecStorage, failures: list[Exception]
 ) -> None:
     failures[:] = [error] * 3
+    before = usage_counter.total()
     assert storage.read(URI) == b"data"
+    usage = usage_counter.total() - before
+    assert (usage.repeated, usage.throttled) == (3, 3 if "SlowDown" in str(error) else 0)
     failures[:] = [error] * 1000
     with pytest.raises(InputError, match=r"memory://host/x: cannot be accessed") as caught:
         storage.read(URI)
@@ -69,6 +77,15 @@ def test_what_stays_is_an_error_at_once(
     with pytest.raises(InputError, match=r"memory://host/x: cannot be accessed"):
         storage.read(URI)
     assert len(failures) == 1
+
+
+def test_waits_add_up_to_whole_seconds() -> None:
+    counter = UsageCounter()
+    taken = StorageUsage()
+    for _ in range(10):
+        counter.count_throttled(waited_s=0.375)
+        taken += counter.take()
+    assert taken == StorageUsage(repeated=10, throttled=10, throttled_s=3)
 
 
 def test_a_file_system_that_is_not_configured_says_so() -> None:

@@ -257,10 +257,26 @@ def test_requests_to_object_storage_are_told() -> None:
     line = "1 list, 1,234 get; 5.0 MB received, 0 bytes sent\n"
     assert f"\nobject storage: {line}" in render_text(msgspec.structs.replace(RUN, storage=usage))
     assert "object storage" not in render_text(RUN)
+    for fields, line in (
+        # fsspec's requests are not counted, but their repetitions are.
+        ({"requests": {}, "repeated": 2}, "2 repeated"),
+        (
+            {"requests": {"get": 1}, "repeated": 2_000, "throttled": 1_000, "throttled_s": 9},
+            "1 get; 5.0 MB received, 0 bytes sent; 2,000 repeated, 1,000 of them because the "
+            "storage wanted fewer requests (9 s of waiting)",
+        ),
+    ):
+        repeated = msgspec.structs.replace(usage, **fields)
+        assert f"\nobject storage: {line}\n" in render_text(
+            msgspec.structs.replace(RUN, storage=repeated)
+        )
     assert json.loads(render_json(msgspec.structs.replace(RUN, storage=usage)))["storage"] == {
         "requests": {"list": 1, "get": 1_234},
         "bytes_received": 5_000_000,
         "bytes_sent": 0,
+        "repeated": 0,
+        "throttled": 0,
+        "throttled_s": 0,
     }
 
 
@@ -304,7 +320,7 @@ def test_json_says_all() -> None:
         "notes": [],
         "num_classes": 0,
         "classes": [],
-        "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
+        "storage": msgspec.to_builtins(StorageUsage()),
         "reuse": None,
         "resumed": {"shards": 0, "examples": 0, "images": 0},
         "duplicates": None,

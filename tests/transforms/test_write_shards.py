@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,18 +13,29 @@ from typing import Any
 import apache_beam as beam
 import msgspec
 import pytest
+from apache_beam.metrics.execution import MetricsEnvironment
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.metrics.metricbase import MetricName
 from apache_beam.testing.util import assert_that, equal_to
+from fsspec.implementations.memory import MemoryFileSystem
 
+from shardbeam.transforms import write_shards
+from shardbeam.transforms.beam.stages import report_usage
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.records import ImageRef, Record, Reject
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.shard import ShardSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.staging import TOTALS, Staging
+from shardbeam.transforms.storage import failures as storage_failures
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.usage import usage_counter
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
+from tests.support import gcs_memory as memory
 from tests.support.example_builders import make_label_map
 from tests.support.local_pipeline import local_pipeline, summaries
+from tests.support.processes import LIMIT_S
 from tests.support.shards import (
     ENCODER,
     PICTURE,
@@ -33,6 +46,8 @@ from tests.support.shards import (
     pack_records,
     read_shard,
 )
+
+THROTTLED = "requests_throttled"
 
 
 @pytest.fixture
@@ -193,6 +208,70 @@ def test_what_cannot_be_encoded_is_a_reject_and_the_rest_is_written(
     assert shard.examples == 3
     assert shard.inputs == 4
     assert [reject.key for reject in shard.rejects] == ["bad.jpg"]
+
+
+def test_throttled_requests_are_counted_while_their_shard_is_written(
+    staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = 20
+    reads: Counter[str] = Counter()
+    # Beam's thread has counted all before the last images are read.
+    counted = threading.Event()
+
+    def slow_down(self: MemoryFileSystem, path: str, **options: object) -> bytes:
+        reads[path] += 1
+        if reads[path] <= 2:
+            raise OSError(errno.EBUSY, "SlowDown")
+        assert len(reads) < images or counted.wait(LIMIT_S)
+        return PICTURE
+
+    def report() -> None:
+        report_usage()
+        container = MetricsEnvironment.current_container()
+        names = {"shardbeam": ("shards_under_way", "images_under_way"), "storage": (THROTTLED,)}
+        counters = [
+            container.get_counter(MetricName(namespace, name)).get_cumulative()
+            for namespace in names
+            for name in names[namespace]
+        ]
+        if counters == [1, images, 2 * images]:
+            counted.set()
+
+    memory.clear()
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", slow_down)
+    monkeypatch.setattr(storage_failures, "_INITIAL_WAIT_S", 0.05)
+    monkeypatch.setattr(write_shards, "WAIT_S", 0.01)
+    monkeypatch.setattr(write_shards, "report_usage", report)
+    (written,) = make_records(tmp_path / "images", 1)
+    records = []
+    for number in range(images):
+        uri = f"memory://bucket/{number}.jpg"
+        memory.write(uri, PICTURE)
+        stored = storage_for(uri).stat(uri)
+        assert stored is not None
+        image = ImageRef(uri=uri, size_bytes=len(PICTURE), version=stored.version)
+        record = msgspec.structs.replace(written, key=f"{number}.jpg", image=image)
+        records.append(("train", record))
+    usage_counter.take()
+    before = usage_counter.total()
+    with local_pipeline() as pipeline:
+        write(pipeline, records, staging=staging, num_shards=1)
+    usage = usage_counter.total() - before
+    committed = {
+        f"{counter.key.metric.namespace}/{counter.key.metric.name}": counter.committed
+        for counter in pipeline.result.metrics().query(MetricsFilter())["counters"]
+        if counter.key.metric.namespace in ("shardbeam", "storage")
+    }
+    del committed["shardbeam/bytes_written"]
+    assert usage.throttled_s >= 1
+    assert committed == {
+        "shardbeam/images_written": images,
+        "shardbeam/images_under_way": 0,
+        "shardbeam/shards_under_way": 0,
+        "storage/requests_repeated": 2 * images,
+        f"storage/{THROTTLED}": 2 * images,
+        "storage/cumulativeThrottlingSeconds": usage.throttled_s,
+    }
 
 
 def write_once(

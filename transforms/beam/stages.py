@@ -28,9 +28,16 @@ CENSUS = "census"
 # The namespace of the counters that runners' pages show.
 COUNTERS = "shardbeam"
 USAGE_NAMESPACE = "storage"
-BYTES_RECEIVED = "bytes_received"
-BYTES_SENT = "bytes_sent"
 REQUESTS = "requests_"
+# {field of `StorageUsage`: counter}. The last name is the one by which Beam's own connectors tell a
+# runner that requests were throttled (`apache_beam.io.components.adaptive_throttler`).
+USAGE_COUNTERS = {
+    "bytes_received": "bytes_received",
+    "bytes_sent": "bytes_sent",
+    "repeated": f"{REQUESTS}repeated",
+    "throttled": f"{REQUESTS}throttled",
+    "throttled_s": "cumulativeThrottlingSeconds",
+}
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -150,14 +157,26 @@ def count_images(
 def report_usage() -> None:
     """Adds this process's requests to object storage since the last call to Beam's counters.
 
-    A step calls this at its end, in Beam's own thread: Beam ignores counts of other threads.
+    A step calls this at its end, and while it waits, in Beam's own thread: Beam ignores counts of
+    other threads.
     """
     usage = usage_counter.take()
-    for kind, count in usage.requests.items():
-        Metrics.counter(USAGE_NAMESPACE, f"{REQUESTS}{kind}").inc(count)
-    if usage:
-        Metrics.counter(USAGE_NAMESPACE, BYTES_RECEIVED).inc(usage.bytes_received)
-        Metrics.counter(USAGE_NAMESPACE, BYTES_SENT).inc(usage.bytes_sent)
+    counts = {f"{REQUESTS}{kind}": count for kind, count in usage.requests.items()}
+    counts.update({name: getattr(usage, field) for field, name in USAGE_COUNTERS.items()})
+    for name, count in counts.items():
+        if count:
+            Metrics.counter(USAGE_NAMESPACE, name).inc(count)
+
+
+def count_under_way(*, shards: int, images: int) -> None:
+    """Adds to Beam's counters of what is being written now; what has ended is taken off.
+
+    Args:
+        shards: Shards that begin, or the negative number of those that end.
+        images: Their images, in the same way.
+    """
+    Metrics.counter(COUNTERS, "shards_under_way").inc(shards)
+    Metrics.counter(COUNTERS, "images_under_way").inc(images)
 
 
 def counting(function: Callable[..., T]) -> Callable[..., T]:

@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 # The shard, or the exception and its traceback; and the storage requests that were made.
 _Answer = tuple[ShardResult | Exception, str, StorageUsage]
 
+# Seconds after which a caller that waits for a shard may report what has been done meanwhile.
+WAIT_S = 5.0
 # Each process takes about 100 MB of memory.
 _MAX_PROCESSES = 8
 # Below this a process is not worth the half second that it takes to start.
@@ -96,16 +98,28 @@ class WriterPool:
         self._is_closed = False
         self._has_warned = False
 
-    def begin(self, shard: Shard) -> Future[ShardResult]:
+    def begin(
+        self, shard: Shard, *, waiting: Callable[[], None] = lambda: None
+    ) -> Future[ShardResult]:
         """Waits for a free place, then begins a shard.
 
         A shard that an earlier run has finished, or that the previous version of the dataset has,
         is taken over; any other shard is written.
 
+        Args:
+            shard: The shard.
+            waiting: Called every `WAIT_S` seconds while there is no free place.
+
         Returns:
             The future shard, in staging; it may raise what `ShardWriter.write` raises.
         """
-        return self._threads.submit(self._make, shard, self._places.get())
+        while True:
+            try:
+                place = self._places.get(timeout=WAIT_S)
+            except queue.Empty:
+                waiting()
+            else:
+                return self._threads.submit(self._make, shard, place)
 
     def close(self) -> None:
         """Ends all threads and processes; a shard that is under way fails."""

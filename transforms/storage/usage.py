@@ -1,7 +1,8 @@
-"""Counts of this process's requests to object storage, by kind, and of the bytes each way."""
+"""Counts of this process's requests to object storage: by kind, repeated, throttled, and bytes."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 
@@ -18,11 +19,17 @@ class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
         requests: `{kind: count}` of the kinds that occurred (`REQUEST_KINDS`).
         bytes_received: Bytes of the answers.
         bytes_sent: Bytes of the requests.
+        repeated: Requests that were made once more, because the one before had failed.
+        throttled: Those of them where the storage had asked for fewer requests (429, 503).
+        throttled_s: Whole seconds that all threads together have waited before these.
     """
 
     requests: Mapping[str, int] = {}
     bytes_received: int = 0
     bytes_sent: int = 0
+    repeated: int = 0
+    throttled: int = 0
+    throttled_s: int = 0
 
     def __add__(self, other: StorageUsage) -> StorageUsage:
         return self._combine(other, sign=1)
@@ -39,10 +46,13 @@ class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
             requests={kind: count for kind, count in counts.items() if count},
             bytes_received=self.bytes_received + sign * other.bytes_received,
             bytes_sent=self.bytes_sent + sign * other.bytes_sent,
+            repeated=self.repeated + sign * other.repeated,
+            throttled=self.throttled + sign * other.throttled,
+            throttled_s=self.throttled_s + sign * other.throttled_s,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.requests)
+        return bool(self.requests or self.repeated)
 
 
 class UsageCounter:
@@ -51,12 +61,28 @@ class UsageCounter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._total = self._taken = StorageUsage()
+        # The part of a second that `_total` lacks.
+        self._rest_s = 0.0
 
     def count(self, kind: str, *, bytes_received: int = 0, bytes_sent: int = 0) -> None:
         """Counts one request, whose kind is one of `REQUEST_KINDS`."""
         self.add(
             StorageUsage(requests={kind: 1}, bytes_received=bytes_received, bytes_sent=bytes_sent)
         )
+
+    def count_repeated(self) -> None:
+        """Counts a request that is made once more."""
+        self.add(StorageUsage(repeated=1))
+
+    def count_throttled(self, *, waited_s: float) -> None:
+        """Counts a request that is made once more, after the storage asked for fewer.
+
+        Args:
+            waited_s: Seconds since then.
+        """
+        with self._lock:
+            self._rest_s, whole_s = math.modf(self._rest_s + waited_s)
+            self._total += StorageUsage(repeated=1, throttled=1, throttled_s=int(whole_s))
 
     def add(self, usage: StorageUsage) -> None:
         """Adds the counts of another process."""
