@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.conftest import PROJECT_ROOT
 from tests.support.archive_files import write_files, write_zip
 from tests.support.builds import write_coco
 from tests.support.config_page import PAGE, config_page
-from tests.support.dataset import run
+from tests.support.dataset import coco_words, run
 from tests.support.pages import blocks, commands, reading_rows
 from tests.support.tfrecords import draw_image
 
@@ -137,6 +138,22 @@ def demo(tmp_path: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     annotations = str(shapes / "annotations" / "instances.json")
     assert main([*build, "--annotations", annotations, "--output", "demo/coco"]) == 0
     return tmp_path
+
+
+@pytest.mark.usefixtures("demo")
+def test_the_page_on_deleting_is_true(shapes: Path) -> None:
+    shutil.rmtree("demo/coco/runs")
+    assert main(["verify", "demo/coco"]) == 0
+    again = run(*coco_words(shapes, "demo/coco", "--name", "shapes", "--if-changed"))
+    assert again.exit_code == 2
+    assert "inputs or config have changed" in again.stderr
+
+    for name in ("coco/.staging", "coco-limit-5"):
+        (Path("data/tfrecords") / name).mkdir(parents=True)
+    (block,) = (block for block in blocks("docs/output.md", "sh") if "rm -r data" in block)
+    shown = subprocess.run(["sh", "-ec", block], check=True, capture_output=True, text=True)
+    assert shown.stdout == "data/tfrecords/coco/.staging\n"
+    assert [*Path("data/tfrecords").iterdir()] == []
 
 
 @pytest.mark.usefixtures("demo")
