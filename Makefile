@@ -42,7 +42,7 @@ $(BASE): requirements-base.lock pyproject.toml
 	@touch $@
 
 $(READY): requirements.lock $(BASE)
-	@echo "Adding TensorFlow and the tools of the tests to .venv, once: 124 packages more, 0.7 GB to download, 2.2 GB on the disk."
+	@echo "Adding TensorFlow and the tools of the tests to .venv, once: 125 packages more, 0.7 GB to download, 2.2 GB on the disk."
 	$(call install,requirements.lock)
 	@touch $@
 
@@ -260,7 +260,7 @@ bench-large: $(READY)  ## Read COCO files of 367 MB and 4 GB, and print the memo
 
 .PHONY: lock
 lock:  ## Update the lock files (needs uv).
-	uv pip compile pyproject.toml --extra dataflow --extra tensorflow --extra build --extra dev --universal --python-version 3.10 \
+	uv pip compile pyproject.toml --extra dataflow --extra tensorflow --extra heic --extra build --extra dev --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
 	uv pip compile pyproject.toml --extra dataflow --extra build --universal --python-version 3.10 --constraint requirements.lock \
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-worker.lock

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.dataset.census import Census, Foreseen
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
+from shardbeam.transforms.formats.names import is_heif_name
+from shardbeam.transforms.images.decode import advise_on_undecodable
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
 
@@ -20,10 +22,8 @@ def describe_foreseen(census: Census) -> Iterator[str]:
     foreseen = census.foreseen
     if count := sum(foreseen.undecodable.values()):
         have = "1 image has the extension" if count == 1 else f"{count:,} images have extensions"
-        yield (
-            f"{have} of formats that cannot be decoded, such as {foreseen.first}; convert such "
-            "files to JPEG or PNG first"
-        )
+        advice = advise_on_undecodable(is_heif=is_heif_name(foreseen.first))
+        yield f"{have} of formats that cannot be decoded, such as {foreseen.first}; {advice}"
 
 
 def warn_of_pointers(foreseen: Foreseen) -> Iterator[str]:

@@ -33,6 +33,6 @@ def test_the_packages_themselves_are_named(
     assert install_command(extra) == command
 
 
-@pytest.mark.parametrize("extra", ["dataflow", "tensorflow", "array_record", "build"])
+@pytest.mark.parametrize("extra", ["dataflow", "tensorflow", "array_record", "heic", "build"])
 def test_the_extras_that_messages_name_have_packages(extra: str) -> None:
     assert install_command(extra) != "pip install "

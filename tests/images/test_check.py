@@ -200,7 +200,6 @@ def test_a_missing_end_is_found(data: bytes, settings: ImageConfig) -> None:
         ),
         (DAMAGED_JPEG, Reason.JPEG_DAMAGED, "Corrupt JPEG data"),
         # Formats without a decoder, and samples without black and white.
-        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", Reason.UNSUPPORTED_IMAGE, "HEIC"),
         (b"\xff\x0a" + bytes(50), Reason.UNSUPPORTED_IMAGE, "JPEG_XL"),
         *(
             (save(photograph().convert("L").convert(mode), "TIFF"), Reason.UNSUPPORTED_IMAGE, "")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.formats import names
 from tests.support.archive_files import Files, write_files
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
@@ -30,11 +31,16 @@ def plan_folders(*words: str) -> str:
     return planned.stdout
 
 
-def test_files_that_cannot_be_decoded(data: Path) -> None:
+def test_files_that_cannot_be_decoded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cannot be decoded" not in plan_folders()
-    write_files(data, {"cat/IMG_1.HEIC": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "dog/b.jxl": JPEG})
+    write_files(data, {"cat/IMG_1.HEIC": JPEG, "dog/b.jxl": JPEG})
+    monkeypatch.setattr(names, "import_heif", lambda: pytest)
+    told = plan_folders()
+    assert "1 image has the extension of formats that cannot be decoded, such as dog/b.jxl" in told
+    monkeypatch.setattr(names, "import_heif", lambda: None)
     told = plan_folders()
     assert "2 images have extensions of formats that cannot be decoded, such as cat/IMG_1" in told
+    assert "; pip install 'pillow-heif>=1.4', or convert such files to JPEG or PNG first" in told
     assert "a build would be refused: split 'train': 2 of 8 inputs rejected (25.00%)" in told
     (split,) = json.loads(plan_folders("--json"))["splits"].values()
     assert (split["examples"], split["rejected"]) == (6, {"unsupported_image": 2})
@@ -72,7 +78,7 @@ def init_and_build(*words: str) -> tuple[str, str]:
 def test_init_tolerates_what_it_foresees(data: Path) -> None:
     write_files(data, {f"cat/{number}.jpg": JPEG for number in range(20)})
     assert "max_ratio: 0.05}" in init_and_build("d")[0]
-    write_files(data, {"stray.jpg": JPEG, "dog/x.heic": b"x"})
+    write_files(data, {"stray.jpg": JPEG, "dog/x.jxl": b"x"})
     text, told = init_and_build("d", "--format", "image-folder")
     assert "\nrejects: {max_ratio: 0.08}\n" in text
     assert "# rejects:" not in text

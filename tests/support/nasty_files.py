@@ -66,7 +66,7 @@ FILES: dict[str, tuple[bytes, Outcome]] = {
     "cat/damaged.jpg": (DAMAGED_JPEG, Reason.JPEG_DAMAGED),
     "cat/checksum.png": (_png_with_wrong_checksum(), Reason.CORRUPT),
     "cat/bomb.png": (_bomb(), Reason.DECOMPRESSION_BOMB),
-    "cat/phone.heic": (b"\0\0\0\x18ftypheic" + bytes(40), Reason.UNSUPPORTED_IMAGE),
+    "cat/phone.jxl": (b"\xff\x0a" + bytes(40), Reason.UNSUPPORTED_IMAGE),
     # Good content under a bad name, or the other way round.
     "outside.jpg": (JPEG, Reason.NO_CLASS_FOLDER),
     "cat/notes.txt": (b"notes", Exclusion.NOT_AN_IMAGE_NAME),

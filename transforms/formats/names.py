@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
+from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.reasons import Exclusion
 
 # Files that systems leave in folders. Names that begin with a dot are hidden anyway.
@@ -16,16 +17,18 @@ FILE_FOLDERS = frozenset(
     {"images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
 )
 
+# Phones and cameras write these; an extra decodes them.
+_HEIF_EXTENSIONS = (".heic", ".heif", ".hif")
 # Raster formats in datasets. Formats that cannot be decoded are listed, too: a reject with its
 # reason says more than a file that is left out.
 _IMAGE_EXTENSIONS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".j2k", ".jpx", ".jxl"),
-    *(".png", ".apng", ".gif", ".webp", ".avif", ".heic", ".heif"),
+    *(".png", ".apng", ".gif", ".webp", ".avif", *_HEIF_EXTENSIONS),
     *(".bmp", ".dib", ".tif", ".tiff", ".tga", ".exr"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
 )
 # Those of them that nothing here decodes.
-_UNDECODABLE = (".heic", ".heif", ".jxl", ".tga", ".exr", ".pfm")
+_UNDECODABLE = (".jxl", ".tga", ".exr", ".pfm")
 
 
 def normalize_key(name: str) -> str:
@@ -95,9 +98,14 @@ def is_image_name(key: str) -> bool:
     return key.lower().endswith(_IMAGE_EXTENSIONS)
 
 
+def is_heif_name(key: str) -> bool:
+    """Whether a file has an extension of HEIC, which may also be that of an AVIF file."""
+    return key.lower().endswith(_HEIF_EXTENSIONS)
+
+
 def is_undecodable_name(key: str) -> bool:
     """Whether a file has the extension of an image format that cannot be decoded."""
-    return key.lower().endswith(_UNDECODABLE)
+    return key.lower().endswith(_UNDECODABLE) or (is_heif_name(key) and import_heif() is None)
 
 
 def listing_exclusion(key: str) -> Exclusion | None:

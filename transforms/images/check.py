@@ -18,6 +18,7 @@ from PIL import Image, features
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.memory import MemoryBudget, give_back_freed_memory
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.worker import Worker, WorkerLostError
@@ -252,6 +253,11 @@ def codec_versions() -> dict[str, str]:
         version = features.version(codec)
         if version is not None:
             versions[codec] = version
+    heif = import_heif()
+    if heif is not None:
+        versions["libheif"] = heif.libheif_version()
+        # {"libde265": "libde265 HEVC decoder, version 1.1.3"}
+        versions.update(heif.libheif_info()["decoders"])
     return versions
 
 

@@ -35,8 +35,9 @@ _WIDE_PIXEL_BYTES = 11
 # {format: bytes a pixel that decoders need beyond the pixels, while they decode and until the image
 # is freed}. AVIF's are for 10 and 12 bits a channel: a file may have these although its header
 # says 8.
-_DECODER_BYTES = {"WEBP": (12, 8), "AVIF": (12, 8)}
-_JPEG_2000_BYTES_PER_BAND = 5
+_DECODER_BYTES = {"WEBP": (12, 8), "AVIF": (12, 8), "HEIF": (0, 4)}
+# The same for decoders of which each channel of a pixel takes as much; 12 bits of HEIC.
+_DECODER_BYTES_PER_BAND = {"JPEG2000": 5, "HEIF": 4}
 # Bytes of a mask file's pixel while it becomes a number: 28 for Pascal VOC's colours, 16 for
 # segments, 10 or less for one channel.
 _MASK_PIXEL_BYTES = 28
@@ -125,8 +126,8 @@ def pillow_bytes(
     decoder, kept = _DECODER_BYTES.get(image.format or "", (0, 0))
     if image.mode.startswith("I;16"):
         decoder = _WIDE_PIXEL_BYTES - stored
-    if image.format == "JPEG2000":
-        decoder = max(decoder, _JPEG_2000_BYTES_PER_BAND * len(image.getbands()))
+    by_band = _DECODER_BYTES_PER_BAND.get(image.format or "", 0)
+    decoder = max(decoder, by_band * len(image.getbands()))
     size_bytes: float = pixels * (stored + decoder) + header.coefficient_bytes
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         size_bytes += _check_tiles(image, settings=settings)

@@ -33,6 +33,7 @@ from PIL import (
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.extras import import_heif, install_command
 from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, check_tags, icon_bytes, pillow_bytes
@@ -88,7 +89,11 @@ _MISHAPS = (
 # Words in Pillow's errors that show the reason: it has no exception types for these.
 _WORDS = (
     (Reason.DECOMPRESSION_BOMB, ("data too large", "too much memory")),
-    (Reason.TRUNCATED, ("truncated",)),
+    (
+        Reason.TRUNCATED,
+        # The first is Pillow's, the others are libheif's.
+        ("truncated", "end of file", "insufficient input", "cannot read full", "size too small"),
+    ),
     (
         Reason.UNSUPPORTED_IMAGE,
         ("unsupported", "unknown", "cannot handle", "not supported", "not installed", "illegal"),
@@ -96,9 +101,10 @@ _WORDS = (
 )
 
 _PNG_BIT_DEPTH_OFFSET = 24
+# The length of a box, its kind, and its length if the first is 1.
+_LARGE_BOX = struct.Struct(">I4sQ")
 
 _UNLIMITED = MemoryBudget()
-_CONVERT = "convert such files to JPEG or PNG first"
 # A PhotometricInterpretation of TIFF 6.0.
 _WHITE_IS_ZERO = 0
 # Bits of NewSubfileType in TIFF 6.0: a smaller version of another picture, and a mask.
@@ -191,13 +197,12 @@ def open_image(
     Raises:
         RejectedError: The header cannot be read, or the image is too large.
     """
-    decoder = _DECODERS.get(file_format)
-    if decoder is None:
-        raise RejectedError(
-            Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded; {_CONVERT}"
-        )
+    decoder = _find_decoder(file_format)
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
+    if file_format is FileFormat.HEIC and _boxes_end(data) > len(data):
+        # libheif would leave the tiles black that are missing.
+        raise RejectedError(Reason.TRUNCATED, "HEIC: the file ends within a box")
     with pillow_errors_as_rejects(file_format):
         if file_format is FileFormat.TIFF:
             check_tags(data)
@@ -254,6 +259,44 @@ def decode_image(
         yield decoded
 
 
+def _find_decoder(file_format: FileFormat) -> type[ImageFile.ImageFile]:
+    """Returns Pillow's class for a format.
+
+    Raises:
+        RejectedError: Nothing that is installed decodes the format.
+    """
+    decoder = _DECODERS.get(file_format)
+    if file_format is FileFormat.HEIC:
+        decoder = getattr(import_heif(), "HeifImageFile", None)
+    if decoder is None:
+        advice = advise_on_undecodable(is_heif=file_format is FileFormat.HEIC)
+        raise RejectedError(
+            Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded; {advice}"
+        )
+    return decoder
+
+
+def _boxes_end(data: bytes) -> int:
+    """Returns where the last box of a HEIC file should end (ISO/IEC 14496-12, 4.2).
+
+    What follows the boxes that hold pictures, such as the films that phones append, is not read.
+    """
+    end = 0
+    while end + _LARGE_BOX.size <= len(data):
+        size, kind, large_size = _LARGE_BOX.unpack_from(data, end)
+        if kind not in (b"ftyp", b"meta", b"mdat", b"moov", b"free"):
+            break
+        size = {0: len(data) - end, 1: large_size}.get(size, size)
+        end += max(size, 8)
+    return end
+
+
+def advise_on_undecodable(*, is_heif: bool) -> str:
+    """Says what can be done with files of a format that cannot be decoded."""
+    install = f"{install_command('heic')}, or " if is_heif else ""
+    return f"{install}convert such files to JPEG or PNG first"
+
+
 @contextlib.contextmanager
 def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
     """Turns Pillow's exceptions for a bad file into a reject, with Pillow's words if it has any.
@@ -277,7 +320,8 @@ def _describe(error: Exception) -> str:
     words, cause = str(error), error.__cause__
     # Pillow turns some of its own mishaps into a SyntaxError with the same words.
     mishap = cause if cause is not None and str(cause) == words else error
-    return words if words and not isinstance(mishap, _MISHAPS) else "its content makes no sense"
+    is_clear = words and not isinstance(mishap, _MISHAPS)
+    return words.strip() if is_clear else "its content makes no sense"
 
 
 def _reason(error: Exception) -> Reason:
@@ -292,6 +336,9 @@ def _reason(error: Exception) -> Reason:
 
 
 def _orientation(image: ImageFile.ImageFile) -> int:
+    if image.format == "HEIF":
+        # The container says how a picture is turned, and libheif has done it. EXIF only repeats it.
+        return 1
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return valid_orientation(image.tag_v2.get(ExifTags.Base.Orientation))
     return exif_orientation(image.info.get("exif", b""))

@@ -41,7 +41,7 @@ _FORMATS: dict[FileFormat, tuple[bytes, str]] = {
     ),
     # `mif1` means "an image of any codec"; the compatible brands that follow name the codec.
     FileFormat.AVIF: (rb"....ftyp(avi[fs]|m[is]f1.{0,40}?avi[fs])", "avif avifs"),
-    FileFormat.HEIC: (rb"....ftyp(he[iv][cxms]|m[is]f1)", "heic"),
+    FileFormat.HEIC: (rb"....ftyp(he[iv][cxms]|m[is]f1)", "heic hif"),
     FileFormat.PNM: (rb"P[1-6][\s#]", "pnm pbm pgm ppm"),
     FileFormat.ICO: (rb"\x00\x00\x01\x00", "ico"),
     FileFormat.JPEG_XL: (rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n", "jxl"),
