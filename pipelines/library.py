@@ -82,7 +82,7 @@ from shardbeam.transforms.dataset.judge import (
     name_classes,
 )
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
-from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.outcome import (
     Outcome,
     Resumed,
@@ -91,9 +91,9 @@ from shardbeam.transforms.dataset.outcome import (
     add_counts,
 )
 from shardbeam.transforms.dataset.pointer import write_pointer
-from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
+from shardbeam.transforms.dataset.runs import RunRecord, RunSettings
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
-from shardbeam.transforms.dataset.staging import OUTCOME, Staging
+from shardbeam.transforms.dataset.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage import limits
@@ -353,6 +353,8 @@ class Build:
             plan=self._plan.digest,
             run_id=f"{self._started:%Y%m%dT%H%M%S.%fZ}",
             lease=lease.claim(is_job=self._on_dataflow),
+            # Workers of the local runner are on this machine.
+            mark="" if isinstance(self._runner, LocalRunner) else LAUNCHED,
         )
         self.watcher.begin(staging, lease=lease)
         pipeline = self._make_pipeline(staging)
@@ -460,6 +462,7 @@ class Build:
         error: Exception | None = None
         _begin_counting(self._plan, annotation_files=self._inputs.annotation_files)
         try:
+            staging.write_mark()
             follow()
         except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
             error = raised
@@ -469,7 +472,9 @@ class Build:
             raise
         # The watcher makes requests, too: it ends before they are counted.
         self.watcher.ended()
-        if error is not None and not _has_ended(error, runner=self._runner):
+        if error is None or _has_ended(error, runner=self._runner):
+            staging.remove_mark()
+        else:
             lease.leave()
         recorded = read_outcome(staging)
         if recorded is None or recorded.status is Status.APPROVED:

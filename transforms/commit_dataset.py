@@ -118,4 +118,5 @@ def _write_rejects(
 ) -> RejectsFile:
     (split, path), rejects = element
     with explain_write_errors(staging.output):
+        staging.check_mark()
         return write_rejects(split, path, rejects, root=staging.root, folder=staging.run_folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from shardbeam.transforms.dataset.prefix import (
 )
 from shardbeam.transforms.dataset.shard import ShardSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.dataset.statistics import merge_counted
 from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
@@ -106,7 +107,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         ValueError: (at construction) An argument would give files that readers cannot load, or
             makes sense for unbounded input only. (in `expand`) The input is unbounded.
         InputError: (at run time) The prefix has files, a split has no examples, too much was
-            rejected, or the folder cannot be written.
+            rejected, the folder cannot be written, or workers see different folders.
     """
 
     def __init__(
@@ -166,7 +167,9 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         self._settings = PrefixSettings(
             naming=FileNaming(prefix=prefix, suffix=file_name_suffix, template=shard_name_template),
             splits=tuple(splits),
-            staging=Staging(output=os.path.dirname(prefix), plan=digest, run_id="beam"),
+            staging=Staging(
+                output=os.path.dirname(prefix), plan=digest, run_id=uuid.uuid4().hex, mark=TOTALS
+            ),
             max_reject_ratio=max_reject_ratio,
         )
         self._shards = ShardSettings(

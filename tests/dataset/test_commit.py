@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Corrected, Reject
+from shardbeam.transforms.dataset import staging as staging_module
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import (
     CommitSettings,
@@ -24,13 +27,13 @@ from shardbeam.transforms.dataset.commit import (
     move,
     prepare_output,
 )
-from shardbeam.transforms.dataset.duplicates import Duplicates
+from shardbeam.transforms.dataset.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.runs import RunSettings
-from shardbeam.transforms.dataset.staging import OUTCOME, Staging
+from shardbeam.transforms.dataset.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
@@ -275,6 +278,33 @@ def test_a_run_that_was_overtaken_changes_nothing(
     # `dataset_info.json` is staged before it is looked who holds the output.
     left = [path for path in tree(staging.output) if not path.startswith(".staging/plan/runs")]
     assert left == [path for path in before if not path.startswith(".staging/plan/runs")]
+
+
+@pytest.mark.parametrize("step", ["gate", "move", "finish", "index", "duplicates"])
+def test_a_machine_that_sees_another_folder_changes_nothing(
+    step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging_module, "_MARK_WAIT_S", 0)
+    commit = Commit(msgspec.structs.replace(staging, mark=LAUNCHED))
+    write_output(staging, "dataset_info.json", "kept.tfrecord")
+    for shard in commit.shards:
+        for file in (shard.data, shard.index):
+            Path(staging.uri(shard.staged, file.path)).unlink()
+    before = tree(staging.output)
+    shard = commit.shards[0]
+    elsewhere = Move("shards/key/1", (shard.data,))
+    settings: dict[str, Any] = {"splits": ("train",), "near": 0}
+    steps: dict[str, Callable[..., object]] = {
+        "gate": commit.gate,
+        "move": partial(move, MoveBatch((elsewhere,))),
+        "finish": commit.finish,
+        "index": partial(pack_shard, shard, **settings, partitions=1),
+        "duplicates": partial(report_duplicates, [], [], **settings),
+    }
+    own = {} if step in ("gate", "finish") else {"staging": commit.settings.staging}
+    with pytest.raises(InputError, match="does not see the folder that the build writes to"):
+        steps[step](**own)
+    assert tree(staging.output) == before
 
 
 @pytest.mark.parametrize("content", [None, b"dat", b"data and more"])

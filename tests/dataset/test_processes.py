@@ -24,7 +24,7 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
-from shardbeam.transforms.dataset import processes
+from shardbeam.transforms.dataset import processes, staging
 from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
@@ -247,6 +247,21 @@ def test_the_shards_of_lost_workers_are_written_here(
     # One of them may have had no turn.
     assert 1 <= len(told) <= 2
     assert all("has ended; its shard is written by this process" in text for text in told)
+
+
+def test_no_shard_is_written_into_another_folder_than_the_launchers(
+    shard: Shard, settings: ShardSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_MARK_WAIT_S", 0)
+    marked = msgspec.structs.replace(settings.staging, mark=staging.LAUNCHED)
+    writers = WriterPool(dataclasses.replace(settings, staging=marked), workers=1)
+    for _ in range(3):
+        with pytest.raises(InputError, match="does not see the folder"):
+            writers.begin(shard).result()
+    assert not Path(marked.output).exists()
+    marked.write_mark()
+    assert writers.begin(shard).result().examples == 20
+    writers.close()
 
 
 @pytest.mark.parametrize("error", [OSError(), AssertionError()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import msgspec
 import pytest
 
 from shardbeam.configs.decoding import MsgpackDecoder
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import index
 from shardbeam.transforms.dataset import shard as shard_module
+from shardbeam.transforms.dataset import staging as staging_module
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
-from shardbeam.transforms.dataset.staging import Staging, shard_key
+from shardbeam.transforms.dataset.manifest import run_path
+from shardbeam.transforms.dataset.staging import LAUNCHED, Staging, shard_key
 from shardbeam.transforms.examples import encode
 from shardbeam.transforms.examples.encode import library_versions
 from tests.support.example_builders import make_label_map
@@ -128,3 +132,44 @@ def test_a_shard_key_changes_with_all_that_decides_bytes() -> None:
         {"records": (b"ab",)},
     ]
     assert len({shard_key(**(same | change)) for change in changes}) == len(changes)
+
+
+@pytest.mark.parametrize("seen", ["mark", "record", "nothing", "another run"])
+def test_a_machine_that_sees_another_folder_is_named(
+    seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging_module, "_MARK_WAIT_S", 0)
+    output = tmp_path / "out"
+    staging = Staging(output=str(output), plan="plan", run_id="run", mark=LAUNCHED)
+    # The folder as this machine sees it.
+    if seen == "mark":
+        staging.write_mark()
+    elif seen == "record":
+        # The run has committed, and one of its last steps is repeated.
+        (output / "runs").mkdir(parents=True)
+        (output / run_path("run")).touch()
+    elif seen == "another run":
+        msgspec.structs.replace(staging, run_id="other").write_mark()
+    if seen in ("mark", "record"):
+        staging.check_mark()
+    else:
+        for _ in range(2):
+            with pytest.raises(InputError, match=f"worker on host {socket.gethostname()} does not"):
+                staging.check_mark()
+        # A failure is not remembered.
+        staging.write_mark()
+        staging.check_mark()
+    # Success is.
+    staging.remove_mark()
+    staging.check_mark()
+    assert not any(output.rglob(LAUNCHED)) or seen == "another run"
+
+
+@pytest.mark.parametrize(("output", "mark"), [("gs://bucket/out", LAUNCHED), ("/out", "")])
+def test_a_bucket_has_no_mark(output: str, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Any use of the storage would be an error.
+    monkeypatch.setattr(staging_module, "storage_for", None)
+    staging = Staging(output=output, plan="plan", run_id="run", mark=mark)
+    staging.write_mark()
+    staging.check_mark()
+    staging.remove_mark()

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import pickle
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import (
@@ -17,10 +20,12 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     StandardOptions,
 )
+from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.runners import check_beam_options, check_runner, make_options
-from tests.support.dataset import coco_words
+from shardbeam.transforms.dataset import staging
+from tests.support.dataset import coco_words, read_dataset, run
 from tests.support.graph import build_graph
 
 
@@ -135,3 +140,43 @@ def test_workers_of_dataflow_are_no_processes_of_this_machine(
     check_beam_options(options)
 
     assert ("--processes=N" in caplog.text) == warns
+
+
+class OtherMachineRunner(fn_runner.FnApiRunner):
+    """Runs a pipeline in another folder, so that `/proc/self/cwd` is another folder for workers."""
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:  # noqa: ANN401  # As Beam has it.
+        here = os.getcwd()
+        os.chdir("worker")
+        try:
+            return super().run_pipeline(pipeline, options)
+        finally:
+            os.chdir(here)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/cwd"), reason="only Linux has /proc/self/cwd")
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_worker_that_does_not_see_the_output_ends_the_build(
+    is_shared: bool, shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_MARK_WAIT_S", 0)
+    (tmp_path / "worker").mkdir()
+    if is_shared:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "worker" / "out").symlink_to(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    runner = f"--runner={__name__}.{OtherMachineRunner.__name__}"
+    done = run(*coco_words(shapes, "/proc/self/cwd/out", runner))
+    if is_shared:
+        assert done.exit_code == 0, done.stderr
+        assert len(read_dataset(tmp_path / "out")) > 5
+        return
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"shardbeam: error: /proc/self/cwd/out: the worker on host {socket.gethostname()} does not "
+        "see the folder that the build writes to; mount it there under the same path, as on every "
+        "machine, or write to object storage (docs/runners.md)"
+    )
+    # No shard was written, and nothing is left of the run.
+    assert not list(tmp_path.rglob("*.tfrecord*"))
+    assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -59,7 +59,7 @@ taskmanager.memory.jvm-overhead.max: 64m
 # the Python workers after every stage.
 classloader.resolve-order: parent-first
 restart-strategy.type: fixed-delay
-restart-strategy.fixed-delay.attempts: 10
+restart-strategy.fixed-delay.attempts: {attempts}
 # Longer than `--environment_cache_millis`: until then Beam would give the job a dead worker.
 restart-strategy.fixed-delay.delay: 5 s
 # A killed TaskManager is noticed within seconds.
@@ -122,11 +122,15 @@ class FlinkCluster:
             "--parallelism=2",
         )
 
-    def start(self) -> None:
-        """Starts everything, and returns when it is ready for a job."""
+    def start(self, *, cwds: Sequence[Path | None] = (None, None)) -> None:
+        """Starts everything, and returns when it is ready for a job.
+
+        Args:
+            cwds: For each TaskManager the current folder of its workers; None for any.
+        """
         self._start_java(_JOB_MANAGER, "--configDir", str(self.folder), name="job-manager")
-        self.start_task_manager()
-        self.start_task_manager()
+        for cwd in cwds:
+            self.start_task_manager(cwd=cwd)
         self._start_java(
             MAIN,
             *("--job-host", _HOST, "--job-port", str(self.job_port)),
@@ -135,13 +139,15 @@ class FlinkCluster:
             *("--artifacts-dir", str(self.folder / "artifacts")),
             name="job-server",
         )
-        self.wait_for(lambda: self._count_task_managers() == 2)
+        self.wait_for(lambda: self._count_task_managers() == len(cwds))
         self.wait_for(lambda: _listens(self.job_port))
 
-    def start_task_manager(self) -> None:
+    def start_task_manager(self, *, cwd: Path | None = None) -> None:
         """Starts a TaskManager."""
         arguments = ("--configDir", str(self.folder))
-        self.task_managers.append(self._start_java(_TASK_MANAGER, *arguments, name="task-manager"))
+        self.task_managers.append(
+            self._start_java(_TASK_MANAGER, *arguments, name="task-manager", cwd=cwd)
+        )
 
     def stop(self) -> None:
         """Ends everything, with the workers that TaskManagers have started."""
@@ -204,12 +210,14 @@ class FlinkCluster:
         with urllib.request.urlopen(f"http://{_HOST}:{self.rest_port}/{path}") as answer:
             return json.load(answer)
 
-    def _start_java(self, main: str, *arguments: str, name: str) -> subprocess.Popen[bytes]:
+    def _start_java(
+        self, main: str, *arguments: str, name: str, cwd: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         opens = [f"--add-opens={opened}=ALL-UNNAMED" for opened in OPENED]
         with (self.folder / f"{name}-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 ["java", "-Xmx450m", *opens, "-cp", f"{self.jars}/*", main, *arguments],
-                cwd=self.folder,
+                cwd=cwd or self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -220,19 +228,33 @@ class FlinkCluster:
 
 
 @contextlib.contextmanager
-def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
-    """Runs a cluster whose files are in `folder`; skips the test where it cannot be had."""
+def flink_cluster(
+    folder: Path, *, attempts: int = 10, cwds: Sequence[Path | None] = (None, None)
+) -> Iterator[FlinkCluster]:
+    """Runs a cluster; skips the test where it cannot be had.
+
+    Args:
+        folder: Where its files are.
+        attempts: How often it starts a failed job again.
+        cwds: For each TaskManager the current folder of its workers; None for any.
+    """
     find_tool("java")
     find_tool("beam-boot")
     jars = find_jars()
     rest_port = free_port()
     (folder / "tmp").mkdir()
     (folder / "config.yaml").write_text(
-        _CONFIG.format(host=_HOST, rest_port=rest_port, rpc_port=free_port(), folder=folder)
+        _CONFIG.format(
+            host=_HOST,
+            rest_port=rest_port,
+            rpc_port=free_port(),
+            folder=folder,
+            attempts=attempts,
+        )
     )
     cluster = FlinkCluster(folder=folder, jars=jars, rest_port=rest_port, job_port=free_port())
     try:
-        cluster.start()
+        cluster.start(cwds=cwds)
         yield cluster
     finally:
         cluster.stop()

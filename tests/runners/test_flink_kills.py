@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -105,3 +106,20 @@ def test_ctrl_c_ends_the_command(
     if cluster.job_state() == "CANCELED":
         assert run(*words).exit_code == 0
     assert read_dataset(output) == expected
+
+
+def test_a_machine_that_does_not_see_the_output_ends_the_job(shapes: Path, tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for folder in (here, elsewhere, tmp_path / "flink"):
+        folder.mkdir()
+    # One path, which leads each process into its own current folder.
+    output = "/proc/self/cwd/out"
+    with flink_cluster(tmp_path / "flink", attempts=0, cwds=(here, elsewhere)) as cluster:
+        words = coco_words(shapes, output, *SHARDS, *cluster.portable_flags())
+        result = finish(start(*words, cwd=here), timeout_s=TIMEOUT_S)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith(
+        f"shardbeam: error: {output}: the worker on host {socket.gethostname()} does not see the "
+        "folder that the build writes to; mount it there under the same path"
+    )
+    assert not list(elsewhere.rglob("*.tfrecord*"))

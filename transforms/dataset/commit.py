@@ -44,6 +44,7 @@ from shardbeam.transforms.dataset.manifest import (
     MANIFEST,
     RUN_FILE,
     read_manifest,
+    run_path,
 )
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files, metadata_paths
 from shardbeam.transforms.dataset.object_lease import LEASE_PATH
@@ -56,7 +57,7 @@ from shardbeam.transforms.dataset.reuse import (
     keep_record,
     record_path,
 )
-from shardbeam.transforms.dataset.runs import RunSettings, encode_run, end_run, run_path
+from shardbeam.transforms.dataset.runs import RunSettings, encode_run, end_run
 from shardbeam.transforms.dataset.staging import (
     COMMIT_FILE,
     OUTCOME,
@@ -139,6 +140,7 @@ def gate(
         InputError: Another run has taken the output, or the output cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
+    staging.check_mark()
     lost = find_lost(
         census,
         splits=dataset.splits,
@@ -306,6 +308,7 @@ def finish(
     corrections = _corrections(statistics)
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with explain_write_errors(staging.output):
+        staging.check_mark()
         misplaced = find_misplaced(moved, output=staging.output, read=False)
         if misplaced is not None:
             raise InputError(
@@ -526,6 +529,7 @@ def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging
                 stored is None
                 or find_misplaced([file], output=staging.output, read=True) is not None
             ):
+                staging.check_mark()
                 raise InputError(
                     uri=destination,
                     problem="its staged file is gone; was it deleted? Run the same command again",

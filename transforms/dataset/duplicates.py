@@ -133,6 +133,7 @@ def _read_staged(shard: ShardResult, *, staging: Staging, columns: Sequence[str]
                 problem = "is another file than this run has written; run the same command again"
                 raise InputError(uri=uri, problem=problem)
             return read_index(data, uri=uri, columns=columns, max_rows=shard.examples)
+    staging.check_mark()
     raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
 
 
@@ -178,9 +179,11 @@ def report_duplicates(
         staging: The run's staging area.
 
     Raises:
-        InputError: The index of a shard is gone or damaged.
+        InputError: The index of a shard is gone or damaged, or this machine does not see the run's
+            folder.
         OSError: Staging cannot be written.
     """
+    staging.check_mark()
     matches = list(matches)
     by_place = {(shard.split, shard.shard_index): shard for shard in shards}
     found = group_rows(match.links for match in matches)

@@ -31,6 +31,11 @@ RUNS_FOLDER = "runs"
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
 
+def run_path(run_id: str) -> str:
+    """Returns the path of a run's record, below the dataset's folder."""
+    return f"{RUNS_FOLDER}/{run_id}.json"
+
+
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A split.
 

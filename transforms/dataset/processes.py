@@ -155,9 +155,10 @@ class WriterPool:
             The shard, or None; and the origin of a shard that has to be written.
 
         Raises:
-            InputError: Another run has taken the output.
+            InputError: Another run has taken the output, or this machine does not see it.
         """
         staging, previous = self._settings.staging, self._settings.previous
+        staging.check_mark()
         staging.check_lease()
         found = staging.find_shard(shard_key=shard.key, previous=previous)
         is_resumed = found is not None

@@ -92,11 +92,6 @@ def encode_run(record: RunRecord) -> bytes:
     return msgspec.json.format(text.encode()) + b"\n"
 
 
-def run_path(run_id: str) -> str:
-    """Returns the path of a run's record, below the dataset's folder."""
-    return f"{RUNS_FOLDER}/{run_id}.json"
-
-
 def read_runs(output: str) -> list[RunRecord]:
     """Returns the runs that committed to `output`, oldest first; skips those it cannot decode."""
     storage = storage_for(output)

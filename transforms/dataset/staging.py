@@ -4,8 +4,8 @@ Below the dataset's folder:
 
     .staging/<plan>/commit.json              the paths that the commit may create
     .staging/<plan>/shards/<shard key>/      `done`, and for each attempt a folder of its files
-    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/,
-                                             corrections/, files/
+    .staging/<plan>/runs/<run>/              launched, outcome.json, totals.json, progress/,
+                                             rejects/, corrections/, files/
 
 `<plan>` is a digest of the config, a shard key a digest of all that decides a shard's bytes. A run
 that is killed and started again has the same plan and finds the finished shards by their keys.
@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import logging
 import re
+import socket
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -36,6 +39,7 @@ from shardbeam.transforms.dataset.files import (
     convert_result,
 )
 from shardbeam.transforms.dataset.lease import LeaseClaim
+from shardbeam.transforms.dataset.manifest import run_path
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.storage import limits
@@ -49,6 +53,10 @@ _SCRATCH = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/runs/[^/]+/files/")
 # Files by which a run reports, in its own folder.
 OUTCOME = "outcome.json"
 TOTALS = "totals.json"
+# The mark that a launcher writes there.
+LAUNCHED = "launched"
+# Network file systems may remember for some time that a folder was not there.
+_MARK_WAIT_S = 30.0
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -99,12 +107,15 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         run_id: The time in UTC at which this run started; it names the run's files.
         lease: The lease of the output, which the run has to hold when it commits; None if workers
             have nothing to check.
+        mark: A file in the run's folder that every worker must see before it writes; empty if
+            workers have nothing to check.
     """
 
     output: str
     plan: str
     run_id: str
     lease: LeaseClaim | None = None
+    mark: str = ""
 
     @property
     def root(self) -> str:
@@ -132,6 +143,37 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.lease is not None:
             check_claim(self.lease)
+
+    def write_mark(self) -> None:
+        """Writes the file that shows workers that they see this machine's folder."""
+        if self._has_mark:
+            storage_for(self.root).replace(self._mark_uri, b"")
+
+    def remove_mark(self) -> None:
+        """Removes the mark of a run that has ended, which may have written nothing else."""
+        if self._has_mark:
+            storage = storage_for(self.root)
+            storage.delete(self._mark_uri)
+            storage.prune(join_uri(self.output, STAGING_FOLDER))
+
+    def check_mark(self) -> None:
+        """Makes sure that this machine sees the run's folder. It looks once in each process.
+
+        Raises:
+            InputError: It sees another folder under this path, or none.
+        """
+        if self._has_mark:
+            _find_mark(self)
+
+    @property
+    def _has_mark(self) -> bool:
+        # A name on gs:// means the same bucket everywhere. What other schemes mean may depend on
+        # the configuration of each machine.
+        return bool(self.mark) and not self.output.startswith("gs://")
+
+    @property
+    def _mark_uri(self) -> str:
+        return self.uri(self.run_folder, self.mark)
 
     def release_lease(self) -> None:
         """Gives the lease up, if that is the task of the job's workers."""
@@ -339,6 +381,24 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
                 "it is started again; if you will not start it again, delete the folder",
                 folder,
             )
+
+
+@functools.lru_cache
+def _find_mark(staging: Staging) -> None:
+    # A commit removes staging. If one of its steps is repeated after that, the run's record shows
+    # that this is the right folder.
+    uris = (staging._mark_uri, join_uri(staging.output, run_path(staging.run_id)))
+    storage = storage_for(staging.root)
+    deadline_s = time.monotonic() + _MARK_WAIT_S
+    while all(storage.stat(uri) is None for uri in uris):
+        if time.monotonic() > deadline_s:
+            raise InputError(
+                uri=staging.output,
+                problem=f"the worker on host {socket.gethostname()} does not see the folder that "
+                "the build writes to; mount it there under the same path, as on every machine, "
+                "or write to object storage (docs/runners.md)",
+            )
+        time.sleep(1)
 
 
 def holds_staging(output: str) -> bool:
