@@ -302,7 +302,7 @@ def test_a_machine_that_sees_another_folder_changes_nothing(
         "duplicates": partial(report_duplicates, [], [], **settings),
     }
     own = {} if step in ("gate", "finish") else {"staging": commit.settings.staging}
-    with pytest.raises(InputError, match="does not see the folder that the build writes to"):
+    with pytest.raises(InputError, match="does not see what this run has written there"):
         steps[step](**own)
     assert tree(staging.output) == before
 

@@ -256,7 +256,7 @@ def test_no_shard_is_written_into_another_folder_than_the_launchers(
     marked = msgspec.structs.replace(settings.staging, mark=staging.LAUNCHED)
     writers = WriterPool(dataclasses.replace(settings, staging=marked), workers=1)
     for _ in range(3):
-        with pytest.raises(InputError, match="does not see the folder"):
+        with pytest.raises(InputError, match="does not see what this run"):
             writers.begin(shard).result()
     assert not Path(marked.output).exists()
     marked.write_mark()

@@ -174,8 +174,8 @@ def test_a_worker_that_does_not_see_the_output_ends_the_build(
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
         f"shardbeam: error: /proc/self/cwd/out: the worker on host {socket.gethostname()} does not "
-        "see the folder that the build writes to; mount it there under the same path, as on every "
-        "machine, or write to object storage (docs/runners.md)"
+        "see what this run has written there; every machine must reach the same folder under this "
+        "path: share it by a mount, or write to object storage (docs/runners.md)"
     )
     # No shard was written, and nothing is left of the run.
     assert not list(tmp_path.rglob("*.tfrecord*"))

@@ -119,7 +119,7 @@ def test_a_machine_that_does_not_see_the_output_ends_the_job(shapes: Path, tmp_p
         result = finish(start(*words, cwd=here), timeout_s=TIMEOUT_S)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1].startswith(
-        f"shardbeam: error: {output}: the worker on host {socket.gethostname()} does not see the "
-        "folder that the build writes to; mount it there under the same path"
+        f"shardbeam: error: {output}: the worker on host {socket.gethostname()} does not see what "
+        "this run has written there; every machine must reach the same folder under this path"
     )
     assert not list(elsewhere.rglob("*.tfrecord*"))

@@ -384,19 +384,26 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.lru_cache
+def _first_look_s(staging: Staging) -> float:
+    """Returns when this process first looked for the run's mark."""
+    return time.monotonic()
+
+
+@functools.lru_cache
 def _find_mark(staging: Staging) -> None:
     # A commit removes staging. If one of its steps is repeated after that, the run's record shows
     # that this is the right folder.
     uris = (staging._mark_uri, join_uri(staging.output, run_path(staging.run_id)))
     storage = storage_for(staging.root)
-    deadline_s = time.monotonic() + _MARK_WAIT_S
+    # Only the first shards wait.
+    deadline_s = _first_look_s(staging) + _MARK_WAIT_S
     while all(storage.stat(uri) is None for uri in uris):
         if time.monotonic() > deadline_s:
             raise InputError(
                 uri=staging.output,
-                problem=f"the worker on host {socket.gethostname()} does not see the folder that "
-                "the build writes to; mount it there under the same path, as on every machine, "
-                "or write to object storage (docs/runners.md)",
+                problem=f"the worker on host {socket.gethostname()} does not see what this "
+                "run has written there; every machine must reach the same folder under this path: "
+                "share it by a mount, or write to object storage (docs/runners.md)",
             )
         time.sleep(1)
 
