@@ -24,6 +24,8 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.runners import check_beam_options, check_runner, make_options
+from shardbeam.transforms.commit_dataset import _write_rejects
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import staging
 from tests.support.dataset import coco_words, read_dataset, run
 from tests.support.graph import build_graph
@@ -180,3 +182,13 @@ def test_a_worker_that_does_not_see_the_output_ends_the_build(
     # No shard was written, and nothing is left of the run.
     assert not list(tmp_path.rglob("*.tfrecord*"))
     assert not (tmp_path / "out").exists()
+
+
+def test_rejects_are_not_written_into_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_MARK_WAIT_S", 0)
+    marked = staging.Staging(output=str(tmp_path), plan="p", run_id="r", mark=staging.LAUNCHED)
+    with pytest.raises(InputError, match="does not see what this run has written there"):
+        _write_rejects((("train", "rejects/train.jsonl"), []), staging=marked)
+    assert not list(tmp_path.iterdir())
