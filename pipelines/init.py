@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.load import ConfigError, make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.yaml_text import dump_yaml
@@ -22,12 +23,13 @@ from shardbeam.pipelines.own_files import write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.formats.annotation_file import foreign_content
+from shardbeam.transforms.core.text import escape, show_name
+from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.csv_table import CsvFormat
+from shardbeam.transforms.formats.coco_file import describe_results
+from shardbeam.transforms.formats.csv_table import CsvFormat, describe_hint
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
-from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
 from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
@@ -51,10 +53,15 @@ _TOOLS = {
     "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
     "VIA": {"regions", "file_attributes"},
     "SageMaker": {"source-ref"},
+    "Supervisely": {"geometryType", "classTitle"},
+    "Supervisely (meta.json)": {"classes", "title", "shape", "color"},
     "datasets (Hugging Face)": {"file_name", "objects"},
     "PaliGemma": {"image", "prefix", "suffix"},
 }
 _OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/from-your-tool.md)"
+_CELL_ENDS = re.compile(r"[\n\t,;|\"]")
+# Cells of a table that are looked at.
+_CELLS = 500
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w.-]{0,40})")
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
@@ -306,7 +313,10 @@ def _hint(folder: Folder) -> str:
         )
     table, flags = CsvFormat.suggest_flags(folder)
     if table:
-        columns = folder.head(table).decode("utf-8", "replace").partition("\n")[0].strip()
+        head = folder.head(table)
+        columns = head.decode("utf-8", "replace").partition("\n")[0].strip()
+        if problem := describe_hint(head) or _describe_cells(head):
+            return f"{table}: {problem}"
         return (
             f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "
             f"say what they are: `shardbeam build csv {shlex.join(flags)} --output tfrecords`"
@@ -327,10 +337,32 @@ def _tool_of(path: str, *, folder: Folder) -> str:
     return next((tool for tool, members in _TOOLS.items() if members <= names), "")
 
 
+def _describe_row(head: bytes) -> str:
+    """Describes why the first line of a file is not JSON; empty if it is, or is too long."""
+    line, end, _ = head.partition(b"\n")
+    try:
+        decode_row(line if end else b"0", decoder=JsonDecoder(object))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"line 1: {error}"
+    return ""
+
+
+def _describe_cells(head: bytes) -> str:
+    """Describes a cell of a table that is a URL or an image instead of a path; empty if none is."""
+    for cell in _CELL_ENDS.split(head.decode("utf-8", "replace"), maxsplit=_CELLS)[:_CELLS]:
+        if problem := foreign_name(cell.strip()):
+            return f"{show_name(cell.strip())}: {problem}"
+    return ""
+
+
 def _describe_document(path: str, *, folder: Folder) -> str:
     """Describes a JSON or XML file that no format recognizes: what it is, as far as that shows."""
     head = folder.head(path)
-    if problem := foreign_content(head.removeprefix(b"<") if path.endswith(".xml") else head):
+    problem = foreign_content(head.removeprefix(b"<") if path.endswith(".xml") else head)
+    problem = problem or describe_results(head)
+    if path.lower().endswith(".jsonl"):
+        problem = problem or _describe_cells(head) or _describe_row(head)
+    if problem:
         return f"{path}: {problem}"
     pattern = _ELEMENT if path.lower().endswith(".xml") else _MEMBER
     names = dict.fromkeys(name.decode(errors="replace") for name in pattern.findall(head))

@@ -78,6 +78,7 @@ BY_NAME = "by their name alone, without case and extension: --match name"
         ("frame_1.jpg", "frame_1", BY_NAME),
         ("a.jpg", "b.jpg", "check that the images and the annotations belong together"),
         ("a/1.jpg", "2.jpg", "check that the images and the annotations belong together"),
+        ("a 1.jpg", "a%201.jpg", "write the name as 'a 1.jpg'"),
     ],
 )
 def test_a_join_without_a_match_stops_with_a_fix(listed: str, referenced: str, fix: str) -> None:
@@ -90,7 +91,30 @@ def test_a_join_without_a_match_stops_with_a_fix(listed: str, referenced: str, f
     message = str(caught.value)
     assert message.startswith("/data/images: none of the 2 annotated images is listed here: ")
     assert fix in message
-    assert ("; then 1 of 2 names that were tried match" in message) == ("check that" not in message)
+    agree = not fix.startswith(("check that", "write the name"))
+    assert ("; then 1 of 2 names that were tried match" in message) == agree
+
+
+def test_a_join_of_nothing_but_malformed_annotations_names_the_first() -> None:
+    reject = Reject(
+        split="train",
+        source="train",
+        key="a.json",
+        stage="join",
+        reason=Reason.ANNOTATION_MALFORMED,
+        detail="a.json: line 1: no",
+        listed=False,
+    )
+    census = Census(sources={"train": SourceCensus(referenced=1, referenced_key="a.json")})
+    census.add_reject(reject)
+    with pytest.raises(
+        InputError, match=r"none of the 1 annotations can be used, such as 'a\.json'"
+    ):
+        check_join(census, sources=[SOURCE])
+    # Others could be used.
+    census.sources["train"].referenced = 2
+    with pytest.raises(InputError, match="none of the 2 annotated images is listed"):
+        check_join(census, sources=[SOURCE])
 
 
 def test_a_join_never_shows_one_name_as_its_own_opposite() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.formats.names import (
     escape_key,
+    foreign_name,
     key_problem,
     listing_exclusion,
     loosened,
@@ -50,6 +51,30 @@ def test_normalize_key(name: str, key: str) -> None:
 )
 def test_loosened(name: str, suffix: str, bare: str) -> None:
     assert [loosened(name, match) for match in ("path", "suffix", "name")] == [name, suffix, bare]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("https:/host/a.jpg?x=1", "a URL (https) and no path: download the images"),
+        ("gs://bucket/a.jpg", "a URL (gs) and no path"),
+        (
+            "my%20a.jpg",
+            "%20 stands for ' ' in URLs, but not in paths: write the name as 'my a.jpg'",
+        ),
+        ("data:image/png;base64," + "iVBORw0KGgo" + 40 * "A", "a PNG as base64 and no name"),
+        ("data:image/png;base64,?", "a data URI and no name"),
+        ("/9j/" + 40 * "A" + "==", "a JPEG as base64 and no name"),
+        ("eJ" + 40 * "A", "zlib-compressed data as base64 and no name"),
+        ("C:/a.jpg", ""),
+        ("/9j/a.jpg", ""),
+        ("100%.jpg", ""),
+        ("a/b.jpg", ""),
+    ],
+)
+def test_what_is_no_path_is_described(name: str, said: str) -> None:
+    assert said in foreign_name(name)
+    assert bool(said) == bool(foreign_name(name))
 
 
 @given(name=st.text(st.sampled_from("a.é/\u0301")))

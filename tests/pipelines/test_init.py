@@ -441,6 +441,11 @@ def test_layouts(
     assert bool(unannotated) == (f"\nunannotated: auto  # {comment} images that no" in text)
 
 
+_CSV = "it holds 1 .csv, 1 .jpg; a.csv: "
+_JSON = "it holds 1 .jpg, 1 .json; a.json: "
+_JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
+
+
 @pytest.mark.parametrize(
     ("files", "words", "message"),
     [
@@ -570,6 +575,31 @@ def test_layouts(
             "",
             "d: it looks like csv (1 table), but d/a.csv: the rows have boxes, and no column has a "
             "usual name for labels; set label_column to one of image, w, h, x, y",
+        ),
+        # What the files are, and the fix.
+        *(
+            ({**images("a.jpg"), name: text}, "", f"d: no dataset is recognized here; {said}")
+            for name, text, said in (
+                (
+                    "a.csv",
+                    "sep=,\nimage,label\na.jpg,x\n",
+                    _CSV + "the first line, 'sep=,', is a hint",
+                ),
+                ("a.csv", "image,label\nmy%20b.jpg,x\n", _CSV + "'my%20b.jpg': %20 stands for ' '"),
+                (
+                    "a.csv",
+                    "image,label\nhttps://x/b.jpg,x\n",
+                    _CSV + "'https://x/b.jpg': that is a U",
+                ),
+                ("a.jsonl", '{"image": "a.jpg", "x": NaN}\n', _JSONL + "line 1: NaN is no JSON"),
+                ("a.jsonl", '{"image": "data:image/png;base64,?"}', _JSONL + "'data:image/png"),
+                ("a.json", '[{"image_id": 1, "score": 0.5}]', _JSON + "a list of results, without"),
+                (
+                    "a.json",
+                    '{"objects": [{"geometryType": "bitmap", "classTitle": "x"}]}',
+                    _JSON[:-2] + " is a file of Supervisely, which is not read: export as COCO",
+                ),
+            )
         ),
         (
             {"a.tar": b"\0" * 100},

@@ -13,6 +13,7 @@ from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 from tests.support.voc_files import voc_object, voc_xml
 
+_PNG = "iVBORw0KGgo" + 40 * "A"
 TRIANGLE = [[4, 4, 16, 4, 16, 16]]
 
 
@@ -82,11 +83,22 @@ def test_each_format_says_that_it_gives_no_masks(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("segmentation", "shown"),
     [
-        ([[4, 4, 16, 16]], "[[4, 4, 16, 16]]"),
+        ([[4, 4, 16, 16]], "[[4, 4, 16, 16]]: no polygon that can be drawn"),
         # Beside the image.
-        ([[54, 4, 56, 4, 56, 16]], "[[54, 4, 56, 4, 56, 16]]"),
-        ({"counts": [9, 9999], "size": [24, 32]}, '{"counts": [9, 9999], "size": [24, 32]}'),
-        ({"counts": "~~", "size": [24, 32]}, '{"counts": "~~", "size": [24, 32]}'),
+        ([[54, 4, 56, 4, 56, 16]], "[[54, 4, 56, 4, 56, 16]]: no pixels"),
+        (
+            {"counts": [9, 9999], "size": [24, 32]},
+            '{"counts": [9, 9999], "size": [24, 32]}: more pixels than the mask has',
+        ),
+        (
+            {"counts": "~~", "size": [24, 32]},
+            '{"counts": "~~", "size": [24, 32]}: not the characters of runs',
+        ),
+        (_PNG, f'"{_PNG}": a PNG as base64, neither polygons nor run lengths'),
+        (
+            {"counts": _PNG, "size": [9, 9]},
+            f'{{"counts": "{_PNG[:48]}…: counts: a PNG as base64 and no runs',
+        ),
     ],
 )
 def test_segmentations_that_all_give_no_mask_end_the_build(

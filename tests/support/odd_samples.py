@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -1143,6 +1144,8 @@ def _patch_png(rows: list[list[int]]) -> str:
 
 
 _MASK = _patch_png([[1, 1, 0], [1, 1, 1]])
+# As Supervisely writes masks.
+_ZLIB = base64.b64encode(zlib.compress(base64.b64decode(_MASK))).decode()
 
 _LABELME_SPLITS: Files = {
     "train/a.jpg": plain_jpeg(),
@@ -1343,11 +1346,13 @@ LABELME = (
     OddSample(
         "labelme: bad files",
         {
-            **{f"{name}.jpg": plain_jpeg() for name in "abcdefg"},
+            **{f"{name}.jpg": plain_jpeg() for name in ("d2", "d3", *"abcdefg")},
             "a.json": _labelme(_shape("rectangle", (8, 0), (9, 9))),
             "b.json": _labelme(_shape("star", (8, 0), (9, 9)), path="b.jpg"),
             "c.json": _labelme(_shape("circle", (8, 0)), path="c.jpg"),
             "d.json": _labelme(_shape("mask", (8, 0), (9, 9), mask="?"), path="d.jpg"),
+            "d2.json": _labelme(_shape("mask", (8, 0), (9, 9), mask=None), path="d2.jpg"),
+            "d3.json": _labelme(_shape("mask", (8, 0), (9, 9), mask=_ZLIB), path="d3.jpg"),
             "e.json": _labelme(_shape("polygon"), path="e.jpg"),
             "f.json": _labelme(_shape("rectangle", (8, 0), (9, 9), label=""), path="f.jpg"),
             "g.json": _labelme(
@@ -1364,7 +1369,7 @@ LABELME = (
         "labelme --root {data} --set rejects.max_ratio=1",
         {"train": {"a.jpg": _objects(xmin=[0.25]), "g.jpg": _objects(xmin=[0.25])}},
         rejects={
-            **{f"{name}.jpg": "annotation_malformed" for name in "bcdef"},
+            **{f"{name}.jpg": "annotation_malformed" for name in ("d2", "d3", *"bcdef")},
             "a.jpg": "duplicate_key",
             "h.jpg": "missing_image",
             "i.jpg": "image_unreadable",
@@ -1375,6 +1380,8 @@ LABELME = (
             "b.jpg": "b.json: $.shapes[0]: unknown shape_type 'star'",
             "c.jpg": "c.json: $.shapes[0]: points: a circle has two, got 1",
             "d.jpg": "d.json: $.shapes[0]: expected base64",
+            "d2.jpg": "d2.json: $.shapes[0]: mask: expected a PNG as base64, got nothing (null)",
+            "d3.jpg": "d3.json: $.shapes[0]: mask: expected a PNG as base64, got zlib-compressed",
             "e.jpg": "e.json: $.shapes[0]: points: expected [x, y] of each point",
             "f.jpg": "f.json: $.shapes[0]: the label is empty",
             "i.jpg": "imageData: expected base64",

@@ -13,6 +13,19 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 # The characters of a text from data that are shown.
 _CHARACTERS = 400
 
+# A name from data is cut to this in an error.
+_NAME_CHARACTERS = 80
+
+# `{beginning of base64: what it encodes}`, and the least characters of a text to call it that.
+_ENCODED = {
+    "/9j/": "a JPEG",
+    "iVBORw0KGgo": "a PNG",
+    "R0lGOD": "a GIF",
+    "UklGR": "a WebP",
+    **dict.fromkeys(("eJ", "eN", "eA", "eF"), "zlib-compressed data"),
+}
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*", re.ASCII)
+
 # Shown for an empty name.
 NO_NAME = "(no name)"
 
@@ -45,6 +58,19 @@ def cut(text: str, characters: int = _CHARACTERS) -> str:
     if len(text) <= characters:
         return text
     return f"{text[:characters]}… ({len(text):,} characters)"
+
+
+def show_name(name: str) -> str:
+    """Quotes a name from data, cut to a length that fits into an error."""
+    return cut(repr(name), _NAME_CHARACTERS)
+
+
+def describe_base64(text: str) -> str:
+    """Describes what a text encodes, such as `a PNG as base64`; empty if nothing known."""
+    head, marker, rest = text.partition(";base64,")
+    text = rest if marker and head.startswith("data:") else text
+    found = next((what for start, what in _ENCODED.items() if text.startswith(start)), "")
+    return f"{found} as base64" if found and _BASE64.fullmatch(text) else ""
 
 
 def describe_value(value: object) -> str:

@@ -28,7 +28,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
-from shardbeam.transforms.examples.segmentation import can_be_drawn, has_segmentation
+from shardbeam.transforms.examples.segmentation import has_segmentation, mask_problem
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import is_undecodable_name, listing_exclusion, loosened
 from shardbeam.transforms.storage.lfs import LFS_POINTER_BYTES
@@ -154,8 +154,8 @@ class MaskCensus(msgspec.Struct):
             then on.
         objects: The number of objects.
         given: How many of these have a segmentation.
-        first: The alphabetically first image with one, and its text, shortened; empty if there is
-            none.
+        first: The alphabetically first image with one, its text, shortened, and why it cannot be
+            drawn; empty if there is none.
     """
 
     usable: bool = False
@@ -174,12 +174,14 @@ class MaskCensus(msgspec.Struct):
         for item in found.objects:
             if not has_segmentation(item.segmentation):
                 continue
-            if self.usable or can_be_drawn(item.segmentation, size=size, box=item.bbox):
+            problem = mask_problem(item.segmentation, size=size, box=item.bbox)
+            if self.usable or not problem:
                 self.usable = True
                 return
             self.given += 1
             text = item.segmentation[:_SHOWN_CHARACTERS].decode(errors="replace")
-            self.first = _earlier(self.first, f"{record.key}: {text}")
+            rest = "…" if len(item.segmentation) > _SHOWN_CHARACTERS else ""
+            self.first = _earlier(self.first, f"{record.key}: {text}{rest}: {problem}")
 
     def add(self, other: MaskCensus) -> None:
         """Adds another count."""

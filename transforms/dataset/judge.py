@@ -40,7 +40,7 @@ from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap, list_class
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
-from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.core.text import escape, show_name
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.dataset.duplicates import Duplicates
@@ -66,7 +66,7 @@ from shardbeam.transforms.examples.box_readings import (
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.joining import JoinSettings
-from shardbeam.transforms.formats.names import FILE_FOLDERS, loosened
+from shardbeam.transforms.formats.names import FILE_FOLDERS, foreign_name, loosened
 from shardbeam.transforms.formats.sources import (
     FilePart,
     Root,
@@ -213,8 +213,22 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
     for source in sources:
         seen = census.sources.get(source.name, SourceCensus())
         if seen.referenced and not seen.matched:
-            listed = repr(seen.listed_key) if seen.listed_key else "no image"
-            referenced = repr(seen.referenced_key) if seen.referenced_key else "no file"
+            malformed = Reason.ANNOTATION_MALFORMED
+            rejects = [
+                reject
+                for first in census.first_rejects.values()
+                for reject in first
+                if reject.reason is malformed and reject.source == source.name
+            ]
+            number = sum(each.rejected.get(malformed.value, 0) for each in census.splits.values())
+            if rejects and number >= seen.referenced:
+                raise InputError(
+                    uri=", ".join(source.format.roots()),
+                    problem=f"none of the {seen.referenced} annotations can be used, such as "
+                    f"{show_name(rejects[0].key)}: {rejects[0].detail}",
+                )
+            listed = show_name(seen.listed_key) if seen.listed_key else "no image"
+            referenced = show_name(seen.referenced_key) if seen.referenced_key else "no file"
             if listed == referenced:
                 listed = "the same name, but this format joins by the name without the extension"
             raise InputError(
@@ -313,7 +327,7 @@ def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
             fixes[match] = count
     fix, count = fixes.most_common(1)[0]
     if not count:
-        return (
+        return foreign_name(seen.referenced_key) or (
             "no names agree, even without folder, case and extension: check that the images and "
             "the annotations belong together"
         )

@@ -26,6 +26,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ObjectAnnotation
+from shardbeam.transforms.core.text import describe_base64
 from shardbeam.transforms.examples.boxes import Box, Size, box_around, is_scaled
 from shardbeam.transforms.examples.patches import (
     Patch,
@@ -117,26 +118,29 @@ def draw_segmentation(
     return _draw_polygons(segmentation, frame=frame, corrections=corrections)
 
 
-def can_be_drawn(text: bytes, *, size: Size, box: Box) -> bool:
-    """Whether a segmentation gives a mask that is not empty, as far as this is known so far.
+def mask_problem(text: bytes, *, size: Size, box: Box) -> str:
+    """Describes why a segmentation gives no mask, as far as this is known so far.
 
     Args:
         text: As for `draw_segmentation`.
         size: Width and height of the annotated frame in pixels; 0 if they are not known.
         box: The object's box in pixels of the frame.
+
+    Returns:
+        Why; empty if it gives a mask that is not empty.
     """
     try:
         if all(size):
             patch = draw_segmentation(
                 text, frame=size, extent=size, box=box, corrections=Corrections()
             )
-            return patch is not None
+            return "" if patch is not None else "no pixels"
         segmentation = _parse(text)
         if isinstance(segmentation, _RunLengths):
-            return bool(_read_any_counts(segmentation)[1::2].any())
-        return any(map(_is_usable, segmentation))
-    except ValueError:
-        return False
+            return "" if _read_any_counts(segmentation)[1::2].any() else "no pixels"
+        return "" if any(map(_is_usable, segmentation)) else "no polygon that can be drawn"
+    except ValueError as error:
+        return str(error)
 
 
 def _parse(text: bytes) -> list[list[float]] | _RunLengths:
@@ -153,7 +157,8 @@ def _parse(text: bytes) -> list[list[float]] | _RunLengths:
             # Some tools write one polygon as a list of points.
             return [[value for point in segmentation for value in point]]
         return segmentation
-    raise ValueError("neither polygons nor run lengths")
+    encoded = describe_base64(text.strip(b'" ').decode(errors="replace"))
+    raise ValueError(f"{encoded and f'{encoded}, '}neither polygons nor run lengths")
 
 
 def _decode_flat(text: bytes) -> list[list[float]]:
@@ -298,7 +303,11 @@ def _share_inside(patch: Patch | None, box: Box) -> float:
 
 def _read_any_counts(runs: _RunLengths) -> npt.NDArray[np.int64]:
     if isinstance(runs.counts, str):
-        return parse_counts(runs.counts.encode())
+        try:
+            return parse_counts(runs.counts.encode())
+        except ValueError as error:
+            encoded = describe_base64(runs.counts)
+            raise ValueError(f"counts: {encoded} and no runs" if encoded else error) from error
     return read_counts(runs.counts)
 
 

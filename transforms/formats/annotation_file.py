@@ -43,6 +43,9 @@ _UTF16_WITHOUT_BOM = re.compile(rb"[\s{\[]\0|\0[\s{\[]")
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _PATH = re.compile(r" - at `\$(.*)`$", re.DOTALL)
 
+# What Python's `json` writes, although JSON has no such numbers.
+_NOT_A_NUMBER = re.compile(rb"-?\b(NaN|Infinity)\b")
+
 # Escapes in JSON strings: a surrogate pair, half of one (the group), and any other.
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
@@ -224,9 +227,11 @@ def decode_row(line: bytes, *, decoder: JsonDecoder[T]) -> tuple[T, int]:
     """
     try:
         return decoder.decode(line), 0
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
         replaced = replace_surrogates(line)
         if replaced == line:
+            if problem := _not_a_number(str(error), line):
+                raise msgspec.DecodeError(problem) from error
             raise
         return decoder.decode(replaced), count_replaced(replaced)
 
@@ -332,4 +337,14 @@ def _malformed(
     byte = _BYTE.search(message)
     if byte is None:
         return InputError(uri=uri, place=places.at(len(data)), problem=TRUNCATED)
-    return InputError(uri=uri, place=places.at(int(byte[1])), problem=_BYTE.sub("", message))
+    problem = _not_a_number(message, data) or _BYTE.sub("", message)
+    return InputError(uri=uri, place=places.at(int(byte[1])), problem=problem)
+
+
+def _not_a_number(message: str, data: bytes) -> str:
+    """Describes a `NaN` or `Infinity` at which msgspec has stopped; empty for anything else."""
+    byte = _BYTE.search(message)
+    found = byte and _NOT_A_NUMBER.search(data, max(0, int(byte[1]) - 2), int(byte[1]) + 9)
+    if not found:
+        return ""
+    return f"{found[0].decode()} is no JSON: write null, or leave the key out"

@@ -421,9 +421,13 @@ class AnnotationReader:
                 )
             ):
                 return found
-        except ValueError:
-            # This raises an error that names the place, except for run lengths.
+        except ValueError as error:
             place_of_part = f"{place}.segmentation"
+            if bytes(item.segmentation).startswith(b'"'):
+                raise InputError(
+                    uri=self._file.uri, place=place_of_part, problem=str(error)
+                ) from error
+            # This raises an error that names the place, except for run lengths.
             self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place_of_part)
         labelled: list[float] = []
         if item.keypoints:

@@ -49,6 +49,8 @@ _Pixels = (
 # Numbers as they are written; longer ones are no ids that are numbers.
 _DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 ABSENT = msgspec.Raw()
+# The beginning of a file that shows whether it is a list of results.
+_HEAD_BYTES = 4_096
 _SECTIONS = ("images", "annotations", "categories")
 # COCO's files of test images hold these sections, and no annotations.
 _IMAGE_INFO_SECTIONS = frozenset({"info", "licenses", "images", "categories"})
@@ -150,6 +152,9 @@ class CocoFile(Generic[ImageT]):
         with explain_errors(uri):
             content = open_json(uri, storage=storage)
             rest, annotations = _cut_annotations(content, uri=uri)
+
+        if problem := describe_results(rest.data[:_HEAD_BYTES]):
+            raise InputError(uri=uri, place="$", problem=problem)
 
         def decode(decoder: JsonDecoder[T]) -> T:
             return decode_json(rest.data, decoder=decoder, uri=uri, places=rest)
@@ -405,6 +410,23 @@ class CocoFile(Generic[ImageT]):
             f"{place}: {other.file_name!r} ($.images[{twin}]) has the image id {image.id}, too, "
             "and nobody knows whose its annotations are: give each image its own id",
         )
+
+
+def describe_results(head: bytes) -> str:
+    """Describes a list of results, such as a model's, by the beginning of its file.
+
+    The format: https://cocodataset.org/#format-results.
+
+    Returns:
+        What it is, and the fix; empty if it is something else.
+    """
+    if not head.lstrip().startswith(b"[") or b'"image_id"' not in head:
+        return ""
+    return (
+        "a list of results, without the images and categories that it numbers: name the file with "
+        "images, annotations and categories instead; to build a dataset of the results, put them "
+        "in the place of its annotations"
+    )
 
 
 def _count_bytes(

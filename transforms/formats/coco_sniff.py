@@ -27,6 +27,7 @@ from shardbeam.transforms.formats.recognition import (
     ImageFolder,
     Recognized,
     counted,
+    describe_missing,
     split_in,
 )
 from shardbeam.transforms.storage import limits
@@ -350,7 +351,7 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
     for file in files:
         images = folder.find_images(file.names, near=file.path)
         if images is None:
-            return doubt(f"none of the images that {file.path} names is there: {file.names[0]!r}")
+            return doubt(describe_missing(file.path, names=file.names))
         split = split_in(file.path) or split_in(images.folder) or _shared_ending(file.path, images)
         source = sources.setdefault(split, {"images": folder.uri(images.folder)})
         if source["images"] != folder.uri(images.folder):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -38,6 +39,8 @@ _TAB_EXTENSIONS = (".tsv", ".tab")
 _RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
 # First lines, columns and tables that `shardbeam init` looks at.
 _LINES, _MAX_COLUMNS, _MAX_TABLES = 50, 100, 20
+# The character may be left out of a line that was split at it, and saved again with quotes.
+_EXCEL_HINT = re.compile(r'"?sep=(.)"?,*(?=\s|\Z)', re.IGNORECASE)
 # `(first line, last line, cells)` of a row; a text instead of the cells describes their problem.
 _Numbered = tuple[int, int, list[str] | str]
 
@@ -248,6 +251,8 @@ def _header_problem(
     """
     if not any(header):
         return "the first line is empty; expected a header"
+    if problem := describe_hint(line):
+        return problem
     if problem := _no_header_problem(line, delimiter=delimiter):
         return problem
     if len(header) == 1:
@@ -261,6 +266,15 @@ def _header_problem(
         return "the first line names an image; if the file has no header, set header to their names"
     twice = _find_repeated(header)
     return None if twice is None else f"the column {twice!r} occurs twice; is the header missing?"
+
+
+def describe_hint(line: bytes) -> str:
+    """Describes a first line that is a hint for Excel, such as `sep=;`; empty for any other."""
+    match = _EXCEL_HINT.match(line.decode("utf-8", "replace"))
+    if match is None:
+        return ""
+    set_too = "" if match[1] == "," else f" and set delimiter to {match[1]!r}"
+    return f"the first line, {match[0]!r}, is a hint for Excel and no header: delete it{set_too}"
 
 
 def _find_repeated(names: Iterable[str]) -> str | None:

@@ -44,7 +44,12 @@ from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import (
+    Folder,
+    Recognized,
+    counted,
+    describe_missing,
+)
 from shardbeam.transforms.formats.root_files import RootFiles
 from shardbeam.transforms.formats.xml_file import XmlElement, xml_children
 from shardbeam.transforms.storage.base import Storage
@@ -128,7 +133,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 names.append(found.get("name", ""))
             images = folder.find_images(names, near=path)
             if images is None:
-                problem = f"none of the images that {path} names is there"
+                problem = describe_missing(path, names=names)
                 return Recognized(what=what, problem=problem)
             folders.add(images.folder)
             matches.add(images.match)

@@ -34,7 +34,12 @@ from shardbeam.transforms.formats.base import (
     Kind,
 )
 from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
-from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
+from shardbeam.transforms.formats.names import (
+    foreign_name,
+    is_linked_folder,
+    listing_exclusion,
+    loosened,
+)
 from shardbeam.transforms.storage.archives import is_archive, is_pattern
 from shardbeam.transforms.storage.find import storage_for
 
@@ -385,6 +390,8 @@ def _join_missing(case: _Case) -> JoinedKey:
         detail = "annotated, but no such image is listed"
         if case.similar:
             detail += f"; the listed one is {case.describe_similar()}"
+        elif foreign := foreign_name(case.key):
+            detail += f"; {foreign}"
         others = [defect for defect in defects if defect.of_split]
         if len(others) < len(defects):
             own = next(defect for defect in defects if not defect.of_split)

@@ -32,6 +32,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import describe_base64
 from shardbeam.transforms.examples.boxes import Box, Size, box_around
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.segmentation import (
@@ -589,7 +590,11 @@ def _read_mask(
 ) -> ObjectAnnotation | None:
     if not all(size):
         raise ValueError("a mask needs imageWidth and imageHeight")
-    png = decode_base64((shape.mask or "").encode())
+    text = shape.mask or ""
+    found = describe_base64(text) if text else "nothing (null)"
+    if found not in ("", "a PNG as base64"):
+        raise ValueError(f"mask: expected a PNG as base64, got {found}: draw the shape again")
+    png = decode_base64(text.encode())
     header = scan_png(png, complete=True)
     if header.width * header.height > MAX_MASK_PIXELS:
         raise ValueError(f"mask: {header.width}x{header.height} pixels are too many")

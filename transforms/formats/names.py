@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from urllib.parse import unquote
 
 from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.text import describe_base64
 
 # Files that systems leave in folders. Names that begin with a dot are hidden anyway.
 _SYSTEM_NAMES = frozenset(
@@ -29,6 +32,9 @@ _IMAGE_EXTENSIONS = (
 )
 # Those of them that nothing here decodes.
 _UNDECODABLE = (".jxl", ".tga", ".exr", ".pfm")
+# Keys have lost one slash of `https://`; one letter and a colon are a drive.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def normalize_key(name: str) -> str:
@@ -76,6 +82,28 @@ def key_problem(key: str) -> str | None:
     if not is_encodable(key):
         return "the name is not valid Unicode"
     return None
+
+
+def foreign_name(name: str) -> str:
+    """Describes a text that annotations have in place of an image's path: a URL, or an image.
+
+    Returns:
+        What it is, and the fix; empty if it may be a path.
+    """
+    if encoded := describe_base64(name):
+        return f"that is {encoded} and no name: save it as a file, and name the file there"
+    if name.startswith("data:"):
+        return "that is a data URI and no name: save the image as a file, and name the file there"
+    if url := _URL.match(name):
+        return (
+            f"that is a URL ({url[1].lower()}) and no path: download the images, and name the files"
+        )
+    if escape := _ESCAPED.search(name):
+        return (
+            f"{escape[0]} stands for {unquote(escape[0])!r} in URLs, but not in paths: write the "
+            f"name as {unquote(name)!r}"
+        )
+    return ""
 
 
 def escape_key(text: str) -> str:

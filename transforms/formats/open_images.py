@@ -38,7 +38,13 @@ from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, split_in
+from shardbeam.transforms.formats.recognition import (
+    Folder,
+    Recognized,
+    counted,
+    describe_missing,
+    split_in,
+)
 from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
@@ -118,10 +124,10 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
                 continue
             files += 1
             place = lines[0].split(",").index("ImageID")
-            names = (line.split(",")[place] for line in lines[1:-1] or lines[1:] if "," in line)
+            names = [line.split(",")[place] for line in lines[1:-1] or lines[1:] if "," in line]
             images = folder.find_images(names, near=path)
             if images is None:
-                problem = f"none of the images that {path} names is there"
+                problem = describe_missing(path, names=names)
                 return Recognized(what=counted(files, "CSV file"), problem=problem)
             source = sources.setdefault(split_in(path), {"images": folder.uri(images.folder)})
             if source["images"] != folder.uri(images.folder):

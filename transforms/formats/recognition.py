@@ -15,8 +15,10 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.core.text import show_name
 from shardbeam.transforms.formats.annotation_file import read_part
 from shardbeam.transforms.formats.names import (
+    foreign_name,
     is_encodable,
     is_hidden,
     is_image_name,
@@ -234,3 +236,11 @@ def by_split(paths: Iterable[str]) -> dict[str, list[str]]:
 def counted(number: int, one: str, several: str = "") -> str:
     """Writes a count in words: `1 annotation file`, `2,000 annotation files`."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+def describe_missing(path: str, *, names: Sequence[str]) -> str:
+    """Says that the images that a file names are not there, and why, if the names show it."""
+    problem = f"none of the images that {path} names is there"
+    if not names:
+        return problem
+    return "; ".join(filter(None, (f"{problem}: {show_name(names[0])}", foreign_name(names[0]))))

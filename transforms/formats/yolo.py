@@ -47,8 +47,13 @@ from shardbeam.transforms.storage.base import Storage
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _VISIBILITY = re.compile(rb"[012](\.0*)?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")
-# The beginning of a file of labels: a class, and at least four numbers.
-_LABELS = re.compile(rb"\s*[0-9]{1,9}(\.0*)?([ \t]+[-+.0-9eE]+){4,}[ \t\r]*(\n|\Z)")
+# The beginning of a file of labels: a class, and at least four numbers, or fractions with commas or
+# semicolons, which the parser refuses.
+_LABELS = re.compile(
+    rb"\s*[0-9]{1,9}(\.0*)?"
+    rb"(([ \t]+[-+.0-9eE]+){4,}|([,;][ \t]*[01]?\.[0-9]+){4,}|([ \t]+0,[0-9]+){4,})"
+    rb"[ \t\r]*(\n|\Z)"
+)
 # Because tools round, boxes at the border may reach beyond it by this much.
 _TOLERANCE = 0.01
 # Centre and size have six digits, so an edge may be wrong by three quarters of the last one.
@@ -295,9 +300,20 @@ def parse_yolo_labels(
             raise InputError(
                 uri=uri,
                 place=f"line {number}",
-                problem=foreign_content(data) or str(error),
+                problem=foreign_content(data) or _separator_problem(line) or str(error),
             ) from error
     return list(objects.values()), corrections
+
+
+def _separator_problem(line: bytes) -> str:
+    """Describes commas and semicolons in a line; empty if there are none."""
+    for character, name in ((b";", "semicolons"), (b",", "commas")):
+        if character not in line:
+            continue
+        if re.match(rb"\s*[0-9.]+[ \t]+[0-9]+,[0-9]", line):
+            return "the numbers have decimal commas: write points, such as 0.5 for 0,5"
+        return f"the values are separated by {name}: replace them by blanks, as YOLO has them"
+    return ""
 
 
 def _object(
