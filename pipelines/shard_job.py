@@ -9,7 +9,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.pipelines.failures import UsageError, explain_failure
+from shardbeam.pipelines.failures import RunError, UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.own_files import check_replaceable
 from shardbeam.pipelines.progress import watch_job
@@ -52,7 +52,8 @@ def run_shard_job(
 
     Raises:
         InputError: Beam cannot hold the name of a shard.
-        RunError: A worker could not read the dataset, or the runner does not answer.
+        RunError: A worker could not read the dataset or wrote the result out of reach, or the
+            runner does not answer.
         UsageError: A cluster's workers need a `--report`.
     """
     from apache_beam import Pipeline
@@ -101,7 +102,13 @@ def run_shard_job(
             failed = error
         if failed is not None:
             raise explain_failure(failed)
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+        try:
+            data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+        except FileNotFoundError as error:
+            raise RunError(
+                f"--report: {uri}: a worker has written it, but this machine does not see it; name "
+                "a file in a folder that all machines share, or in object storage"
+            ) from error
         return JsonDecoder(result_type).decode(data)
 
 

@@ -156,23 +156,21 @@ class OtherMachineRunner(fn_runner.FnApiRunner):
             os.chdir(here)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/cwd"), reason="only Linux has /proc/self/cwd")
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_a_worker_that_does_not_see_the_output_ends_the_build(
-    is_shared: bool, shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "_MARK_WAIT_S", 0)
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The flag of a runner whose workers are in the folder `worker`."""
+    if not os.path.isdir("/proc/self/cwd"):
+        pytest.skip("only Linux has /proc/self/cwd")
     (tmp_path / "worker").mkdir()
-    if is_shared:
-        (tmp_path / "out").mkdir()
-        (tmp_path / "worker" / "out").symlink_to(tmp_path / "out")
+    monkeypatch.setattr(staging, "_MARK_WAIT_S", 0)
     monkeypatch.chdir(tmp_path)
-    runner = f"--runner={__name__}.{OtherMachineRunner.__name__}"
-    done = run(*coco_words(shapes, "/proc/self/cwd/out", runner))
-    if is_shared:
-        assert done.exit_code == 0, done.stderr
-        assert len(read_dataset(tmp_path / "out")) > 5
-        return
+    return f"--runner={__name__}.{OtherMachineRunner.__name__}"
+
+
+def test_a_worker_that_does_not_see_the_output_ends_the_build(
+    elsewhere: str, shapes: Path, tmp_path: Path
+) -> None:
+    done = run(*coco_words(shapes, "/proc/self/cwd/out", elsewhere))
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
         f"shardbeam: error: /proc/self/cwd/out: the worker on host {socket.gethostname()} does not "
@@ -182,6 +180,24 @@ def test_a_worker_that_does_not_see_the_output_ends_the_build(
     # No shard was written, and nothing is left of the run.
     assert not list(tmp_path.rglob("*.tfrecord*"))
     assert not (tmp_path / "out").exists()
+
+
+def test_workers_that_share_the_output_build_it(
+    elsewhere: str, shapes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "worker" / "out").symlink_to(tmp_path / "out")
+    done = run(*coco_words(shapes, "/proc/self/cwd/out", elsewhere))
+    assert done.exit_code == 0, done.stderr
+    assert len(read_dataset(tmp_path / "out")) > 5
+    # They do not share the folder of this file.
+    done = run("verify", "out", elsewhere, "--report", "/proc/self/cwd/report.json")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        "shardbeam: error: --report: /proc/self/cwd/report.json: a worker has written it, but this "
+        "machine does not see it; name a file in a folder that all machines share, or in object "
+        "storage"
+    )
 
 
 def test_rejects_are_not_written_into_another_folder(
