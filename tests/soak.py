@@ -45,7 +45,7 @@ from tests.support.processes import worker_processes
 CHAINS = 500
 TIMINGS = Timings(timeout_s=1.5, deadline_s=60.0, part_bytes=1 << 18)
 # The approximate number of requests of a build in each place, to choose when faults come.
-EVENTS = {"disk": 285, "gs": 105}
+EVENTS = {"disk": 285, "gs": 110}
 # Events of a run besides faults of its storage. stop: the run pauses while another run goes
 # from beginning to end; on gs:// its lease expires meanwhile. rival: another run starts beside it.
 BLOWS = ("kill", "kill", "worker", "stop", "rival", "change")

@@ -21,7 +21,7 @@ SLICE = {
 }
 QUICK = ("a kill in the commit, on disk", "an image changes meanwhile, on gs://")
 # The mechanism that is taken away: a chain that reports that, whatever the threads do.
-FOUND_BY = {"dataset_info.json last": 6, "records in a shard's key": 49}
+FOUND_BY = {"dataset_info.json last": 46, "records in a shard's key": 49}
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,20 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
+from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import CommitSettings, MoveBatch, finish, gate, move
+from shardbeam.transforms.dataset.commit import (
+    CommitBatch,
+    CommitSettings,
+    check_moved,
+    delete_old,
+    finish,
+    gate,
+    move,
+)
 from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
@@ -78,8 +87,8 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         )
         results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
         duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)
-        # the number of moves in each batch
-        moved = (
+        # CommitBatch; without this barrier a retry of a move would repeat the gate.
+        batches = (
             self.census
             | "Gate"
             >> beam.FlatMap(
@@ -89,20 +98,28 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
                 settings=self.settings,
                 statistics=statistics,
                 duplicates=duplicates,
-            ).with_output_types(MoveBatch)
-            # MoveBatch; without this barrier a retry of a move would repeat the gate.
-            | "SpreadMoves" >> beam.Reshuffle()
-            | "Move" >> beam.Map(counting(move), staging=staging)
+            ).with_output_types(CommitBatch)
+            | "SpreadBatches" >> beam.Reshuffle()
         )
-        return self.census | "Finish" >> beam.Map(
+        # The number of files or moves in each batch. Each step waits for all of the step before.
+        deleted = batches | "DeleteOld" >> beam.Map(counting(delete_old), staging=staging)
+        moved = batches | "Move" >> beam.Map(
+            counting(move), pvalue.AsIter(deleted), staging=staging
+        )
+        checked = batches | "CheckMoved" >> beam.Map(
+            counting(check_moved), pvalue.AsIter(moved), staging=staging
+        )
+        # the dataset's folder
+        committed = self.census | "Finish" >> beam.Map(
             counting(finish),
             *results,
             label_map,
-            pvalue.AsIter(moved),
+            pvalue.AsIter(checked),
             settings=self.settings,
             statistics=statistics,
             duplicates=duplicates,
-        )
+        ).with_output_types(str)
+        return clear_staging(committed, staging=staging)
 
 
 def _one_each(reject: Reject) -> tuple[str, int]:

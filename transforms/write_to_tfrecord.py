@@ -18,12 +18,13 @@ from apache_beam.pvalue import PCollection
 from shardbeam.configs.convert import convert
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
+from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, merge_censuses
-from shardbeam.transforms.dataset.commit import MoveBatch, move
+from shardbeam.transforms.dataset.commit import CommitBatch, move
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.judge import check_edges
 from shardbeam.transforms.dataset.prefix import (
@@ -239,13 +240,16 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
                 pvalue.AsSingleton(rejected),
                 settings=settings,
                 statistics=pvalue.AsDict(statistics),
-            ).with_output_types(MoveBatch)
-            # MoveBatch; without this barrier a retry of a move would repeat the check.
+            ).with_output_types(CommitBatch)
+            # CommitBatch; without this barrier a retry of a move would repeat the check.
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.Map(counting(move), staging=settings.staging)
         )
-        files = census | "NameFiles" >> beam.FlatMap(
+        named = census | "NameFiles" >> beam.Map(
             _name_files, shards, pvalue.AsIter(moved), settings=settings
+        ).with_output_types(list[str])
+        files = clear_staging(named, staging=settings.staging) | "GiveFiles" >> beam.FlatMap(
+            list
         ).with_output_types(str)
         return WrittenFiles(files=files, rejects=rejects, label_map=label_map)
 

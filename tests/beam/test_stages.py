@@ -27,7 +27,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import MoveBatch
+from shardbeam.transforms.dataset.commit import CommitBatch
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
@@ -36,11 +36,11 @@ STRUCTS: list[type[msgspec.Struct]] = [
     AnnotationEntry,
     Category,
     Census,
+    CommitBatch,
     ImageRef,
     LabelMap,
     ListedFile,
     ListedImage,
-    MoveBatch,
     Record,
     Reject,
     RejectsFile,

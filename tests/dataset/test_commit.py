@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
@@ -17,13 +20,19 @@ from shardbeam.transforms.core.records import Corrected, Reject
 from shardbeam.transforms.dataset import staging as staging_module
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import (
+    CommitBatch,
     CommitSettings,
     GateError,
     Move,
-    MoveBatch,
+    check_moved,
+    clear,
+    delete_old,
+    end_commit,
     finish,
     foreign_files,
     gate,
+    list_staging,
+    make_batches,
     move,
     prepare_output,
 )
@@ -35,6 +44,7 @@ from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
+from shardbeam.transforms.storage.base import StoredFile
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
 
@@ -135,7 +145,7 @@ class Commit:
         self.settings.staging.finish_shard(shard)
         return shard
 
-    def gate(self) -> list[MoveBatch]:
+    def gate(self) -> list[CommitBatch]:
         return gate(
             self.census,
             self.shards,
@@ -147,7 +157,11 @@ class Commit:
         )
 
     def move(self) -> int:
-        return sum(move(batch, staging=self.settings.staging) for batch in self.gate())
+        staging = self.settings.staging
+        batches = self.gate()
+        deleted = [delete_old(batch, staging=staging) for batch in batches]
+        moved = [move(batch, deleted, staging=staging) for batch in batches]
+        return sum(check_moved(batch, moved, staging=staging) for batch in batches)
 
     def finish(self) -> str:
         moves = len(self.shards) + len(self.rejects) + (self.duplicates is not None)
@@ -162,6 +176,17 @@ class Commit:
             duplicates=self.duplicates,
         )
 
+    def end(self) -> str:
+        staging = self.settings.staging
+        done = self.finish()
+        cleared = [clear(batch, staging=staging) for batch in list_staging(done, staging=staging)]
+        return end_commit(done, cleared, staging=staging)
+
+
+def prepare(*moves: Move, staging: Staging) -> None:
+    for batch in make_batches([], prepare_output(moves, metadata=[], staging=staging)):
+        delete_old(batch, staging=staging)
+
 
 REJECT = Reject(
     split="train",
@@ -172,6 +197,7 @@ REJECT = Reject(
     detail="",
     listed=False,
 )
+COMMIT_LIST = ".staging/plan/commit.json"
 COMMITTED = [
     "README.md",
     "croissant.json",
@@ -192,7 +218,14 @@ def test_every_step_may_be_repeated(staging: Staging) -> None:
     for _ in range(2):
         assert commit.move() == 2
     for _ in range(2):
-        assert commit.finish() == staging.output
+        commit.finish()
+        assert [path for path in tree(staging.output) if path[0] != "."] == COMMITTED
+    for _ in range(2):
+        for batch in list_staging("", staging=staging):
+            clear(batch, staging=staging)
+        # The commit's list goes last: it shows that something is left to clear.
+        assert tree(staging.output) in ([COMMIT_LIST, *COMMITTED], COMMITTED)
+        assert end_commit("done", (), staging=staging) == "done"
         assert tree(staging.output) == COMMITTED
 
 
@@ -213,7 +246,7 @@ def test_all_that_was_found_is_committed(staging: Staging, tmp_path: Path) -> No
     commit = Commit(staging, more=True, latest=str(latest))
     assert commit.move() == 4
     assert not latest.exists()
-    commit.finish()
+    commit.end()
 
     more = ["corrections/train.jsonl", "duplicates.parquet", "rejects/train.jsonl"]
     assert tree(staging.output) == sorted([*COMMITTED, *more])
@@ -257,24 +290,34 @@ def test_a_repair_that_would_change_the_dataset_keeps_nothing(staging: Staging) 
     assert not Path(staging.uri("shards")).exists()
 
 
-@pytest.mark.parametrize("step", ["move", "finish"])
+@pytest.mark.parametrize("step", ["delete", "move", "finish", "clear", "end"])
 def test_a_run_that_was_overtaken_changes_nothing(
     step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_output(staging, "old")
+    write_output(staging, "manifest.json", data=make_manifest("old"))
     commit = Commit(staging)
     batches = commit.gate()
-    if step == "finish":
+    if step == "move":
         for batch in batches:
-            move(batch, staging=staging)
+            delete_old(batch, staging=staging)
+    elif step != "delete":
+        commit.move()
     before = tree(staging.output)
 
     def overtaken(staging: Staging) -> None:
         raise InputError(uri=staging.output, problem="another run has taken it")
 
     monkeypatch.setattr(Staging, "check_lease", overtaken)
-    last_step = commit.finish if step == "finish" else partial(move, batches[0], staging=staging)
+    steps: dict[str, Callable[[], object]] = {
+        "delete": partial(delete_old, batches[0], staging=staging),
+        "move": partial(move, batches[0], [1], staging=staging),
+        "finish": commit.finish,
+        "clear": partial(clear, *list_staging("", staging=staging), staging=staging),
+        "end": partial(end_commit, "", (), staging=staging),
+    }
     with pytest.raises(InputError, match="another run has taken it"):
-        last_step()
+        steps[step]()
     # `dataset_info.json` is staged before it is looked who holds the output.
     left = [path for path in tree(staging.output) if not path.startswith(".staging/plan/runs")]
     assert left == [path for path in before if not path.startswith(".staging/plan/runs")]
@@ -317,9 +360,9 @@ def test_a_file_that_was_changed_after_its_move_is_found(
     path.unlink()
     if content is not None:
         path.write_bytes(content)
+    batch = CommitBatch((Move("", (commit.shards[1].data,)),))
     with pytest.raises(InputError, match=f"{path}: was changed while the dataset was committed"):
-        commit.finish()
-    assert not Path(staging.output, "dataset_info.json").exists()
+        check_moved(batch, (), staging=staging)
 
 
 @pytest.mark.parametrize("content", [None, b"atad"])
@@ -331,7 +374,7 @@ def test_a_file_that_is_nowhere_or_another_is_an_error(
     if content is not None:
         write_output(staging, "x", data=content)
     with pytest.raises(InputError, match="its staged file is gone"):
-        move(MoveBatch((one,)), staging=staging)
+        move(CommitBatch((one,)), staging=staging)
 
 
 def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging: Staging) -> None:
@@ -344,11 +387,13 @@ def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging:
     assert foreign_files(staging.output) == mine
     new = msgspec.structs.replace(stage_move(staging, "kept.tfrecord"), shard_key=kept)
     for _ in range(2):
-        prepare_output([new], metadata=["manifest.json"], staging=staging)
+        found = prepare_output([new], metadata=["manifest.json"], staging=staging)
+        assert not Path(staging.output, "dataset_info.json").exists()
+        for _ in range(2):
+            delete_old(CommitBatch(deletes=tuple(found)), staging=staging)
         assert [path for path in tree(staging.output) if not path.startswith(".staging")] == sorted(
             ["kept.tfrecord", "manifest.json", records[0], *mine]
         )
-    assert not Path(staging.output, "index").exists()
 
 
 LATE = [
@@ -371,10 +416,10 @@ def test_what_a_run_that_was_overtaken_has_moved_late_goes(
         "toy-test.tfrecord-00000-of-00001",
     ]
     write_output(staging, *LATE, *mine)
-    Commit(msgspec.structs.replace(staging, lease=lease)).gate()
+    Commit(msgspec.structs.replace(staging, lease=lease)).move()
     # On disk a lock keeps such a run out.
-    left = mine if lease else sorted([*mine, *LATE])
-    assert [path for path in tree(staging.output) if not path.startswith(".staging")] == left
+    left = set(tree(staging.output)).intersection([*mine, *LATE])
+    assert left == {*mine, *(() if lease else LATE)}
 
 
 def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(
@@ -387,7 +432,7 @@ def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(
     assert foreign_files(staging.output) == []
     new = stage_move(staging, "new.tfrecord")
     for _ in range(2):
-        prepare_output([new], metadata=[], staging=staging)
+        prepare(new, staging=staging)
         assert tree(staging.output) == [
             ".staging/other/shards/key/1/finished.tfrecord",
             ".staging/plan/commit.json",
@@ -409,8 +454,8 @@ def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(
 def test_this_plans_own_unfinished_commit_of_other_input_is_removed(staging: Staging) -> None:
     for path in ("0-of-1", "0-of-2"):
         one = stage_move(staging, path)
-        prepare_output([one], metadata=[], staging=staging)
-        move(MoveBatch((one,)), staging=staging)
+        prepare(one, staging=staging)
+        move(CommitBatch((one,)), staging=staging)
     staging.clear()
     assert tree(staging.output) == ["0-of-2"]
 
@@ -439,3 +484,29 @@ def test_what_is_not_ours_is_foreign(staging: Staging) -> None:
     assert foreign_files(staging.output) == ["a.txt", "runs/1.json", "x.tfrecord"]
     write_output(staging, "manifest.json", data=make_manifest("x.tfrecord"))
     assert foreign_files(staging.output) == ["a.txt", "runs/1.json"]
+
+
+def test_nothing_moves_if_a_runner_lost_deletions_of_the_old_dataset(staging: Staging) -> None:
+    names = [f"old-{number}" for number in range(200)]
+    write_output(staging, *names)
+    write_output(staging, "manifest.json", data=make_manifest(*names))
+    batches = Commit(staging).gate()
+    assert len(batches) == 2
+    assert {batch.num_deletes for batch in batches} == {200}
+    deleted = [delete_old(batch, staging=staging) for batch in batches]
+    with pytest.raises(InputError, match="old dataset: 200 were sent and 100 arrived"):
+        move(batches[0], deleted[:1], staging=staging)
+    assert move(batches[0], deleted, staging=staging) == 1
+
+
+@given(st.integers(0, 300), st.integers(0, 900))
+def test_batches_share_out_all_files(num_moves: int, num_deletes: int) -> None:
+    moves = [Move(str(number), ()) for number in range(num_moves)]
+    files = [StoredFile(str(number), "", 0, "") for number in range(num_deletes)]
+    batches = make_batches(moves, files)
+    assert sorted(each.staged for batch in batches for each in batch.moves) == sorted(
+        each.staged for each in moves
+    )
+    assert Counter(each for batch in batches for each in batch.deletes) == Counter(files)
+    assert all(len(batch.moves) <= 64 and len(batch.deletes) <= 192 for batch in batches)
+    assert all(batch.num_deletes == num_deletes for batch in batches)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from shardbeam.transforms.dataset.commit import prepare_output
+from shardbeam.transforms.dataset.commit import CommitBatch, delete_old, prepare_output
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
@@ -86,7 +86,8 @@ def test_an_old_dataset_is_deleted_many_files_at_a_time(
 ) -> None:
     write_output([f"{number}.tfrecord" for number in range(FILES)])
     deletes = meet(monkeypatch, "rm_file")
-    prepare_output([], metadata=[], staging=staging)
+    old = prepare_output([], metadata=[], staging=staging)
+    delete_old(CommitBatch(deletes=tuple(old)), staging=staging)
     assert deletes.has_met
     assert deletes.calls == FILES
     left = [name for name in memory.read_tree(OUTPUT) if not name.startswith(".staging/")]

@@ -34,8 +34,14 @@ SMALL_SIDE_INPUTS = {
     "CommitDataset/MergeStatistics",
     "FindDuplicates/Report",
 }
-# A number for each bundle of moves, and a census for each bundle of shards.
-BUNDLE_SIDE_INPUTS = {"CommitDataset/Move", "FindDuplicates/PackRows/ParDo(_PackFn)"}
+# A number for each batch of files, and a census for each bundle of shards.
+BUNDLE_SIDE_INPUTS = {
+    "CommitDataset/DeleteOld",
+    "CommitDataset/Move",
+    "CommitDataset/CheckMoved",
+    "CommitDataset/ClearStaging",
+    "FindDuplicates/PackRows/ParDo(_PackFn)",
+}
 # {step, side input}: what grows with the number of shards, and with nothing else.
 SIDE_INPUTS_OF_SHARDS = {
     ("CommitDataset/Gate", "WriteShards/WriteShard"),
@@ -94,8 +100,8 @@ def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(pipeline: beam.Pi
     pipeline.visit(gathered)
     assert gathered.groups == GROUPS
     assert gathered.combines == COMBINES
-    # Between the gate and the moves: these are for all workers.
-    assert "CommitDataset/SpreadMoves" in gathered.spreads
+    # These are for all workers: deletions, moves and checks; and what is cleared.
+    assert gathered.spreads >= {"CommitDataset/SpreadBatches", "CommitDataset/SpreadClearing"}
     bounded = SMALL_SIDE_INPUTS | BUNDLE_SIDE_INPUTS
     growing = {(step, name) for step, name in gathered.side_inputs if name not in bounded}
     assert growing == SIDE_INPUTS_OF_SHARDS
@@ -142,5 +148,5 @@ def holds_anything(kind: object) -> bool:
 def test_every_step_before_a_shuffle_declares_its_type(pipeline: beam.Pipeline) -> None:
     visitor = _Shuffled()
     pipeline.visit(visitor)
-    assert "CommitDataset/SpreadMoves" in visitor.types
+    assert "CommitDataset/SpreadBatches" in visitor.types
     assert not [label for label, kind in visitor.types.items() if holds_anything(kind)]

@@ -31,7 +31,7 @@ from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core import edges
 from shardbeam.transforms.core.records import ListedFile, Reject
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import MoveBatch
+from shardbeam.transforms.dataset.commit import CommitBatch
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.statistics import CountedStatistics
 from shardbeam.transforms.formats import sources
@@ -185,7 +185,7 @@ CROSSING: dict[str, Callable[[Any], bool]] = {
     edges.REJECTS: is_pair(str, str, Reject),
     edges.STATISTICS: is_pair(str, CountedStatistics),
     edges.ROWS: is_pair(int, int, bytes),
-    edges.MOVES: is_a(MoveBatch),
+    edges.MOVES: is_a(CommitBatch),
 }
 
 # How often the first, the second, the third element and so on arrive.

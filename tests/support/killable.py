@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,7 +26,7 @@ from shardbeam.transforms.dataset import commit, folder_lock
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage import gcs, local
-from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from tests.support.dataset import COMMAND
 from tests.support.gcs_timings import Timings, set_timings
@@ -183,8 +183,8 @@ def _publish_first() -> None:
 def _keep_the_old_info() -> None:
     delete = commit._delete
 
-    def keep(paths: Any, **options: Any) -> None:  # noqa: ANN401
-        delete(set(paths) - {DATASET_INFO}, **options)
+    def keep(files: Iterable[StoredFile], *, output: str) -> None:
+        delete([file for file in files if file.path != DATASET_INFO], output=output)
 
     commit._delete = keep
 

@@ -19,7 +19,18 @@ from shardbeam.pipelines.output import Inputs, hold_output
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, ListingSummary
-from shardbeam.transforms.dataset.commit import CommitSettings, MoveBatch, finish, gate, move
+from shardbeam.transforms.dataset.commit import (
+    CommitBatch,
+    CommitSettings,
+    check_moved,
+    clear,
+    delete_old,
+    end_commit,
+    finish,
+    gate,
+    list_staging,
+    move,
+)
 from shardbeam.transforms.dataset.files import ShardResult, describe_data
 from shardbeam.transforms.dataset.lease import Lease, LeaseError
 from shardbeam.transforms.dataset.object_lease import ObjectLease
@@ -126,12 +137,20 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         splits={"train": SplitOutcome(listed=len(shards), images=len(shards))},
     )
     batches = gate(census, shards, [], _LABEL_MAP, settings=settings, statistics={})
+    # As if each file went to another worker.
     for batch in batches:
-        # As if each went to another worker.
-        for one in batch.moves:
-            move(MoveBatch((one,)), staging=staging)
+        for old in batch.deletes:
+            delete_old(CommitBatch(deletes=(old,)), staging=staging)
+    moves = [CommitBatch((one,)) for batch in batches for one in batch.moves]
+    for one in moves:
+        move(one, staging=staging)
+    moved = [check_moved(one, (), staging=staging) for one in moves]
     _renew(lease)
-    finish(census, shards, [], _LABEL_MAP, [len(shards)], settings=settings, statistics={})
+    done = finish(census, shards, [], _LABEL_MAP, moved, settings=settings, statistics={})
+    for batch in list_staging(done, staging=staging):
+        for left in batch.deletes:
+            clear(CommitBatch(deletes=(left,)), staging=staging)
+    end_commit(done, (), staging=staging)
 
 
 def _renew(lease: Lease) -> None:

@@ -34,6 +34,7 @@ REJECTS = "rejects"
 STATISTICS = "statistics"
 INDEXES = "indexes of shards"
 ROWS = "rows of indexes"
+OLD_FILES = "files of the old dataset"
 MOVES = "moves"
 
 # Suffixes for edges that end a second time, in another pass over the join's keys.

@@ -7,12 +7,14 @@ Each step can be repeated at any point, also by a run that is started again afte
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from shardbeam.transforms.core.edges import lost_error
+from shardbeam.transforms.core.edges import OLD_FILES, lost_error
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
@@ -74,7 +76,11 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
+# A move has three files: a shard, its index and its record.
 _MOVES_PER_BATCH = 64
+_DELETES_PER_BATCH = 192
+
+T = TypeVar("T")
 
 
 class GateError(Exception):
@@ -112,10 +118,28 @@ class Move(msgspec.Struct, frozen=True):
     shard_key: str = ""
 
 
-class MoveBatch(msgspec.Struct, frozen=True):
-    """The moves that one worker makes at a time."""
+class CommitBatch(msgspec.Struct, frozen=True):
+    """The files that one worker moves and deletes at a time.
 
-    moves: tuple[Move, ...]
+    Attributes:
+        moves: The moves.
+        deletes: Files to delete, in the versions that were listed: files of the old dataset, or
+            files in staging after the commit.
+        num_deletes: How many files all batches delete, which shows whether the runner lost some.
+    """
+
+    moves: tuple[Move, ...] = ()
+    deletes: tuple[StoredFile, ...] = ()
+    num_deletes: int = 0
+
+
+def make_batches(moves: Sequence[Move], deletes: Sequence[StoredFile]) -> list[CommitBatch]:
+    """Shares moves and deletions out to batches, which workers can process in any order."""
+    number = math.ceil(max(len(moves) / _MOVES_PER_BATCH, len(deletes) / _DELETES_PER_BATCH))
+    return [
+        CommitBatch(tuple(moves[start::number]), tuple(deletes[start::number]), len(deletes))
+        for start in range(number)
+    ]
 
 
 def gate(
@@ -127,11 +151,11 @@ def gate(
     settings: CommitSettings,
     statistics: Mapping[str, CountedStatistics],
     duplicates: Duplicates | None = None,
-) -> list[MoveBatch]:
+) -> list[CommitBatch]:
     """Judges what was written, records the outcome, and makes the output ready for the moves.
 
     Returns:
-        The moves to make, in any order and in parallel.
+        The old files to delete, and the moves to make after all of these are deleted.
 
     Raises:
         GateError: The runner lost elements, the counts do not add up, too much was rejected, the
@@ -214,7 +238,7 @@ def gate(
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
             raise GateError(outcome.message)
-        prepare_output(
+        old = prepare_output(
             moves,
             metadata=metadata_paths(dataset),
             staging=staging,
@@ -222,8 +246,7 @@ def gate(
             # People may have added to it, and a repair gives the same dataset.
             keep=(CARD,) if settings.repairs else (),
         )
-    starts = range(0, len(moves), _MOVES_PER_BATCH)
-    return [MoveBatch(tuple(moves[start : start + _MOVES_PER_BATCH])) for start in starts]
+    return make_batches(moves, old)
 
 
 def _find_kinds(
@@ -248,22 +271,76 @@ def _leave_out_warned(found: Iterable[KindFound]) -> tuple[KindFound, ...]:
     return tuple(each for each in found if each.kind != UNUSED_CLASS)
 
 
-def move(batch: MoveBatch, *, staging: Staging) -> int:
+def delete_old(batch: CommitBatch, *, staging: Staging) -> int:
+    """Deletes files of the old dataset; files that are gone already are skipped.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        InputError: Another run has taken the output or written one of the files meanwhile, or the
+            output cannot be written.
+    """
+    with explain_write_errors(staging.output):
+        if batch.deletes:
+            staging.check_mark()
+            staging.check_lease()
+            _delete(batch.deletes, output=staging.output)
+    return len(batch.deletes)
+
+
+def move(batch: CommitBatch, deleted: Iterable[int] = (), *, staging: Staging) -> int:
     """Moves staged files into the output; a move that was made before is skipped.
+
+    Args:
+        batch: The moves.
+        deleted: What `delete_old` returned for each batch: no file moves before all are deleted.
+        staging: The run's staging area.
 
     Returns:
         The number of moves.
 
     Raises:
-        InputError: A file is neither in staging nor in place, another run has taken the output,
-            or it cannot be written.
+        InputError: The runner lost a deletion, a file is neither in staging nor in place, another
+            run has taken the output, or it cannot be written.
     """
+    if (number := sum(deleted)) != batch.num_deletes:
+        sent = f"{OLD_FILES}: {batch.num_deletes:,} were sent and {number:,} arrived"
+        raise lost_error([sent])
     storage = storage_for(staging.output)
     with explain_write_errors(staging.output):
         seen = _look([path for move in batch.moves for path in _paths(move)], output=staging.output)
         staging.check_lease()
         one = functools.partial(_move, seen=seen, staging=staging)
         return sum(1 for _ in storage.map_many(one, batch.moves))
+
+
+def check_moved(batch: CommitBatch, moved: Iterable[int], *, staging: Staging) -> int:
+    """Checks that files are still as they were moved.
+
+    Args:
+        batch: The moves.
+        moved: What `move` returned for each batch: no file is checked before all have moved.
+        staging: The run's staging area.
+
+    Returns:
+        The number of moves.
+
+    Raises:
+        InputError: A moved file is gone or was changed, or the output cannot be read.
+    """
+    del moved
+    files = [file for move in batch.moves for file in move.files]
+    with explain_write_errors(staging.output):
+        staging.check_mark()
+        misplaced = find_misplaced(files, output=staging.output, read=False)
+    if misplaced is not None:
+        raise InputError(
+            uri=misplaced,
+            problem="was changed while the dataset was committed; let nothing else write "
+            "there, and run the same command again",
+        )
+    return len(batch.moves)
 
 
 def finish(
@@ -277,16 +354,16 @@ def finish(
     statistics: Mapping[str, CountedStatistics],
     duplicates: Duplicates | None = None,
 ) -> str:
-    """Writes all files that are not moved, `dataset_info.json` last, and clears staging.
+    """Writes all files that are not moved, `dataset_info.json` last.
 
-    It runs after all moves, because it takes what they return as `after`.
+    It runs after all moves, because it takes what `check_moved` returns for them as `after`.
 
     Returns:
         The dataset's folder.
 
     Raises:
-        InputError: The runner lost elements, a moved file is gone or was changed, another run has
-            taken the output, or the output cannot be written.
+        InputError: The runner lost elements, another run has taken the output, or the output cannot
+            be written.
     """
     dataset, run, staging = settings.dataset, settings.run, settings.staging
     moves = _plan_moves(shards, rejects, duplicates)
@@ -309,13 +386,9 @@ def finish(
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with explain_write_errors(staging.output):
         staging.check_mark()
-        misplaced = find_misplaced(moved, output=staging.output, read=False)
-        if misplaced is not None:
-            raise InputError(
-                uri=misplaced,
-                problem="was changed while the dataset was committed; let nothing else write "
-                "there, and run the same command again",
-            )
+        # The old dataset's files are gone. No folder may be removed while files move into it.
+        for folder in ("index", "rejects", CORRECTIONS_FOLDER):
+            storage_for(staging.output).prune(join_uri(staging.output, folder))
         files = metadata_files(
             dataset=dataset,
             splits=splits,
@@ -380,9 +453,59 @@ def finish(
         # Not left to the command, which may not wait for the job.
         if run.latest:
             write_pointer(run.latest, folder=staging.output)
+    return staging.output
+
+
+def list_staging(done: object, *, staging: Staging) -> list[CommitBatch]:
+    """Lists what is left in staging after a commit, except for the list of the commit.
+
+    Args:
+        done: The result of the commit, whose files are all in place.
+        staging: The run's staging area.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    del done
+    with explain_write_errors(staging.output):
+        left = storage_for(staging.root).list(staging.root)
+        return make_batches((), [file for file in left if file.uri != staging.commit_uri])
+
+
+def clear(batch: CommitBatch, *, staging: Staging) -> int:
+    """Deletes files in staging; a file that was changed meanwhile is left to `end_commit`.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        InputError: Another run has taken the output, or the output cannot be written.
+    """
+    with explain_write_errors(staging.output):
+        staging.check_lease()
+        storage_for(staging.root).delete_many(batch.deletes)
+    return len(batch.deletes)
+
+
+def end_commit(done: T, cleared: Iterable[int], *, staging: Staging) -> T:
+    """Removes the rest of staging and releases the lease, after all batches are cleared.
+
+    Args:
+        done: The result of the commit.
+        cleared: What `clear` returned for each batch.
+        staging: The run's staging area.
+
+    Returns:
+        `done`.
+
+    Raises:
+        InputError: Another run has taken the output, or the output cannot be written.
+    """
+    del cleared
+    with explain_write_errors(staging.output):
         staging.clear()
     staging.release_lease()
-    return staging.output
+    return done
 
 
 def _statistics(counted: Mapping[str, CountedStatistics]) -> dict[str, Statistics]:
@@ -424,14 +547,14 @@ def prepare_output(
     staging: Staging,
     late: re.Pattern[str] | None = None,
     keep: Collection[str] = (),
-) -> None:
-    """Makes the output ready for the moves: deletes what an older commit left there.
+) -> list[StoredFile]:
+    """Makes the output ready for the moves, and finds what an older commit left there.
 
-    `dataset_info.json` is deleted first, so that readers see no dataset until `finish` has run.
-    Then it deletes records of shards, and files that our manifest or an unfinished commit of ours
-    lists. Where there is a lease, it deletes files named like a shard, an index or rejects, too: a
-    run that lost its lease may have moved them there after another run's commit. The manifest stays
-    until `finish` replaces it, so that a run after a kill sees that the output is ours.
+    `dataset_info.json` is deleted, so that readers see no dataset until `finish` has run. Next to
+    go are records of shards, and files that our manifest or an unfinished commit of ours lists.
+    Where there is a lease, files named like a shard, an index or rejects go, too: a run that lost
+    its lease may have moved them there after another run's commit. The manifest stays until
+    `finish` replaces it, so that a run after a kill sees that the output is ours.
 
     Args:
         moves: What is going to be moved into the output.
@@ -440,13 +563,15 @@ def prepare_output(
         late: Matches the names that files of this dataset have.
         keep: Files of the old dataset that stay.
 
+    Returns:
+        The files that `delete_old` has to delete before the moves.
+
     Raises:
         InputError: A list of files that may be deleted is damaged; nothing was deleted.
         ChangedError: Another run writes to the output.
         OSError: The output cannot be written.
     """
     output = staging.output
-    storage = storage_for(output)
     found = _look_alone(staging)
     commits = {
         path: decode_commit(_read(file), uri=file.uri)
@@ -457,20 +582,18 @@ def prepare_output(
     old = {path for paths in commits.values() for path in paths}
     kept = {path for move in moves for path in _paths(move)}
     listed = {*old, *metadata, *(file.path for move in moves for file in move.files)}
-    _delete([DATASET_INFO], found=found, output=output)
+    _delete(_pick([DATASET_INFO], found), output=output)
     # Write this list before deleting another plan's: each file in the output must be on a list at
     # every moment. Finished shards of another plan stay, because its next run can use them.
     own = staging.commit_uri.removeprefix(f"{output.rstrip('/')}/")
     staging.write_commit(listed, replaces=found.get(own))
-    _delete(commits.keys() - {own}, found=found, output=output)
+    _delete(_pick(commits.keys() - {own}, found), output=output)
     if manifest is not None:
         old.update(manifest.paths())
     old.update(path for path in found if RECORD_FILE.fullmatch(path))
     if staging.lease is not None and late is not None:
         old.update(path for path in found if late.fullmatch(path))
-    _delete(old - kept - {MANIFEST, DATASET_INFO, *keep}, found=found, output=output)
-    for folder in ("index", "rejects", CORRECTIONS_FOLDER):
-        storage.prune(join_uri(output, folder))
+    return _pick(old - kept - {MANIFEST, DATASET_INFO, *keep}, found)
 
 
 def _look_alone(staging: Staging) -> dict[str, StoredFile]:
@@ -489,13 +612,16 @@ def _look_alone(staging: Staging) -> dict[str, StoredFile]:
         storage.delete_many(scratch)
 
 
-def _delete(paths: Iterable[str], *, found: Mapping[str, StoredFile], output: str) -> None:
-    """Deletes the files of `found` that have these paths, in the versions that were found.
+def _pick(paths: Iterable[str], found: Mapping[str, StoredFile]) -> list[StoredFile]:
+    return [found[path] for path in sorted(paths) if path in found]
+
+
+def _delete(files: Iterable[StoredFile], *, output: str) -> None:
+    """Deletes files in the versions that were listed.
 
     Raises:
         ChangedError: Another run has written one of them meanwhile.
     """
-    files = [found[path] for path in sorted(paths) if path in found]
     if not storage_for(output).delete_many(files):
         raise ChangedError("a file of the old dataset was changed meanwhile")
 

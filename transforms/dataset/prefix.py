@@ -15,7 +15,7 @@ from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element, lost
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, merge_censuses
-from shardbeam.transforms.dataset.commit import Move, MoveBatch
+from shardbeam.transforms.dataset.commit import CommitBatch, Move
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.judge import count_splits, find_lost, judge
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
@@ -75,7 +75,7 @@ def approve(
     *,
     settings: PrefixSettings,
     statistics: Mapping[str, CountedStatistics],
-) -> list[MoveBatch]:
+) -> list[CommitBatch]:
     """Checks that every record was written, rejected or excluded, and plans the moves.
 
     Raises:
@@ -105,13 +105,13 @@ def approve(
         raise InputError(uri=settings.naming.prefix, problem=problem)
     with explain_write_errors(settings.staging.output):
         check_free(settings)
-    return [MoveBatch((Move(shard.staged, (shard.data,)),)) for shard in shards]
+    return [CommitBatch((Move(shard.staged, (shard.data,)),)) for shard in shards]
 
 
 def name_files(
     shards: Iterable[ShardResult], moved: Iterable[int], *, settings: PrefixSettings
 ) -> list[str]:
-    """Clears staging after all shards have been moved.
+    """Names the shards after all of them have been moved.
 
     Returns:
         The shards' URIs.
@@ -122,6 +122,4 @@ def name_files(
     paths = sorted(shard.data.path for shard in shards)
     if (number := sum(moved)) != len(paths):
         raise lost_error([f"moves: {len(paths):,} were sent and {number:,} arrived"])
-    with explain_write_errors(settings.staging.output):
-        settings.staging.clear()
     return [join_uri(settings.staging.output, path) for path in paths]
