@@ -129,6 +129,7 @@ def _record_stages(make: Callable[..., Callable[[int, Path], tuple[Path, int]]])
         _Stage(name="parse_coco", words="COCO: parse one file", unit="image", prepare=make(_coco)),
         _Stage(name="join", words="join", unit="image", prepare=make(None)),
         _Stage(name="group", words="split, shard, group, sort", unit="record", prepare=make(None)),
+        _Stage(name="cut", words="ends of exact splits", unit="image", prepare=make(None)),
         _Stage(name="rejects", words="one file of rejects", unit="reject", prepare=make(None)),
     ]
 

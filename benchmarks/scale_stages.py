@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -39,7 +40,12 @@ from shardbeam.transforms.core.records import (
     Reject,
     encode_annotations,
 )
-from shardbeam.transforms.core.sharding import SplitAssignment, example_hash
+from shardbeam.transforms.core.sharding import (
+    SplitAssignment,
+    bin_of,
+    example_hash,
+    find_borders,
+)
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings, gate
 from shardbeam.transforms.dataset.files import ShardFile, ShardResult, describe_data
@@ -325,6 +331,25 @@ def group_stage(number: int, folder: Path) -> None:
         sizes | beam.CombineGlobally(sum) | beam.Map(_check, expected=number)
 
     _run(build)
+
+
+def cut_stage(number: int, folder: Path) -> None:
+    """Finds where exact splits end in 80 strata, from what the last step gets of all workers."""
+    del folder
+    splits = SplitAssignment(by_source={}, fractions={"train": 0.8, "validation": 0.2}, exact=True)
+
+    def points() -> Iterator[tuple[str, bytes]]:
+        for index in range(number):
+            yield _CLASSES[index % 80], splits.point_of(source="train", key=_key(index))
+
+    sizes: dict[str, Counter[int]] = {name: Counter() for name in _CLASSES}
+    for name, point in points():
+        sizes[name][bin_of(point)] += 1
+    ranks = splits.rank_ends({name: each.total() for name, each in sizes.items()})
+    borders = {name: find_borders(each, ranks[name]) for name, each in sizes.items()}
+    bins = {(name, border.bin) for name, each in borders.items() for border in each}
+    kept = Counter((name, point) for name, point in points() if (name, bin_of(point)) in bins)
+    _check(len(splits.cut(kept, borders=borders, images={}).ends), expected=80)
 
 
 def _pack_records(number: int) -> Iterator[bytes]:

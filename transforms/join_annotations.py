@@ -28,9 +28,11 @@ from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Reject
 from shardbeam.transforms.core.sampling import SplitSample
 from shardbeam.transforms.core.sharding import (
-    POINT_BYTES,
+    Border,
     SplitAssignment,
     SplitCuts,
+    bin_of,
+    find_borders,
 )
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.formats.base import Kind
@@ -72,7 +74,7 @@ class JoinResult(NamedTuple):
 class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     """Joins listed images and annotation entries by source and join text, in one GroupByKey.
 
-    Splits of exact sizes take a pass over the keys before the join: it collects the hashes and
+    Splits of exact sizes take a pass over the keys before the join: it counts the hashes and
     classes of all records, which decide where splits end. A sample takes another pass, which
     chooses its images.
 
@@ -92,27 +94,9 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         census: tuple[PCollection[Census], ...] = ()
         cuts: tuple[pvalue.AsSingleton, ...] = ()
         if splits.exact:
-            # (classes, point)
-            point_fn = _PointFn(sources=self.sources, settings=settings)
-            points = typed_outputs(
-                grouped | "JoinToCount" >> beam.ParDo(point_fn).with_outputs(CENSUS, main=_MAIN)
-            )
-            images = pvalue.AsDict(
-                points[_MAIN]
-                | "GiveClasses" >> beam.FlatMap(_give_classes).with_output_types(str)
-                | "CountImages" >> Count.PerElement()
-            )
-            cut = typed_outputs(
-                points[_MAIN]
-                | "FindStratum"
-                >> beam.Map(_find_stratum, images).with_output_types(tuple[str, bytes])
-                | "GatherPoints" >> beam.CombinePerKey(_GatherFn())
-                | "GatherStrata" >> ToDict()
-                | "CutSplits"
-                >> beam.ParDo(_CutFn(splits=splits), images).with_outputs(CENSUS, main=_MAIN)
-            )
-            census += (points[CENSUS], cut[CENSUS])
-            cuts = (pvalue.AsSingleton(cut[_MAIN]),)
+            cut, counted = self._cut_splits(grouped)
+            census += counted
+            cuts = (pvalue.AsSingleton(cut),)
         samples = {}
         if settings.limit is not None:
             place_fn = _PlaceFn(sources=self.sources, settings=settings)
@@ -136,33 +120,90 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         )
         return JoinResult(joined[RECORDS], joined[REJECTS], (*census, joined[CENSUS]))
 
+    def _cut_splits(
+        self, grouped: PCollection[tuple[bytes, Iterable[bytes]]]
+    ) -> tuple[PCollection[SplitCuts], tuple[PCollection[Census], ...]]:
+        """Finds where splits of exact sizes end, from counts of all points and from a few points.
 
-class _GatherFn(beam.CombineFn):
-    """Concatenates points; Beam's own function would copy all of them after every ten."""
-
-    def create_accumulator(self) -> bytearray:
-        return bytearray()
-
-    def add_input(self, gathered: bytearray, point: bytes) -> bytearray:
-        gathered += point
-        return gathered
-
-    def merge_accumulators(self, accumulators: Iterable[bytearray]) -> bytearray:
-        return bytearray().join(accumulators)
-
-    def extract_output(self, gathered: bytearray) -> bytes:
-        return bytes(gathered)
+        No worker gets a list of all points: it would have 8 bytes for each image.
+        """
+        splits = self.settings.splits
+        # (classes, point)
+        point_fn = _PointFn(sources=self.sources, settings=self.settings)
+        points = typed_outputs(
+            grouped | "JoinToCount" >> beam.ParDo(point_fn).with_outputs(CENSUS, main=_MAIN)
+        )
+        # {class: number of images}
+        images = pvalue.AsDict(
+            points[_MAIN]
+            | "GiveClasses" >> beam.FlatMap(_give_classes).with_output_types(str)
+            | "CountImages" >> Count.PerElement()
+        )
+        # (stratum, [(bin, number of points), ...])
+        bins = (
+            points[_MAIN]
+            | "FindBin" >> beam.Map(_find_bin, images).with_output_types(tuple[str, int])
+            | "CountBins" >> Count.PerElement()
+            | "KeyByStratum"
+            >> beam.Map(_key_by_stratum).with_output_types(tuple[str, tuple[int, int]])
+            | "GatherBins" >> beam.GroupByKey()
+        )
+        # one {stratum: how many points are before the end of each split}
+        ranks = (
+            bins
+            | "CountStratum" >> beam.Map(_count_stratum).with_output_types(tuple[str, int])
+            | "GatherStrata" >> ToDict()
+            | "RankEnds" >> beam.Map(splits.rank_ends)
+        )
+        # (stratum, the bins in which splits end)
+        found = typed_outputs(
+            bins
+            | "FindBorders"
+            >> beam.ParDo(_BorderFn(), pvalue.AsSingleton(ranks)).with_outputs(CENSUS, main=_MAIN)
+        )
+        borders = pvalue.AsDict(found[_MAIN])
+        # one SplitCuts
+        cut = typed_outputs(
+            points[_MAIN]
+            | "KeepEndPoints"
+            >> beam.FlatMap(_keep_end_points, images, borders).with_output_types(tuple[str, bytes])
+            | "CountEndPoints" >> Count.PerElement()
+            | "GatherEndPoints" >> ToDict()
+            | "CutSplits"
+            >> beam.ParDo(
+                _CutFn(splits=splits), images, borders, pvalue.AsSingleton(ranks)
+            ).with_outputs(CENSUS, main=_MAIN)
+        )
+        return cut[_MAIN], (points[CENSUS], found[CENSUS], cut[CENSUS])
 
 
 def _give_classes(element: tuple[tuple[str, ...], bytes]) -> tuple[str, ...]:
     return element[0]
 
 
-def _find_stratum(
-    element: tuple[tuple[str, ...], bytes], images: Mapping[str, int]
-) -> tuple[str, bytes]:
+def _find_bin(element: tuple[tuple[str, ...], bytes], images: Mapping[str, int]) -> tuple[str, int]:
     classes, point = element
-    return SplitCuts({}, images).stratum(classes), point
+    return SplitCuts({}, images).stratum(classes), bin_of(point)
+
+
+def _key_by_stratum(element: tuple[tuple[str, int], int]) -> tuple[str, tuple[int, int]]:
+    (stratum, index), size = element
+    return stratum, (index, size)
+
+
+def _count_stratum(element: tuple[str, Iterable[tuple[int, int]]]) -> tuple[str, int]:
+    stratum, bins = element
+    return stratum, sum(size for _, size in bins)
+
+
+def _keep_end_points(
+    element: tuple[tuple[str, ...], bytes],
+    images: Mapping[str, int],
+    borders: Mapping[str, Sequence[Border]],
+) -> Iterator[tuple[str, bytes]]:
+    stratum, index = _find_bin(element, images)
+    if any(border.bin == index for border in borders.get(stratum, ())):
+        yield stratum, element[1]
 
 
 class _SampleFn(beam.CombineFn):
@@ -205,22 +246,46 @@ def _give_census(element: tuple[str, tuple[frozenset[bytes], Census]]) -> Census
     return census
 
 
+@beam.typehints.with_output_types(tuple[str, list[Border]])
+class _BorderFn(CensusFn):
+    """Finds the bins of a stratum in which splits end, and counts the points of all its bins."""
+
+    def process(
+        self,
+        element: tuple[str, Iterable[tuple[int, int]]],
+        ranks: Mapping[str, Sequence[int]],
+    ) -> Iterator[tuple[str, list[Border]]]:
+        stratum, bins = element
+        for index, size in bins:
+            self.edges.receive(POINTS, _encode_bin(index), times=size)
+        if stratum not in ranks:
+            raise lost_error([POINTS])
+        yield stratum, find_borders(dict(bins), ranks[stratum])
+
+
 @beam.typehints.with_output_types(SplitCuts)
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _CutFn(CensusFn):
-    """Finds where splits of exact sizes end, and counts the points and classes it receives."""
+    """Finds where splits of exact sizes end, and counts the classes it receives."""
 
     splits: SplitAssignment
 
     def process(
-        self, points: Mapping[str, bytes], images: Mapping[str, int]
+        self,
+        points: Mapping[tuple[str, bytes], int],
+        images: Mapping[str, int],
+        borders: Mapping[str, Sequence[Border]],
+        ranks: Mapping[str, Sequence[int]],
     ) -> Iterator[SplitCuts]:
-        for gathered in points.values():
-            for start in range(0, len(gathered), POINT_BYTES):
-                self.edges.receive(POINTS, gathered[start : start + POINT_BYTES])
         for name, count in images.items():
             self.edges.receive(CLASSES, name.encode(), times=count)
-        yield self.splits.cut(points, images)
+        if borders.keys() != ranks.keys():
+            raise lost_error([POINTS])
+        yield self.splits.cut(points, borders=borders, images=images)
+
+
+def _encode_bin(index: int) -> bytes:
+    return index.to_bytes(2, "big")
 
 
 class _Found(NamedTuple):
@@ -340,7 +405,7 @@ class _PointFn(_KeyFn):
             classes = self.settings.classes_of(record.annotations) if splits.stratify else ()
             source, key = self.settings.group_of(source=record.source, key=record.key)
             point = splits.point_of(source=source, key=key)
-            self.edges.send(POINTS, point)
+            self.edges.send(POINTS, _encode_bin(bin_of(point)))
             for name in classes:
                 self.edges.send(CLASSES, name.encode())
             yield classes, point

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -9,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.sharding import (
     NO_SPLIT,
+    Border,
     SplitAssignment,
+    SplitCuts,
+    bin_of,
     example_hash,
+    find_borders,
     shard_count,
     shard_index,
     share_out,
@@ -104,6 +111,66 @@ def test_numbers_are_shared_out(count: int, fractions: tuple[float, ...], sizes:
     assert list(share_out(count, named, owed={}).values()) == sizes
 
 
+def cut(
+    splits: SplitAssignment, points: Mapping[str, Sequence[bytes]], images: Mapping[str, int]
+) -> SplitCuts:
+    """Finds where splits end as the steps of `JoinAnnotations` do."""
+    bins = {stratum: Counter(map(bin_of, each)) for stratum, each in points.items() if each}
+    ranks = splits.rank_ends({stratum: each.total() for stratum, each in bins.items()})
+    borders = {stratum: find_borders(each, ranks[stratum]) for stratum, each in bins.items()}
+    ends = {(stratum, border.bin) for stratum in borders for border in borders[stratum]}
+    kept = Counter(
+        (stratum, point)
+        for stratum, each in points.items()
+        for point in each
+        if (stratum, bin_of(point)) in ends
+    )
+    return splits.cut(kept, borders=borders, images=images)
+
+
+def sort_and_cut(
+    points: Mapping[str, Sequence[bytes]], fractions: Mapping[str, float]
+) -> dict[str, tuple[int, ...]]:
+    """Finds where splits end by sorting all points of each stratum."""
+    ends = {}
+    owed: dict[str, Fraction] = {}
+    for stratum in sorted(points):
+        ordered = [*sorted(points[stratum]), b"\xff" * 8]
+        sizes = share_out(len(ordered) - 1, fractions, owed=owed)
+        *ranks, _ = itertools.accumulate(sizes.values())
+        ends[stratum] = tuple(int.from_bytes(ordered[rank], "big") for rank in ranks)
+    return ends
+
+
+# Few bins, and few points in some of them: many are equal, some are all but equal.
+POINTS = st.builds(
+    lambda start, end: start + b"\x07" * 5 + end,
+    st.sampled_from([b"\x00\x00", b"\x00\x0f", b"\x00\x10", b"\x80\x00", b"\xff\xff"]),
+    st.sampled_from([b"\x00", b"\x01", b"\xff"]),
+) | st.binary(min_size=8, max_size=8)
+FRACTIONS = st.sampled_from(
+    [(0.8, 0.2), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8), (1.0,), (0.0001, 0.9998, 0.0001)]
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcde"), st.lists(POINTS, min_size=1, max_size=40)), FRACTIONS
+)
+def test_splits_end_where_sorting_all_points_says(
+    points: dict[str, list[bytes]], fractions: tuple[float, ...]
+) -> None:
+    named = {f"s{index}": fraction for index, fraction in enumerate(fractions)}
+    splits = SplitAssignment(by_source={}, fractions=named, exact=True)
+    assert cut(splits, points, {}).ends == sort_and_cut(points, named)
+
+
+def test_a_point_that_a_runner_loses_is_noticed() -> None:
+    splits = SplitAssignment(by_source={}, fractions={"a": 0.5, "b": 0.5}, exact=True)
+    borders = {"": [Border(0, 1, 3)]}
+    with pytest.raises(InputError, match="exact splits end: 3 were sent and 2 arrived"):
+        splits.cut({("", bytes(8)): 2}, borders=borders, images={})
+
+
 @given(
     st.lists(st.sampled_from(range(40)), max_size=80),
     st.sampled_from([(0.8, 0.2), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8), (1.0,)]),
@@ -116,9 +183,9 @@ def test_exact_splits(numbers: list[int], fractions: tuple[float, ...], grouped:
     )
     keys = [f"{number}_{index}" for index, number in enumerate(numbers)]
     assert {splits.split_of(source="s", key=key) for key in keys} <= {NO_SPLIT}
-    points = b"".join(splits.point_of(source="s", key=key) for key in keys)
+    points = [splits.point_of(source="s", key=key) for key in keys]
 
-    done = msgspec.structs.replace(splits, cuts=splits.cut({"": points} if points else {}, {}))
+    done = msgspec.structs.replace(splits, cuts=cut(splits, {"": points}, {}))
     found = [done.split_of(source="s", key=key) for key in keys]
 
     sizes = share_out(len(keys), named, owed={})
@@ -203,8 +270,8 @@ def test_the_split_of_a_key_stays_for_ever() -> None:
     splits = SplitAssignment(by_source={}, fractions=fractions, seed=3)
     exact = msgspec.structs.replace(splits, exact=True)
     keys = [f"{number}.jpg" for number in range(12)]
-    points = b"".join(exact.point_of(source="s", key=key) for key in keys)
-    exact = msgspec.structs.replace(exact, cuts=exact.cut({"": points}, {}))
+    points = [exact.point_of(source="s", key=key) for key in keys]
+    exact = msgspec.structs.replace(exact, cuts=cut(exact, {"": points}, {}))
 
     found = [
         " ".join(each.split_of(source="s", key=key) for key in keys) for each in (splits, exact)
@@ -236,11 +303,9 @@ def test_each_class_is_shared_out() -> None:
         by_source={}, fractions={"a": 0.8, "b": 0.2}, exact=True, stratify=True
     )
     keys = {name: [f"{name}{number}.jpg" for number in range(images[name])] for name in images}
-    points = {
-        name: b"".join(splits.point_of(source="s", key=key) for key in keys[name]) for name in keys
-    }
+    points = {name: [splits.point_of(source="s", key=key) for key in keys[name]] for name in keys}
     known = {name: count for name, count in images.items() if name}
-    done = msgspec.structs.replace(splits, cuts=splits.cut(points, known))
+    done = msgspec.structs.replace(splits, cuts=cut(splits, points, known))
 
     for name, classes in {
         "cat": ("dog", "rat", "cat"),

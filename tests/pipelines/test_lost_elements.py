@@ -177,7 +177,8 @@ CROSSING: dict[str, Callable[[Any], bool]] = {
     edges.IMAGES: is_join_value(0),
     edges.MASKS: is_join_value(1),
     edges.ENTRIES: is_join_value(2),
-    edges.POINTS: is_pair(str, bytes),
+    edges.POINTS: is_pair(str, int, type(None)),
+    edges.END_POINTS: is_pair(str, bytes, type(None)),
     edges.CLASSES: is_pair(str, type(None)),
     edges.PLACES: is_pair(str, tuple),
     edges.RECORDS: is_record,
@@ -238,7 +239,7 @@ class Fault:
 CASES = [
     ("jsonl", "", edges.FILE_PARTS),
     *(("csv", "", edge) for edge in (edges.IMAGES, edges.ENTRIES)),
-    *(("csv", EXACT, edge) for edge in (edges.POINTS, edges.CLASSES)),
+    *(("csv", EXACT, edge) for edge in (edges.POINTS, edges.END_POINTS, edges.CLASSES)),
     ("csv", LIMIT, edges.PLACES),
     *(("coco", "", edge) for edge in (edges.IMAGES, edges.ENTRIES, edges.ROWS)),
     *(("voc", "", edge) for edge in (edges.LISTED_FILES, edges.MASKS)),

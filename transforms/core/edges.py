@@ -26,6 +26,7 @@ IMAGES = "images"
 MASKS = "masks"
 ENTRIES = "annotation entries"
 POINTS = "points of exact splits"
+END_POINTS = "points where exact splits end"
 CLASSES = "classes of exact splits"
 PLACES = "places in the sample"
 RECORDS = "records"
@@ -130,6 +131,16 @@ def lost_error(lost: Sequence[str]) -> InputError:
         uri="pipeline",
         problem=f"{LOST_ELEMENTS}, nothing was committed: {'; '.join(lost)}; {REPEAT}",
     )
+
+
+def check_arrived(edge: str, *, sent: int, received: int) -> None:
+    """Compares the numbers at the two ends of an edge.
+
+    Raises:
+        InputError: They differ.
+    """
+    if sent != received:
+        raise lost_error([_describe(edge, Tally(sent), Tally(received))])
 
 
 def _count(

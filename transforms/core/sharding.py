@@ -9,21 +9,24 @@ import bisect
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
-import numpy as np
 
+from shardbeam.transforms.core.edges import END_POINTS, check_arrived
 from shardbeam.transforms.core.patterns import search
 
 HASH_BYTES = 16
 # The split of an input that belongs to no split, or whose split is not known.
 NO_SPLIT = ""
 _HASH_RANGE = 1 << (8 * HASH_BYTES)
-# Bytes of each record's hash that `cut` uses.
+# Bytes of each record's hash that decide where exact splits end.
 POINT_BYTES = 8
 _LAST_POINT = (1 << 8 * POINT_BYTES) - 1
+# A stratum's points are counted in 4,096 bins, ranges of the same length.
+_BIN_BITS = 12
 
 
 def example_hash(*, seed: int, source: str, key: str) -> bytes:
@@ -52,6 +55,45 @@ def shard_index(example_hash: bytes, *, num_shards: int) -> int:
 def shard_count(*, num_bytes: int, num_examples: int, shard_size_bytes: int) -> int:
     """Decides a split's number of shards by its size; there are never more shards than examples."""
     return max(1, min(num_examples, math.ceil(num_bytes / shard_size_bytes)))
+
+
+def bin_of(point: bytes) -> int:
+    """Returns the bin that a point (`SplitAssignment.point_of`) is counted in."""
+    return int.from_bytes(point[:2], "big") >> (16 - _BIN_BITS)
+
+
+class Border(msgspec.Struct, frozen=True):
+    """A bin with the point where a split ends.
+
+    Attributes:
+        bin: The bin.
+        place: The place of that point among the bin's points in their order, from 0.
+        size: How many points the bin has.
+    """
+
+    bin: int
+    place: int
+    size: int
+
+
+def find_borders(sizes: Mapping[int, int], ranks: Iterable[int]) -> list[Border]:
+    """Finds the bins in which splits end; a split that ends after the last point has none.
+
+    Args:
+        sizes: `{bin: how many points it has}`, for one stratum.
+        ranks: For each split but the last, how many points are before its end; in order.
+    """
+    borders: list[Border] = []
+    bins = iter(sorted(sizes))
+    index, before, after = -1, 0, 0
+    for rank in ranks:
+        while rank >= after:
+            index = next(bins, -1)
+            if index < 0:
+                return borders
+            before, after = after, after + sizes[index]
+        borders.append(Border(index, rank - before, sizes[index]))
+    return borders
 
 
 class SplitCuts(msgspec.Struct, frozen=True):
@@ -156,25 +198,50 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         """Returns an example's place in the order that `cut` divides into splits."""
         return self._digest(source, key)[:POINT_BYTES]
 
-    def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
-        """Finds the points where splits end, so that sizes are exact overall and in each stratum.
+    def rank_ends(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Finds how many points lie before the end of each split but the last, in each stratum.
+
+        Sizes of splits are exact overall and in each stratum.
+
+        Args:
+            sizes: `{stratum: number of its records}`.
+        """
+        ranks = {}
+        owed: dict[str, Fraction] = {}
+        for stratum in sorted(sizes):
+            shares = share_out(sizes[stratum], self.fractions, owed=owed)
+            *before, _ = itertools.accumulate(shares.values())
+            ranks[stratum] = tuple(before)
+        return ranks
+
+    def cut(
+        self,
+        points: Mapping[tuple[str, bytes], int],
+        *,
+        borders: Mapping[str, Sequence[Border]],
+        images: Mapping[str, int],
+    ) -> SplitCuts:
+        """Finds the points where splits end.
 
         Examples of one group have the same point. A group at the end of a split goes to the next
         split as a whole, so a split is short by less than one group.
 
         Args:
-            points: `{stratum: the points of all its records, joined in any order}`.
+            points: `{(stratum, point): number of records}`, for all points of the borders' bins.
+            borders: `{stratum: its borders}` (`find_borders`).
             images: `{class: number of images with it}`, for `SplitCuts.images`.
+
+        Raises:
+            InputError: A bin has more or fewer points than its border says.
         """
+        by_bin: dict[tuple[str, int], list[tuple[bytes, int]]] = defaultdict(list)
+        for (stratum, point), count in sorted(points.items()):
+            by_bin[stratum, bin_of(point)].append((point, count))
         ends = {}
-        owed: dict[str, Fraction] = {}
-        for stratum in sorted(points):
-            ordered = np.sort(np.frombuffer(points[stratum], f">u{POINT_BYTES}"))
-            sizes = share_out(len(ordered), self.fractions, owed=owed)
-            *ranks, _ = itertools.accumulate(sizes.values())
-            ends[stratum] = tuple(
-                int(ordered[rank]) if rank < len(ordered) else _LAST_POINT for rank in ranks
-            )
+        for stratum, found in borders.items():
+            known = [_find_end(border, by_bin[stratum, border.bin]) for border in found]
+            beyond = [_LAST_POINT] * (len(self.fractions) - 1 - len(known))
+            ends[stratum] = (*known, *beyond)
         return SplitCuts(ends, images)
 
     def _digest(self, source: str, key: str) -> bytes:
@@ -189,6 +256,17 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         if match is None:
             return key
         return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
+def _find_end(border: Border, points: Iterable[tuple[bytes, int]]) -> int:
+    """Returns the point at a border's place among points with their counts, in order."""
+    end, after = _LAST_POINT, 0
+    for point, count in points:
+        if after <= border.place < after + count:
+            end = int.from_bytes(point, "big")
+        after += count
+    check_arrived(END_POINTS, sent=border.size, received=after)
+    return end
 
 
 def share_out(

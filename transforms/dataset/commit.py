@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shardbeam.transforms.core.edges import OLD_FILES, lost_error
+from shardbeam.transforms.core.edges import OLD_FILES, check_arrived, lost_error
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
@@ -304,9 +304,7 @@ def move(batch: CommitBatch, deleted: Iterable[int] = (), *, staging: Staging) -
         InputError: The runner lost a deletion, a file is neither in staging nor in place, another
             run has taken the output, or it cannot be written.
     """
-    if (number := sum(deleted)) != batch.num_deletes:
-        sent = f"{OLD_FILES}: {batch.num_deletes:,} were sent and {number:,} arrived"
-        raise lost_error([sent])
+    check_arrived(OLD_FILES, sent=batch.num_deletes, received=sum(deleted))
     storage = storage_for(staging.output)
     with explain_write_errors(staging.output):
         seen = _look([path for move in batch.moves for path in _paths(move)], output=staging.output)

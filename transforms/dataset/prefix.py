@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element, lost_error
+from shardbeam.transforms.core.edges import MOVES, REJECTS, Edges, check_arrived, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, merge_censuses
@@ -120,6 +120,5 @@ def name_files(
         InputError: A runner lost a move.
     """
     paths = sorted(shard.data.path for shard in shards)
-    if (number := sum(moved)) != len(paths):
-        raise lost_error([f"moves: {len(paths):,} were sent and {number:,} arrived"])
+    check_arrived(MOVES, sent=len(paths), received=sum(moved))
     return [join_uri(settings.staging.output, path) for path in paths]
