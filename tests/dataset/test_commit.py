@@ -323,7 +323,9 @@ def test_a_run_that_was_overtaken_changes_nothing(
     assert left == [path for path in before if not path.startswith(".staging/plan/runs")]
 
 
-@pytest.mark.parametrize("step", ["gate", "move", "finish", "index", "duplicates"])
+@pytest.mark.parametrize(
+    "step", ["gate", "delete", "move", "check", "finish", "index", "duplicates"]
+)
 def test_a_machine_that_sees_another_folder_changes_nothing(
     step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,7 +341,9 @@ def test_a_machine_that_sees_another_folder_changes_nothing(
     settings: dict[str, Any] = {"splits": ("train",), "near": 0}
     steps: dict[str, Callable[..., object]] = {
         "gate": commit.gate,
-        "move": partial(move, MoveBatch((elsewhere,))),
+        "delete": partial(delete_old, CommitBatch(deletes=(StoredFile("old", "old", 0, ""),))),
+        "move": partial(move, CommitBatch((elsewhere,))),
+        "check": partial(check_moved, CommitBatch((elsewhere,)), ()),
         "finish": commit.finish,
         "index": partial(pack_shard, shard, **settings, partitions=1),
         "duplicates": partial(report_duplicates, [], [], **settings),
