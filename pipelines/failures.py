@@ -39,6 +39,8 @@ OWN_LOGGER = "shardbeam"
 _NOISE = ("Really starting service", "Really destroying service")
 # Importing Beam warns, through the root logger, that a package for BigQuery is missing.
 _IMPORT_NOISE = "apitools not found"
+# They log why credentials cannot be renewed; the error of the next request says it, too.
+_S3_LOGGERS = ("aiobotocore.", "botocore.")
 # Errors whose traceback in a worker does not help users.
 _OUR_ERRORS = (*WORKER_ERRORS, "GateError")
 # Begins the text of an OSError.
@@ -177,8 +179,10 @@ def _one_line(text: str) -> str:
 def is_news(record: logging.LogRecord) -> bool:
     """Whether a log record says more than the error that a command or a call ends with.
 
-    The noise of Beam and of its imports does not.
+    The noise of Beam and of its imports does not, nor do the tracebacks of the libraries of S3.
     """
+    if record.name.startswith(_S3_LOGGERS) and record.exc_info:
+        return False
     if not record.name.startswith("apache_beam"):
         return record.name != "root" or not record.getMessage().startswith(_IMPORT_NOISE)
     error = record.exc_info[1] if record.exc_info else None

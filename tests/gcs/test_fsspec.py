@@ -17,6 +17,28 @@ from tests.support import gcs_memory as memory
 URI = "memory://host/x"
 
 
+class ClientError(Exception):
+    """An error of botocore, which has the answer of S3."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(f"An error occurred ({code}): {words}")
+        self.response = {"Error": {"Code": code, "Message": words}}
+
+
+class AzureError(Exception):
+    """An error of Azure's library."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"ErrorCode:{code}")
+        self.error_code = code
+
+
+def translated(error: OSError, code: str, words: str = "no") -> OSError:
+    """Returns an error as s3fs raises it for a code of S3."""
+    error.__cause__ = ClientError(code, words)
+    return error
+
+
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> FsspecStorage:
     monkeypatch.setattr(storage_failures, "_INITIAL_WAIT_S", 0.01)
@@ -48,7 +70,8 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     "error",
     [
         *(ConnectionResetError(), TimeoutError(), asyncio.TimeoutError()),
-        *(OSError(5, "busy\nstill"), OSError(errno.EBUSY, "SlowDown")),
+        *(OSError(5, "busy\nstill"), translated(OSError(errno.EBUSY, "SlowDown"), "SlowDown")),
+        translated(OSError(errno.EINVAL, "another digest"), "BadDigest"),
     ],
     ids=repr,
 )
@@ -68,7 +91,14 @@ def test_what_may_pass_is_repeated(
 
 
 @pytest.mark.parametrize(
-    "error", [PermissionError(), ImportError("no library"), ValueError("403")], ids=repr
+    "error",
+    [
+        PermissionError(),
+        ImportError("no library"),
+        ValueError("403"),
+        translated(OSError(errno.EINVAL, "no such name"), "InvalidBucketName"),
+    ],
+    ids=repr,
 )
 def test_what_stays_is_an_error_at_once(
     error: Exception, storage: FsspecStorage, failures: list[Exception]
@@ -86,6 +116,59 @@ def test_waits_add_up_to_whole_seconds() -> None:
         counter.count_throttled(waited_s=0.375)
         taken += counter.take()
     assert taken == StorageUsage(repeated=10, throttled=10, throttled_s=3)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (translated(PermissionError("expired"), "ExpiredToken", "expired"), "expired"),
+        (translated(PermissionError("no"), "SignatureDoesNotMatch"), "SignatureDoesNotMatch"),
+        (translated(OSError(errno.EINVAL, "no"), "InvalidToken"), "InvalidToken"),
+        # s3fs does not know it.
+        (translated(OSError(errno.EIO, "no"), "ExpiredTokenException"), "ExpiredTokenException"),
+        (type("UnauthorizedSSOTokenError", (Exception,), {})("run aws sso login"), "aws sso login"),
+        (AzureError("AuthenticationFailed"), "AuthenticationFailed"),
+    ],
+    ids=repr,
+)
+def test_refused_credentials_are_named_at_once(
+    error: Exception, words: str, storage: FsspecStorage, failures: list[Exception]
+) -> None:
+    failures[:] = [error, error]
+    with pytest.raises(InputError, match=rf"^{URI}: .*{words}.*; renew the credentials .*`aws"):
+        storage.read(URI)
+    assert len(failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "problem"),
+    [
+        ("400", translated(PermissionError("no"), "ExpiredToken"), "ExpiredToken.*; renew the"),
+        ("403", translated(PermissionError("no"), "AccessDenied"), r"\(AccessDenied\): no$"),
+        # Neither of these says more.
+        ("403", FileNotFoundError(), r"\(403\): Forbidden$"),
+        ("403", ConnectionResetError(), r"\(403\): Forbidden$"),
+    ],
+)
+def test_a_head_request_without_a_cause_is_followed_by_a_get_request(
+    code: str,
+    answer: Exception,
+    problem: str,
+    storage: FsspecStorage,
+    failures: list[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def refuse(self: MemoryFileSystem, path: str) -> None:
+        asked.append(path)
+        raise translated(OSError(errno.EINVAL, "Forbidden"), code, "Forbidden")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", refuse)
+    failures[:] = [answer, answer]
+    with pytest.raises(InputError, match=problem):
+        storage.stat(URI)
+    assert (len(asked), len(failures)) == (1, 1)
 
 
 def test_a_file_system_that_is_not_configured_says_so() -> None:

@@ -315,6 +315,7 @@ def log_examples() -> None:
     logging.getLogger("mine").warning("Really starting service, says a user's format")
     logging.warning("apitools not found, and bigquery client libraries are not available")
     logging.warning("no tools found")
+    logging.getLogger("aiobotocore.tokens").warning("expired", exc_info=ValueError("no token"))
 
 
 def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,7 +359,7 @@ def test_everything_on_request(capsys: pytest.CaptureFixture[str]) -> None:
         log_examples()
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert len(printed.err.splitlines()) == 8
+    assert len(printed.err.splitlines()) == 10
     assert f"INFO {BEAM}: started" in printed.err
 
 

@@ -34,6 +34,33 @@ _LASTING = (
     NotADirectoryError,
     PermissionError,
 )
+# Numbers of such errors; s3fs uses them for requests that S3 calls bad.
+_LASTING_NUMBERS = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENAMETOOLONG, errno.EMSGSIZE})
+# Codes among them that say that bytes were damaged on the way.
+_DAMAGED = frozenset({"BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch"})
+# Codes of S3's answers to HEAD requests, which have no body that names the cause.
+_UNNAMED = frozenset({"400", "401", "403"})
+# Codes and types of errors that refuse credentials.
+_REFUSED_CREDENTIALS = frozenset(
+    {
+        # S3: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+        *("ExpiredToken", "InvalidToken", "TokenRefreshRequired"),
+        *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity"),
+        # STS, which gives temporary credentials for a role.
+        *("ExpiredTokenException", "InvalidClientTokenId", "InvalidIdentityToken"),
+        # Types of botocore's errors.
+        *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"),
+        *("NoAuthTokenError", "TokenRetrievalError", "SSOTokenLoadError"),
+        *("UnauthorizedSSOTokenError", "LoginRefreshRequired", "LoginTokenLoadError"),
+        # Azure: https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes
+        *("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"),
+        *("ClientAuthenticationError", "CredentialUnavailableError"),
+    }
+)
+_RENEW = (
+    "; renew the credentials on this machine and on each worker, for example with `aws sso login` "
+    "or `az login`, and run the same command again"
+)
 # File systems name their version differently; the first of these keys that a file has is used.
 _VERSION_KEYS = (
     *("ETag", "etag", "generation", "mtime", "modified"),
@@ -142,7 +169,9 @@ class FsspecStorage(Storage):
             # close() publishes the file even when it is incomplete.
             with contextlib.suppress(InputError, OSError):
                 self.delete(uri)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) or (
+                isinstance(error, Exception) and _error_code(error) in _REFUSED_CREDENTIALS
+            ):
                 raise _inaccessible(uri, error) from error
             raise
 
@@ -202,8 +231,8 @@ class FsspecStorage(Storage):
         """Removes empty folders."""
         system, path = _file_system(root)
         with contextlib.suppress(FileNotFoundError):
-            found = system.find(path, withdirs=True, detail=True).items()
-            folders = {name for name, info in found if info["type"] == "directory"}
+            found = self._attempt(lambda: system.find(path, withdirs=True, detail=True), uri=root)
+            folders = {name for name, info in found.items() if info["type"] == "directory"}
             for folder in sorted({path, *folders}, reverse=True):
                 # The folder is not empty, or this file system has no folders.
                 with contextlib.suppress(OSError, NotImplementedError):
@@ -222,7 +251,7 @@ class FsspecStorage(Storage):
             raise FileNotFoundError(errno.ENOENT, "no such file", hide_passwords(uri)) from error
         except Exception as error:
             # Each file system has its own types of exceptions.
-            raise _inaccessible(uri, error) from error
+            raise _inaccessible(uri, _explained(error, uri=uri)) from error
 
 
 def _file_system(uri: str) -> tuple[AbstractFileSystem, str]:
@@ -258,9 +287,43 @@ def _stored_file(info: Mapping[str, Any], *, path: str, uri: str) -> StoredFile:
 
 
 def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, _TRANSIENT) and not isinstance(error, _LASTING)
+    if not isinstance(error, _TRANSIENT) or isinstance(error, _LASTING):
+        return False
+    code = _error_code(error)
+    if code in _REFUSED_CREDENTIALS or code in _UNNAMED:
+        return False
+    return getattr(error, "errno", None) not in _LASTING_NUMBERS or code in _DAMAGED
+
+
+def _error_code(error: BaseException) -> str:
+    """Returns the storage's code for an error; without one, the type of the error."""
+    cause = error.__cause__ or error
+    # botocore's errors have a dictionary, and Azure's an attribute.
+    response = getattr(cause, "response", None)
+    if isinstance(response, Mapping):
+        code = response.get("Error", {}).get("Code")
+    else:
+        code = getattr(cause, "error_code", None)
+    return str(getattr(code, "value", code) or type(cause).__name__)
+
+
+def _explained(error: Exception, *, uri: str) -> Exception:
+    """Returns the answer to a GET request for an error that does not name its cause.
+
+    S3 answers a HEAD request with expired credentials only with "Bad Request".
+    """
+    if _error_code(error) in _UNNAMED:
+        try:
+            system, path = _file_system(uri)
+            system.cat_file(path, start=0, end=1)
+        except FileNotFoundError:
+            return error
+        except OSError as answer:
+            return error if _may_pass(answer) else answer
+    return error
 
 
 def _inaccessible(uri: str, error: Exception) -> InputError:
     words = one_line(error.__cause__ or error)
-    return InputError(uri=uri, problem=f"cannot be accessed by fsspec: {words}")
+    fix = _RENEW if _error_code(error) in _REFUSED_CREDENTIALS else ""
+    return InputError(uri=uri, problem=f"cannot be accessed by fsspec: {words}{fix}")
