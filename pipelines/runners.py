@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
@@ -29,6 +30,7 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError
 from shardbeam.transforms.beam.stages import REQUESTS, USAGE_COUNTERS, USAGE_NAMESPACE
+from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
@@ -69,8 +71,15 @@ REFUSED_FLAGS = {
     "--output_executable_path": "would make a jar and build nothing",
     "--save_main_session": "is not needed, as all code lies in installed modules",
 }
-# Runners of Beam on which no build was ever tried.
-_REFUSED_RUNNERS = ("KafkaStreamsRunner", "SparkRunner")
+# Runners on which builds were tried.
+_RUNNERS = (
+    *("DirectRunner", "FnApiRunner", "PrismRunner"),
+    *("FlinkRunner", "PortableRunner", DATAFLOW_RUNNER),
+)
+# The version of Flink that the tests run.
+FLINK_VERSION = "1.19"
+# Runners that Beam's list of runners lacks.
+_OTHER_RUNNERS = ("DaskRunner", "RayRunner", "RayFnApiRunner")
 # {running mode of Beam's local runner: why it is not used}
 _REFUSED_MODES = {
     "multi_processing": "a build hangs when one of Beam's worker processes is killed",
@@ -118,17 +127,29 @@ class LocalRunner(fn_runner.FnApiRunner):
 
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:
-    """Makes the runner that the options name; no name and `DirectRunner` mean the local one."""
+    """Makes the runner that the options name; no name and `DirectRunner` mean the local one.
+
+    Raises:
+        UsageError: The runner cannot be loaded.
+    """
     name = options.view_as(StandardOptions).runner
     if name in (None, "DirectRunner"):
         return LocalRunner(options=options)
-    return create_runner(name)
+    try:
+        runner = create_runner(name)
+    except Exception as error:  # A full name may be that of any module, which runs when imported.
+        raise UsageError(
+            f"--runner={name} cannot be loaded: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    if not isinstance(runner, PipelineRunner):
+        raise UsageError(f"--runner={name} is not a runner of Beam")
+    return runner
 
 
 def check_runner(options: PipelineOptions) -> None:
     """Checks that the job server and the Flink master of the options answer.
 
-    It warns if Flink would use one process of Python alone.
+    It warns if a cluster would use one process of Python on each machine.
 
     Raises:
         NotStartedError: One of them does not answer.
@@ -157,11 +178,11 @@ def check_runner(options: PipelineOptions) -> None:
 
 
 def _warn_of_one_worker(options: PipelineOptions) -> None:
-    """Warns if Flink would start one Python worker, however many tasks it runs at a time."""
+    """Warns if a machine would start one Python worker, however many tasks it runs at a time."""
     given = options.get_all_options(drop_default=True)
     if "sdk_worker_parallelism" not in given:
         _log.warning(
-            "Flink starts one Python worker on each TaskManager, whatever --parallelism is; "
+            "each machine of the cluster starts one Python worker, however many tasks run there; "
             "--sdk_worker_parallelism=N starts N of them (docs/runners.md)"
         )
 
@@ -232,6 +253,8 @@ def read_options(
 def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Checks keyword arguments of `PipelineOptions`, and spells the runner as its class.
 
+    On one machine, Flink without a version is the one that is tested.
+
     Raises:
         UsageError: There is no such runner, it is refused, or a mode of the local runner is.
     """
@@ -243,6 +266,10 @@ def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
             "--num_workers is for Dataflow, and changes nothing on this machine; --processes=N "
             "writes shards in N processes"
         )
+    on_one_machine = checked.get("flink_master", MAGIC_HOST_NAMES[0]) in MAGIC_HOST_NAMES
+    if checked.get("runner") == "FlinkRunner" and on_one_machine:
+        # Beam would ask for the job server of its newest Flink. A cluster has a version of its own.
+        checked.setdefault("flink_version", FLINK_VERSION)
     mode = checked.get("direct_running_mode")
     if mode in _REFUSED_MODES:
         raise UsageError(
@@ -254,24 +281,33 @@ def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _runner_name(name: str) -> str:
     """Spells a runner's name as its class; Beam also takes `direct` or `directrunner`."""
-    known: dict[str, str] = {
-        runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES
-    }
+    names = {*StandardOptions.KNOWN_RUNNER_NAMES, *_RUNNERS, *_OTHER_RUNNERS}
+    known = {_stem(runner): runner for runner in names}
     # A full name, `package.module.Class`, may be that of any runner.
-    own_name = name.rpartition(".")[2].lower()
-    found = known.get(own_name) or known.get(f"{own_name}runner")
-    if found in _REFUSED_RUNNERS:
+    found = known.get(_stem(name.rpartition(".")[2]))
+    if found == "SparkRunner":
         raise UsageError(
-            f"--runner={found} is refused: no build was ever tried on it; --runner=FlinkRunner "
-            "builds on a cluster of your own, or on this machine (docs/runners.md)"
+            f"--runner={found} is refused: start Beam's job server for Spark, and give "
+            "--runner=PortableRunner --job_endpoint=HOST:8099 (docs/runners.md#spark)"
         )
+    if found is not None and found not in _RUNNERS:
+        raise UsageError(
+            f"--runner={found} is refused: no build was ever tried on it; choose one of "
+            f"{', '.join(_RUNNERS)} (docs/runners.md)"
+        )
+    if found is not None and ("." not in name or name in StandardOptions.ALL_KNOWN_RUNNERS):
+        return found
     if "." in name:
         return name
-    if found is not None:
-        return found
-    usable = [runner for runner in known.values() if runner not in _REFUSED_RUNNERS]
-    hint = did_you_mean(name, usable, show=str) or f"; known: {', '.join(usable)}"
+    # All names end in the same word, which would make them alike.
+    usable = {_stem(runner): runner for runner in _RUNNERS}
+    hint = did_you_mean(_stem(name), usable, show=usable.__getitem__)
+    hint = hint or f"; known: {', '.join(_RUNNERS)}"
     raise UsageError(f"--runner: unknown runner {name!r}{hint}")
+
+
+def _stem(name: str) -> str:
+    return name.lower().removesuffix("runner")
 
 
 class Versions(NamedTuple):

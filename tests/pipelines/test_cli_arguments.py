@@ -106,7 +106,7 @@ def test_nothing_is_on_by_default() -> None:
     "words",
     list(
         itertools.permutations(
-            [["build"], ["d.yaml"], ["--runner", "FlinkRunner"], ["--parallelism=-1", "--json"]]
+            [["build"], ["d.yaml"], ["--runner", "PrismRunner"], ["--parallelism=-1", "--json"]]
         )
     ),
 )
@@ -118,7 +118,7 @@ def test_flags_stand_anywhere(words: tuple[list[str], ...]) -> None:
     else:
         arguments = parse_arguments(line)
         assert isinstance(arguments, BuildArguments)
-        assert arguments.beam_options == {"runner": "FlinkRunner"}
+        assert arguments.beam_options == {"runner": "PrismRunner"}
         assert arguments.json
 
 

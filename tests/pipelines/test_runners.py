@@ -16,17 +16,26 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
     StandardOptions,
 )
+from apache_beam.runners.portability import flink_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.runners import check_beam_options, check_runner, make_options
+from shardbeam.pipelines.runners import (
+    FLINK_VERSION,
+    check_beam_options,
+    check_runner,
+    make_options,
+    make_runner,
+)
 from shardbeam.transforms.commit_dataset import _write_rejects
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import staging
+from tests.conftest import PROJECT_ROOT
 from tests.support.dataset import coco_words, read_dataset, run
 from tests.support.graph import build_graph
 
@@ -88,14 +97,14 @@ def test_workers_do_not_get_the_account_that_only_submits() -> None:
         ({}, False),
     ],
 )
-def test_flink_with_one_worker_is_warned_of(
+def test_a_cluster_with_one_worker_is_warned_of(
     options: dict[str, object], warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         check_runner(make_options(options))
     assert [record.message for record in caplog.records] == (
         [
-            "Flink starts one Python worker on each TaskManager, whatever --parallelism is; "
+            "each machine of the cluster starts one Python worker, however many tasks run there; "
             "--sdk_worker_parallelism=N starts N of them (docs/runners.md)"
         ]
         if warns
@@ -104,27 +113,76 @@ def test_flink_with_one_worker_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("name", "runner"),
+    ("name", "problem"),
     [
-        ("SparkRunner", "SparkRunner"),
-        ("spark", "SparkRunner"),
-        ("apache_beam.runners.portability.spark_runner.SparkRunner", "SparkRunner"),
-        ("kafkastreams", "KafkaStreamsRunner"),
+        ("SparkRunner", "SparkRunner is refused: .*--runner=PortableRunner --job_endpoint="),
+        ("spark", "SparkRunner is refused: .*PortableRunner"),
+        ("apache_beam.runners.portability.spark_runner.SparkRunner", "SparkRunner is refused"),
+        ("kafkastreams", "KafkaStreamsRunner is refused: .*FlinkRunner"),
+        ("DaskRunner", "DaskRunner is refused: .*FlinkRunner"),
+        ("apache_beam.runners.dask.dask_runner.DaskRunner", "DaskRunner is refused"),
+        ("ray_beam.portability.ray_runner.RayFnApiRunner", "RayFnApiRunner is refused"),
+        # It loses elements.
+        ("BundleBasedDirectRunner", "BundleBasedDirectRunner is refused"),
     ],
 )
-def test_runners_that_were_never_tried_are_refused(name: str, runner: str) -> None:
-    with pytest.raises(UsageError, match=f"^--runner={runner} is refused: .*FlinkRunner"):
+def test_runners_that_were_never_tried_are_refused(name: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=rf"^--runner={problem}.*docs/runners.md"):
         check_beam_options({"runner": name})
 
 
-def test_a_refused_runner_is_not_offered() -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Nothing", "known: DirectRunner, "),
+        ("SamzaRunner", "known: DirectRunner, "),
+        ("FlikRunner", "did you mean FlinkRunner?"),
+        ("prisn", "did you mean PrismRunner?"),
+    ],
+)
+def test_an_unknown_runner_is_refused(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
-        check_beam_options({"runner": "Nothing"})
-    assert "FlinkRunner" in str(raised.value)
+        check_beam_options({"runner": name})
+    assert f"unknown runner {name!r}; {hint}" in str(raised.value)
     assert "Spark" not in str(raised.value)
-    assert check_beam_options({"runner": "my.package.OwnRunner"}) == {
-        "runner": "my.package.OwnRunner"
-    }
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no.such.Runner", "cannot be loaded: ModuleNotFoundError: No module named 'no'"),
+        ("os.path.nothing", "cannot be loaded: AttributeError: "),
+        (".Runner", "cannot be loaded: ValueError: "),
+        ("collections.Counter", "is not a runner of Beam"),
+    ],
+)
+def test_a_runner_by_its_full_name_is_loaded_or_refused(name: str, problem: str) -> None:
+    assert check_beam_options({"runner": name}) == {"runner": name}
+    with pytest.raises(UsageError, match=f"^--runner={name} {problem}"):
+        make_runner(make_options({"runner": name}))
+
+
+@pytest.mark.parametrize(
+    ("options", "version"),
+    [
+        ({"runner": "flink"}, FLINK_VERSION),
+        ({"runner": "FlinkRunner", "flink_master": "[local]"}, FLINK_VERSION),
+        ({"runner": f"{flink_runner.__name__}.FlinkRunner"}, FLINK_VERSION),
+        ({"runner": "FlinkRunner", "flink_version": "2.0"}, "2.0"),
+        ({"runner": "FlinkRunner", "flink_master": "flink.example.com:8081"}, None),
+        ({"runner": "PrismRunner"}, None),
+    ],
+)
+def test_flink_on_one_machine_is_the_tested_one(
+    options: dict[str, object], version: str | None
+) -> None:
+    assert check_beam_options(options).get("flink_version") == version
+
+
+def test_the_tested_flink_has_a_job_server() -> None:
+    assert FLINK_VERSION in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    jars = (PROJECT_ROOT / "tests" / "runners" / "flink-pom.xml").read_text()
+    assert f"<artifactId>beam-runners-flink-{FLINK_VERSION}</artifactId>" in jars
 
 
 @pytest.mark.parametrize(
