@@ -60,7 +60,7 @@ taskmanager.memory.jvm-overhead.max: 64m
 classloader.resolve-order: parent-first
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: {attempts}
-# Longer than `--environment_cache_millis`: until then Beam would give the job a dead worker.
+# 2.5 times `--environment_cache_millis`: until then Beam would give the job a dead worker.
 restart-strategy.fixed-delay.delay: 5 s
 # A killed TaskManager is noticed within seconds.
 heartbeat.interval: 1000
