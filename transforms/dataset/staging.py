@@ -56,7 +56,7 @@ TOTALS = "totals.json"
 # The mark that a launcher writes there.
 LAUNCHED = "launched"
 # Network file systems may remember for some time that a folder was not there.
-_MARK_WAIT_S = 30.0
+_MARK_WAIT_S = 10.0
 
 T = TypeVar("T", bound=msgspec.Struct)
 
