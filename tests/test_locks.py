@@ -39,6 +39,18 @@ def test_a_smaller_lock_file_is_a_part_of_the_whole(name: str) -> None:
     assert {pin: hashes for pin, hashes in part.items() if whole.get(pin) != hashes} == {}
 
 
+@pytest.mark.parametrize("name", ["s3fs", "adlfs"])
+def test_a_package_for_a_storage_agrees_with_the_workers(name: str) -> None:
+    worker = versions(pins("requirements-worker.lock"))
+    added = versions(pins(f"requirements-{name}.lock"))
+    assert name in {package for package, _ in added}
+    shared = {package for package, _ in worker} & {package for package, _ in added}
+    assert "fsspec" in shared
+    assert {pin: hashes for pin, hashes in added.items() if pin[0] in shared} == {
+        pin: hashes for pin, hashes in worker.items() if pin[0] in shared
+    }
+
+
 def test_the_demo_needs_neither_tensorflow_nor_the_tools_of_the_tests() -> None:
     locked = {name for name, _ in versions(pins("requirements-base.lock"))}
     requirements = importlib.metadata.requires("shardbeam") or []

@@ -57,4 +57,5 @@ buildah bud --quiet --layers --tag "$name" \
     --build-arg SDK_IMAGE=shardbeam-sdk \
     --build-arg LAUNCHER_IMAGE=shardbeam-launcher \
     --build-arg PYTHON_IMAGE=shardbeam-base \
+    --build-arg STORAGE_PACKAGES="s3fs adlfs" \
     .

@@ -78,7 +78,15 @@ def test_no_tensorflow(container: Container) -> None:
 
 def test_nothing_of_the_checkout_is_left(container: Container) -> None:
     listed = container.run("ls", "/opt/shardbeam").stdout.split()
-    assert sorted(listed) == ["entrypoint.sh", "launcher.py", "requirements-worker.lock"]
+    locks = [f"requirements-{name}.lock" for name in ("adlfs", "s3fs", "worker")]
+    assert sorted(listed) == ["entrypoint.sh", "launcher.py", *locks]
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/a", "abfs://container/a"])
+def test_packages_for_other_storages(uri: str, container: Container) -> None:
+    code = f"import fsspec; print(fsspec.get_filesystem_class({uri.partition(':')[0]!r}).protocol)"
+    result = container.run("python", "-c", code)
+    assert result.exit_code == 0, result.stderr
 
 
 def test_a_build_in_it(container: Container, mixed: Path, expected: Tree, tmp_path: Path) -> None:
