@@ -25,14 +25,14 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.text import escape, show_name
 from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
-from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.coco_file import describe_results
 from shardbeam.transforms.formats.csv_table import CsvFormat, describe_hint
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
 from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import relative_path
-from shardbeam.transforms.storage.archives import nothing_found
+from shardbeam.transforms.storage.archives import expand_root, nothing_found
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -233,7 +233,13 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
     """Describes what the config reads, which files it leaves out, and what else may be meant."""
-    roles = {path: _role(path, plan=plan, folder=folder) for path in folder.images}
+    roots = [
+        (source.format, index, uri)
+        for source in plan.sources
+        for index, root in enumerate(source.format.roots())
+        for uri in expand_root(root)
+    ]
+    roles = {path: _role(path, roots=roots, folder=folder) for path in folder.images}
     images = sum(role is Role.IMAGE for role in roles.values())
     others = [path for path, role in roles.items() if role is Role.OTHER]
     parts = [found.recognized.what, *([counted(images, "image")] if images else [])]
@@ -245,24 +251,24 @@ def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]
     yield from found.recognized.notes
 
 
-def _role(path: str, *, plan: Plan, folder: Folder) -> Role:
+def _role(path: str, *, roots: Iterable[tuple[Format, int, str]], folder: Folder) -> Role:
     uri = absolute_path(folder.uri(path))
-    for source in plan.sources:
-        for index, root in enumerate(source.format.roots()):
-            below = relative_path(uri, root=root)
-            if below and listing_exclusion(below) is None:
-                return source.format.place(below, root=index).role
+    for one, index, root in roots:
+        below = relative_path(uri, root=root)
+        if below and listing_exclusion(below) is None:
+            return one.place(below, root=index).role
     return Role.OTHER
 
 
 def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> str:
-    kinds = Counter(
-        os.path.splitext(path)[1].lower() or "without extension" for path in folder.files
-    )
-    held = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
+    zipped = {path for path in folder.files if folder.zip_of(path)}
+    held = _describe_files(path for path in folder.files if path not in zipped)
+    if zipped:
+        inside = f"{len(folder.zips):,} .zip with {_describe_files(zipped)}"
+        held = f"{held}, {inside}" if held else inside
     if not likely:
         what = f"no {only} dataset" if only else "no dataset"
-        hint = _hint(folder) or "docs/formats says what each format expects"
+        hint = _zip_hint(folder) or _hint(folder) or "docs/formats says what each format expects"
         return f"{what} is recognized here; it holds {held}; {hint}"
     if len(likely) > 1:
         seen = "; ".join(
@@ -272,11 +278,19 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
         return f"several formats fit; choose one with --format, or name a folder inside: {seen}"
     (only_one,) = likely
     fix = f"to write the config yourself, see its keys: `shardbeam formats {only_one.name}`"
+    if hint := _zip_hint(folder):
+        fix = f"{hint}; {fix}"
     recognized = only_one.recognized
     if recognized.rank == TABLE and recognized.problem and "" in recognized.sources:
         command = shlex.join(["shardbeam", "build", *_as_flags(only_one.raw["source"])])
         fix = f"add that to this command: `{command} --output {only_one.raw['output']['path']}`"
     return f"it looks like {only_one.name} ({recognized.what}), but {only_one.problem}; {fix}"
+
+
+def _describe_files(paths: Iterable[str]) -> str:
+    """Counts files by their extensions: `12 .jpg, 1 .json`."""
+    kinds = Counter(os.path.splitext(path)[1].lower() or "without extension" for path in paths)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
 
 
 def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
@@ -286,6 +300,16 @@ def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
         for word in value if isinstance(value, list) else [value]:
             if key != "format":
                 yield from (f"--{key.replace('_', '-')}", str(word))
+
+
+def _zip_hint(folder: Folder) -> str:
+    """Names one of the zips that hold all images; empty if there are not several."""
+    zips = [*folder.in_zips()]
+    if not zips:
+        return ""
+    return (
+        f"the images are in {len(zips)} zips: `shardbeam init {folder.uri(zips[0])}` looks into one"
+    )
 
 
 def _hint(folder: Folder) -> str:

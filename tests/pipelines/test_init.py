@@ -418,6 +418,53 @@ def zipped(files: Files) -> bytes:
             "voc: 2 XML files, 2 images; splits train, val",
             {"source": {"format": "voc", "root": "d/voc.zip/x"}},
         ),
+        (
+            {
+                "train.zip": zipped(images("cat/1.jpg", "dog/2.jpg")),
+                "val.zip": zipped(images("val/cat/3.jpg", "val/dog/4.jpg")),
+            },
+            "image-folder: 2 zips with 2 folders of classes, 4 images; splits train, val",
+            {
+                "splits": {
+                    "train": {"format": "image-folder", "images": "d/train.zip"},
+                    "val": {"format": "image-folder", "images": "d/val.zip/val"},
+                }
+            },
+        ),
+        (
+            {
+                "data_part1.zip": zipped(images("cat/1.jpg")),
+                "data_part2.zip": zipped(images("dog/2.jpg")),
+            },
+            "image-folder: 2 zips with 2 folders of classes, 2 images; split train",
+            {"source": {"format": "image-folder", "images": "d/data_part*.zip"}},
+        ),
+        (
+            {
+                "img1.zip": zipped(images("x/1.jpg")),
+                "img2.zip": zipped(images("x/2.jpg")),
+                "more.zip": zipped({"notes.txt": "x"}),
+                "a.json": coco("1.jpg", "2.jpg"),
+            },
+            "coco: 1 annotation file, 2 images; split train",
+            {
+                "source": {
+                    "format": "coco",
+                    "images": "d/img*.zip/x",
+                    "annotations": ["d/a.json"],
+                }
+            },
+        ),
+        (
+            {
+                **images("1.jpg", "2.jpg"),
+                "a.csv": "image,label\n1.jpg,cat\n2.jpg,dog\n",
+                "b.csv": "image,label\n2.jpg,x\n1.jpg,y\n",
+            },
+            "csv: 1 table, 2 images; split train\nd/a.csv and d/b.csv are about the same images, "
+            "and the first is read; to read the other one instead: manifest: [d/b.csv]",
+            {"source": {"format": "csv", "manifest": ["d/a.csv"], "image_root": ["d"]}},
+        ),
     ],
 )
 def test_layouts(
@@ -498,9 +545,9 @@ _JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
         ),
         # The problem and the fix.
         (
-            images("a/1.jpg", "b/2.jpg", "cover.jpg"),
+            images("a/1.jpg", "b/2.jpg", "cover.jpg", "e.jpg"),
             "",
-            "d: it looks like image-folder (2 folders of classes), but 1 image lies outside of "
+            "d: it looks like image-folder (2 folders of classes), but 2 images lie outside of "
             "these, such as cover.jpg: move each image into the folder of its class, or elsewhere",
         ),
         (
@@ -508,6 +555,12 @@ _JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
             "",
             "d: it looks like image-folder (2 folders of images), but all are in x/flowers: "
             "`shardbeam init d/x/flowers` looks there; ",
+        ),
+        (
+            {f"{name}.zip": zipped(images("x/images/1.jpg")) for name in "ab"},
+            "",
+            "d: no dataset is recognized here; it holds 2 .zip with 2 .jpg; the images are in 2 "
+            "zips: `shardbeam init d/a.zip` looks into one",
         ),
         (
             {"a.zip": zipped(images("a/1.jpg", "b/2.jpg"))},

@@ -31,6 +31,7 @@ from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.examples.segmentation import has_segmentation, mask_problem
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import is_undecodable_name, listing_exclusion, loosened
+from shardbeam.transforms.storage.archives import is_archive_name
 from shardbeam.transforms.storage.lfs import LFS_POINTER_BYTES
 
 SAMPLE_KEYS = 64
@@ -257,6 +258,8 @@ class Census(msgspec.Struct):
         in_no_split: The first images that are left out because they belong to no split.
         edges: The elements that were sent and received.
         linked_folders: The first paths of linked folders that are left out.
+        first_archive: The alphabetically first archive that is left out, because it lies in a
+            folder; empty if there is none.
         has_boxes: Whether any record that a program gives has boxes.
         image_ids: `{split: {id: the first two images that have it}}`, for a sample of the ids.
         masks: What the source gives for masks, if the config asks for them.
@@ -273,6 +276,7 @@ class Census(msgspec.Struct):
     in_no_split: tuple[str, ...] = ()
     edges: Edges = msgspec.field(default_factory=Edges)
     linked_folders: tuple[str, ...] = ()
+    first_archive: str = ""
     has_boxes: bool = False
     image_ids: dict[str, dict[str, tuple[str, ...]]] = {}
     masks: MaskCensus = msgspec.field(default_factory=MaskCensus)
@@ -337,6 +341,8 @@ class Census(msgspec.Struct):
             self._add_in_no_split(key)
         if joined.excluded is Exclusion.LINKED_FOLDER:
             self._add_linked_folders(key)
+        if joined.excluded is Exclusion.NOT_AN_IMAGE_NAME and is_archive_name(key):
+            self.first_archive = _earlier(self.first_archive, key)
         for reject in joined.rejects:
             self.add_reject(reject)
         seen = self.sources.setdefault(source, SourceCensus())
@@ -371,6 +377,7 @@ class Census(msgspec.Struct):
         self._add_in_no_split(*other.in_no_split)
         self.edges.add(other.edges)
         self._add_linked_folders(*other.linked_folders)
+        self.first_archive = _earlier(self.first_archive, other.first_archive)
         self.has_boxes |= other.has_boxes
         self.masks.add(other.masks)
         self.foreseen.add(other.foreseen)
@@ -405,6 +412,16 @@ class Census(msgspec.Struct):
             f"{folders} left out, such as {', '.join(map(repr, self.linked_folders))}: links are "
             "followed only to folders below the listed one; list the other folder as a source, or "
             "copy it into the listed one"
+        )
+
+    def describe_archives(self) -> str:
+        """Describes the archives that are left out, with the fix; empty where there are none."""
+        if not self.first_archive:
+            return ""
+        kind = self.first_archive.rpartition(".")[2]
+        return (
+            f"archives in a folder, such as {self.first_archive}, are not opened: name the archive "
+            f"itself, or a pattern for several, such as 'FOLDER/*.{kind}'"
         )
 
     def _add_lost(self, name: str, shapes: Iterable[str]) -> None:

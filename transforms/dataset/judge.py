@@ -231,12 +231,13 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
             referenced = show_name(seen.referenced_key) if seen.referenced_key else "no file"
             if listed == referenced:
                 listed = "the same name, but this format joins by the name without the extension"
+            archives = "" if seen.listed_key else census.describe_archives()
+            fix = archives or _suggest_fix(seen, source_format=source.format)
             raise InputError(
                 uri=", ".join(source.format.roots()),
                 problem=(
                     f"none of the {seen.referenced} annotated images is listed here: the "
-                    f"annotations name {referenced}, the listing holds {listed}; "
-                    f"{_suggest_fix(seen, source_format=source.format)}"
+                    f"annotations name {referenced}, the listing holds {listed}; {fix}"
                 ),
             )
 

@@ -153,8 +153,8 @@ def no_examples(split: str, *, census: Census) -> InputError:
             problem = f"has no examples: all images are excluded, {excluded}"
             if Exclusion.UNANNOTATED.value in counts.excluded:
                 problem += "; --unannotated keep writes images without annotations as negatives"
-            if linked := census.describe_linked_folders():
-                problem += f"; {linked}"
+            for left_out in (census.describe_archives(), census.describe_linked_folders()):
+                problem += f"; {left_out}" if left_out else ""
             break
     else:
         problem = (

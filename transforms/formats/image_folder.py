@@ -21,6 +21,7 @@ from shardbeam.transforms.formats.recognition import (
     FOLDERS,
     Folder,
     Recognized,
+    by_split,
     counted,
     split_in,
 )
@@ -64,6 +65,8 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         """
         if not folder.images:
             return None
+        if zips := folder.in_zips():
+            return _recognize_zips(folder, zips)
         made = cls(images=folder.location())
         problem = ""
         try:
@@ -78,15 +81,14 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             return _recognize_wrapped(folder)
         strays = [path for path in folder.images if "/" not in made.below_split(path)]
         named = [path for path in folders if path]
-        parts = {part.casefold() for path in named for part in path.split("/")}
-        if parts & _NO_CLASSES or any(part == split_in(part) for part in parts):
+        if any(_is_no_class(part) for path in named for part in path.split("/")):
             return None
         count = len(classes) - bool(strays)
         if strays and count < 2:
             return None
         what = f"{count:,} folders of classes"
         # A few strays do not make it another kind of folder: each is a reject.
-        if strays and (problem or len(strays) > _FEW_STRAYS * len(folder.images)):
+        if strays and (problem or len(strays) > max(1, _FEW_STRAYS * len(folder.images))):
             return Recognized(
                 what=what,
                 problem=f"{counted(len(strays), 'image')} {'lies' if len(strays) == 1 else 'lie'} "
@@ -226,6 +228,38 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
     if not lines:
         raise InputError(uri=uri, problem="the file names no classes")
     return {name: class_id for class_id, name in enumerate(lines)}
+
+
+def _is_no_class(folder: str) -> bool:
+    name = folder.casefold()
+    return name in _NO_CLASSES or name == split_in(name)
+
+
+def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recognized | None:
+    """Recognizes folders of classes in several zips, whose names may name splits."""
+    sources: dict[str, Mapping[str, object]] = {}
+    classes: set[str] = set()
+    for split, names in by_split(zips).items():
+        below = [path.split("/")[:-1] for name in names for path in zips[name]]
+        root = [folder.pattern(names)]
+        while len(tops := {"".join(parts[:1]) for parts in below}) == 1 and all(
+            len(parts) > 1 for parts in below
+        ):
+            root += tops
+            below = [parts[1:] for parts in below]
+        if not root[0] or "" in tops:
+            return None
+        classes |= tops
+        sources[split] = {"images": folder.uri("/".join(root))}
+    if len(classes) < 2 or any(map(_is_no_class, classes)):
+        return None
+    what = f"{len(zips):,} zips with {len(classes):,} folders of classes"
+    problem = ""
+    if "" in sources and len(sources) > 1:
+        problem = "some of the zips name a split and others do not"
+    elif others := folder.named(*_ANNOTATIONS):
+        problem = f"{others[0]} may say more than the names of the folders"
+    return Recognized(what=what, problem=problem, sources=sources, rank=FOLDERS)
 
 
 def _recognize_wrapped(folder: Folder) -> Recognized | None:

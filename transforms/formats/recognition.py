@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import itertools
 import os
 import posixpath
@@ -42,6 +43,7 @@ _FILES = 3
 # A folder with more files of a kind may hold one for each image.
 _FEW = 30
 ANNOTATIONS, TABLE, FOLDERS = range(3)
+_DIGITS = re.compile(r"[0-9]+")
 _BOM = b"\xef\xbb\xbf"
 _SPLIT = re.compile(
     r"(?<![a-z])(trainval|train|training|val|valid|validation|minival|test|testing)(?![a-z])",
@@ -89,14 +91,16 @@ class Folder:
         files: `{path below the root: the file}`, by folder and name, without hidden files. A zip
             counts as a folder of its members.
         images: The paths of images.
+        zips: The paths of zips that count as folders.
     """
 
     def __init__(self, root: str) -> None:
         """Lists a folder; raises InputError where that cannot be done."""
         self.root = root
+        self.zips: dict[str, None] = {}
         self.files: dict[str, ImageRef] = {
             path: file
-            for path, file in sorted(_list_with_zips(root), key=_by_folder)
+            for path, file in sorted(_list_with_zips(root, zips=self.zips), key=_by_folder)
             if not is_hidden(path) and is_encodable(path)
         }
         self.images = [path for path in self.files if is_image_name(path)]
@@ -172,9 +176,10 @@ class Folder:
             for path in self._by_name.get(loosened(name, "name"), ()):
                 if posixpath.dirname(path) == besides:
                     continue
-                loose[posixpath.dirname(path)] += 1
+                loose[self._with_parts(posixpath.dirname(path), near=near)] += 1
                 if f"/{path}".endswith(f"/{name}"):
-                    exact[path[: -len(name)].rstrip("/")] += 1
+                    folder = path[: -len(name)].rstrip("/")
+                    exact[self._with_parts(folder, near=near)] += 1
         for votes, match in ((exact, "path"), (loose, "name")):
             if not votes:
                 continue
@@ -182,6 +187,62 @@ class Folder:
             if 2 * votes[best] >= len(sample):
                 return ImageFolder(best, match)
         return ImageFolder(common_folder([*loose]), "name") if loose else None
+
+    def in_zips(self) -> dict[str, list[str]]:
+        """Returns `{zip: the images in it}` if all images are in several zips; else nothing."""
+        found: dict[str, list[str]] = {}
+        for path in self.images:
+            zipped = self.zip_of(path)
+            if not zipped:
+                return {}
+            found.setdefault(zipped, []).append(path.removeprefix(f"{zipped}/"))
+        return found if len(found) > 1 else {}
+
+    def pattern(self, zips: Sequence[str]) -> str:
+        """Returns a pattern of some zips that no other zip matches; empty where there is none."""
+        if len(zips) == 1:
+            return zips[0]
+        start = posixpath.commonprefix(zips)
+        end = posixpath.commonprefix([path[len(start) :][::-1] for path in zips])[::-1]
+        matched = [path for path in self.zips if path.startswith(start) and path.endswith(end)]
+        in_one_folder = len(set(map(posixpath.dirname, matched))) == 1
+        is_plain = glob.escape(start + end) == start + end
+        is_exact = in_one_folder and is_plain and sorted(zips) == sorted(matched)
+        return f"{start}*{end}" if is_exact else ""
+
+    def zip_of(self, path: str) -> str:
+        """Returns the zip that a file is in; empty if it is in none that counts as a folder."""
+        end = 0
+        while (end := path.lower().find(".zip/", end)) >= 0:
+            end += len(".zip")
+            if path[:end] in self.zips:
+                return path[:end]
+        return ""
+
+    def _with_parts(self, folder: str, *, near: str) -> str:
+        """Returns a folder in a zip as one in all zips whose names differ from its in digits.
+
+        Annotations in one of these zips are only about its images.
+        """
+        zipped = self.zip_of(f"{folder}/")
+        name = _DIGITS.sub("0", zipped)
+        parts = [each for each in self.zips if zipped and _DIGITS.sub("0", each) == name]
+        inner = folder.removeprefix(zipped)
+        is_in_all = self._folders.issuperset(part + inner for part in parts)
+        is_about_one = self.zip_of(near) in parts
+        pattern = self.pattern(parts) if is_in_all and parts and not is_about_one else ""
+        return pattern + inner if pattern else folder
+
+    @functools.cached_property
+    def _folders(self) -> frozenset[str]:
+        """The folders of images, and those above them."""
+        found: set[str] = set()
+        for path in self.images:
+            folder = posixpath.dirname(path)
+            while folder and folder not in found:
+                found.add(folder)
+                folder = posixpath.dirname(folder)
+        return frozenset(found)
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, list[str]]:
@@ -191,8 +252,8 @@ class Folder:
         return found
 
 
-def _list_with_zips(root: str) -> Iterator[tuple[str, ImageRef]]:
-    """Lists a root; a zip in it counts as a folder of its members."""
+def _list_with_zips(root: str, *, zips: dict[str, None]) -> Iterator[tuple[str, ImageRef]]:
+    """Lists a root; a zip in it counts as a folder of its members, and is added to `zips`."""
     for path, file in list_root(root):
         if not (path.lower().endswith(".zip") and file.whole):
             yield path, file
@@ -202,6 +263,7 @@ def _list_with_zips(root: str) -> Iterator[tuple[str, ImageRef]]:
         except InputError:
             yield path, file
             continue
+        zips[path] = None
         yield from ((f"{path}/{member}", where) for member, where in members)
 
 

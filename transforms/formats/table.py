@@ -185,12 +185,19 @@ class _Found(NamedTuple):
         source: The keys that read it, as far as they are certain.
         problem: Which key is missing; empty if none is.
         notes: Warnings of the format.
+        images: The first images that it names.
     """
 
     split: str
     source: dict[str, Any]
     problem: str = ""
     notes: tuple[str, ...] = ()
+    images: frozenset[str] = frozenset()
+
+    def is_alike(self, other: _Found) -> bool:
+        """Whether another table is about the same images, and is read by the same keys."""
+        keys = self.source | {"manifest": other.source["manifest"]}
+        return keys == other.source and not self.images.isdisjoint(other.images)
 
 
 class TableFormat(Format, frozen=True, kw_only=True):
@@ -296,11 +303,18 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     if not problem:
                         problem, undecided = one.problem, {"": one.source | dict(keys)}
                     break
-                if one.split in found:
-                    other = found[one.split].source["manifest"][0]
-                    problem = f"{other} and {folder.uri(path)} both name images and their classes"
-                    return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
-                found[one.split] = one._replace(source=one.source | dict(keys))
+                one = one._replace(source=one.source | dict(keys))
+                first = found.setdefault(one.split, one)
+                if first is not one:
+                    both = f"{first.source['manifest'][0]} and {folder.uri(path)}"
+                    if not first.is_alike(one):
+                        problem = f"{both} both name images and their classes"
+                        return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
+                    note = (
+                        f"{both} are about the same images, and the first is read; to read the "
+                        f"other one instead: manifest: [{folder.uri(path)}]"
+                    )
+                    found[one.split] = first._replace(notes=(*first.notes, note))
                 break
         what = counted(len(found) or len(files), "table")
         if "" in found and len(found) > 1:
@@ -360,7 +374,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if certain:
             made = msgspec.structs.replace(table, **certain).resolve()
         split = "" if layout.splits else split_in(path)
-        return _Found(split, source | certain, notes=tuple(made.warnings()))
+        images_named = frozenset(map(image_name, cells))
+        return _Found(split, source | certain, "", tuple(made.warnings()), images_named)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -72,7 +72,7 @@ def expand_root(root: str) -> Iterator[str]:
             yield pattern
             continue
         outer, inner = _split_pattern(pattern)
-        found = [uri for uri in _match(outer) if _is_archive_name(uri)]
+        found = [uri for uri in _match(outer) if is_archive_name(uri)]
         if not found:
             raise InputError(uri=pattern, problem="the pattern matches no .tar or .zip file")
         for uri in sorted(found):
@@ -104,7 +104,7 @@ def begin_root(
         for listed in BlockCount(counters.files).each(storage_for(uri).begin_listing(uri)):
             empty = False
             yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
-        if empty and any(map(_is_archive_name, uri.split("/"))):
+        if empty and any(map(is_archive_name, uri.split("/"))):
             raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
         return
     archive, inner = located
@@ -219,7 +219,7 @@ def locate(uri: str) -> tuple[ImageRef, str] | None:
     """
     parts = uri.rstrip("/").split("/")
     for index, part in enumerate(parts, 1):
-        if not _is_archive_name(part):
+        if not is_archive_name(part):
             continue
         candidate = "/".join(parts[:index])
         try:
@@ -237,7 +237,8 @@ def _is_variable(root: str) -> bool:
     return bool(_WILDCARD.search(root) or _RANGE.search(root))
 
 
-def _is_archive_name(name: str) -> bool:
+def is_archive_name(name: str) -> bool:
+    """Whether a file is an archive by its name, also one that cannot be read."""
     return bool(_ARCHIVE.search(name)) or any(suffix.search(name) for suffix, _ in _REFUSED)
 
 
@@ -269,7 +270,7 @@ def _split_pattern(pattern: str) -> tuple[str, str]:
     """Splits a pattern after the first archive's name."""
     parts = pattern.rstrip("/").split("/")
     for index, part in enumerate(parts, 1):
-        if _is_archive_name(part):
+        if is_archive_name(part):
             return "/".join(parts[:index]), "/".join(parts[index:])
     return pattern, ""
 
