@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
+import importlib.util
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import numpy as np
 
 from benchmarks.datasets import make_once
 from benchmarks.measure import measure
-from benchmarks.report import markdown_table
+from benchmarks.report import markdown_table, megabytes
 from benchmarks.scale_stages import OBJECTS, staged_shard
 from shardbeam.transforms.dataset.staging import Staging
-from tests.support.gcs_server import ProxiedGcs, find_server, running_server
+from tests.support.gcs_server import find_server, running_server
+from tests.support.listing_server import ListingServer, Names
 
 # The largest number is given; the others are that many times smaller.
 _RECORD_STEPS = (100, 10, 1)
@@ -100,7 +102,7 @@ def run_scale(*, data: Path, records: int) -> str:
                 *((stage, shards) for stage in _shard_stages(make)),
             )
         }
-    tables = [_table(measured)]
+    tables = [_table(measured), _measure_listings(names=records)]
     program = find_server()
     if program is None:
         tables.append("Requests were not measured: fake-gcs-server is not here.\n")
@@ -307,14 +309,40 @@ def _short(number: int) -> str:
     return str(number)
 
 
+def _measure_listings(*, names: int) -> str:
+    stages = [("gs://", "gcs_list")]
+    if importlib.util.find_spec("s3fs"):
+        stages.append(("s3://", "s3_list"))
+    rows = []
+    for layout, folders in (("one folder", 0), ("1,000 folders", 1000)):
+        for scheme, stage in stages:
+            with (
+                ListingServer(Names(names, folders=folders)) as server,
+                mock.patch.dict(os.environ, server.environment),
+                tempfile.TemporaryDirectory() as temporary,
+            ):
+                point = _measure_stage(stage, names, folder=Path(temporary))
+            cpu = f"{1e6 * point.cpu_s / names:.1f}"
+            row = (f"`{scheme}`, {layout}", f"{names:,}", f"{server.requests:,}")
+            rows.append((*row, cpu, megabytes(point.peak_bytes)))
+    headings = [
+        *("list", "names", "requests", "µs of the client's CPU each"),
+        "peak memory beyond the imports, MB",
+    ]
+    return markdown_table(headings, rows)
+
+
 def _measure_requests(program: str, *, objects: int) -> str:
-    with _storage(program) as storage, tempfile.TemporaryDirectory() as temporary:
+    with (
+        running_server(program) as storage,
+        mock.patch.dict(os.environ, {_HOST_VARIABLE: storage.proxy.host}),
+        tempfile.TemporaryDirectory() as temporary,
+    ):
         bucket = storage.make_bucket("scale")
         for index in range(objects):
             storage.write(f"{bucket}/objects/{index:012d}", b"")
         rows = []
         for name, words, requests in (
-            ("gcs_list", "list", 1 / 1000),
             ("gcs_rename", "move: ask for its version, rewrite, delete", 3),
             ("gcs_delete", "delete (and list)", 1 + 1 / 1000),
         ):
@@ -328,17 +356,3 @@ def _measure_requests(program: str, *, objects: int) -> str:
         "ms of the client's CPU each",
     ]
     return markdown_table(headings, rows)
-
-
-@contextlib.contextmanager
-def _storage(program: str) -> Iterator[ProxiedGcs]:
-    with running_server(program) as storage:
-        before = os.environ.get(_HOST_VARIABLE)
-        os.environ[_HOST_VARIABLE] = storage.proxy.host
-        try:
-            yield storage
-        finally:
-            if before is None:
-                del os.environ[_HOST_VARIABLE]
-            else:
-                os.environ[_HOST_VARIABLE] = before

@@ -431,7 +431,15 @@ def rejects_stage(number: int, folder: Path) -> None:
 
 def gcs_list_stage(number: int, folder: Path) -> None:
     del folder
-    uri = "gs://scale/objects"
+    _list("gs://scale/objects", number=number)
+
+
+def s3_list_stage(number: int, folder: Path) -> None:
+    del folder
+    _list("s3://scale/objects", number=number)
+
+
+def _list(uri: str, *, number: int) -> None:
     _check(sum(1 for _ in storage_for(uri).list(uri)), expected=number)
 
 

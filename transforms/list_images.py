@@ -72,7 +72,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots; the join decides what becomes of each.
 
     The record of an image that needs no join (`formats.joining.needs_join`) is made here. All
-    workers share a long listing of object storage, in 16 parts.
+    workers share a long listing of object storage, in parts of whole folders.
 
     Args:
         sources: The sources.

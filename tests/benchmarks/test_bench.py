@@ -145,15 +145,16 @@ def _read_examples(folder: Path) -> dict[str, dict[str, list[object]]]:
 
 @pytest.mark.slow
 def test_scale_part_measures_every_stage(tmp_path: Path) -> None:
-    stages, *requests = tables(_run_quick("scale", tmp_path))
+    stages, listings, *requests = tables(_run_quick("scale", tmp_path))
     assert [row[1] for row in stages[1:]] == [
         *("400 files", "400 rows", "400 rows", "400 images", "400 images", "400 records"),
         *("400 rejects", "40 shards", "40 shards", "40 shards"),
     ]
     assert all(float(row[column].replace(",", "")) >= 0 for row in stages[1:] for column in (2, 3))
+    assert [row[1] for row in listings[1:] if "gs://" in row[0]] == ["400", "400"]
     assert len(requests) == (0 if find_server() is None else 1)
     if requests:
-        assert [row[1] for row in requests[0][1:]] == ["10", "10", "10"]
+        assert [row[1] for row in requests[0][1:]] == ["10", "10"]
 
 
 def test_slopes_are_those_of_the_line_through_all_numbers() -> None:

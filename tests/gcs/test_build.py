@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage import gcs as gcs_storage
+from shardbeam.transforms.storage import object_listing
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.gcs import GcsStorage
 from tests.gcs.conftest import SETTINGS, SHARDS
@@ -85,8 +86,8 @@ def test_a_long_listing_is_left_to_other_workers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gcs_storage, "_PAGE_SIZE", 4)
-    monkeypatch.setattr(gcs_storage, "_FIRST_PAGES", 2)
+    monkeypatch.setattr(gcs_storage, "PAGE_SIZE", 4)
+    monkeypatch.setattr(object_listing, "_FIRST_PAGES", 2)
     listed = list(GcsStorage().begin_listing(source))
     parts = [each for each in listed if isinstance(each, ListingPart)]
     assert parts

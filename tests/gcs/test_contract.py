@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,18 +12,29 @@ import google_crc32c
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import find
 from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.find import expand_pattern, storage_for
 from shardbeam.transforms.storage.fsspec import FsspecStorage
 from shardbeam.transforms.storage.gcs import GcsStorage
 from shardbeam.transforms.storage.local import LocalStorage
+from shardbeam.transforms.storage.s3 import S3Storage
 from tests.support import gcs_memory as memory
 
 DATA = bytes(range(256)) * 4
 
 
-@pytest.fixture(params=["local", "gcs", "memory", "folders"])
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A stand-in for s3fs."""
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "s3", memory.S3FileSystem)
+    find._storage_by_scheme.cache_clear()
+    yield
+    find._storage_by_scheme.cache_clear()
+
+
+@pytest.fixture(params=["local", "gcs", "memory", "folders", "s3"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A root of each kind, with nothing below."""
     if request.param == "local":
@@ -30,6 +43,8 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(gcs_storage, "PART_BYTES", 1 << 18)
         bucket: str = request.getfixturevalue("bucket")
         return f"{bucket}/root"
+    if request.param == "s3":
+        request.getfixturevalue("s3")
     memory.clear()
     return f"{request.param}://host/root"
 
@@ -48,7 +63,10 @@ def write(storage: Storage, uri: str, data: bytes) -> StoredFile:
 
 
 def test_each_scheme_has_its_storage(root: str, storage: Storage) -> None:
-    kinds = {"/": LocalStorage, "g": GcsStorage, "m": FsspecStorage, "f": FsspecStorage}
+    kinds = {
+        **{"/": LocalStorage, "g": GcsStorage, "m": FsspecStorage, "f": FsspecStorage},
+        "s": S3Storage,
+    }
     assert type(storage) is kinds[root[0]]
     assert storage.is_remote is not root.startswith("/")
 
@@ -225,10 +243,14 @@ def test_names_what_lies_right_below(root: str, storage: Storage) -> None:
 def test_names_come_over_pages(
     root: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardbeam.transforms.storage.gcs._PAGE_SIZE", 2)
-    for path in ("a", "b/1", "b/2", "c", "d/1", "e"):
+    for kind in ("gcs", "s3"):
+        monkeypatch.setattr(f"shardbeam.transforms.storage.{kind}.PAGE_SIZE", 2)
+    paths = ["a", "b/1", "b/2", "b/c/3", "b/c/4", "c", "d/1", "e"]
+    for path in paths:
         write(storage, f"{root}/{path}", b"x")
     assert sorted(storage.names(root)) == ["a", "b/", "c", "d/", "e"]
+    assert sorted(file.path for file in storage.list(root)) == paths
+    assert sorted(file.path for file in storage.list(f"{root}/b/c")) == ["3", "4"]
 
 
 def test_renames_once(root: str, storage: Storage) -> None:

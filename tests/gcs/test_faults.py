@@ -127,6 +127,17 @@ def test_what_fails_is_repeated(name: str, fault: Fault, gcs: ProxiedGcs, bucket
     assert gcs.read_tree(bucket) == left
 
 
+def test_a_page_in_the_middle_of_a_listing_is_repeated(
+    gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs_storage, "PAGE_SIZE", 2)
+    paths = [f"{folder}/{name}" for folder in "abcd" for name in "12345"]
+    # Consoles make the others, for folders.
+    gcs.write_tree(f"{bucket}/in", dict.fromkeys([*paths, "", "b/", "e/"], b""))
+    gcs.proxy.decide = fail("list", [None, "503", "reset", None, None, *FAULTS, None, "closed"])
+    assert sorted(file.path for file in STORAGE.list(f"{bucket}/in")) == paths
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", [pytest.param("insert", marks=pytest.mark.slow), "upload"])
 def test_long_uploads_are_repeated_or_begun_anew(

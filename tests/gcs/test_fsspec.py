@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -15,6 +16,7 @@ from shardbeam.transforms.storage.usage import StorageUsage, UsageCounter, usage
 from tests.support import gcs_memory as memory
 
 URI = "memory://host/x"
+FOLDER = "folders://host/x"
 
 
 class ClientError(Exception):
@@ -174,3 +176,31 @@ def test_a_head_request_without_a_cause_is_followed_by_a_get_request(
 def test_a_file_system_that_is_not_configured_says_so() -> None:
     with pytest.raises(InputError, match=r"^hdfs://host/x: cannot be accessed by fsspec: .+"):
         FsspecStorage("hdfs").stat("hdfs://host/x")
+
+
+@pytest.mark.parametrize(
+    ("error", "found"), [(FileNotFoundError(), ["x"]), (PermissionError(13, "not yours"), None)]
+)
+def test_only_a_folder_that_is_gone_may_be_missing_in_a_listing(
+    error: OSError,
+    found: list[str] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory.clear()
+    storage = FsspecStorage("folders")
+    memory.write(f"{FOLDER}/deep/y", b"data")
+    memory.write(f"{FOLDER}/x", b"data")
+    list_folder = memory.FolderFileSystem.ls
+
+    def fail(self: memory.FolderFileSystem, path: str, **options: Any) -> Any:  # noqa: ANN401
+        if path.endswith("/deep"):
+            raise error
+        return list_folder(self, path, **options)
+
+    assert sorted(file.path for file in storage.list(f"{FOLDER}")) == ["deep/y", "x"]
+    monkeypatch.setattr(memory.FolderFileSystem, "ls", fail)
+    if found is None:
+        with pytest.raises(InputError, match=r"folders://host/x: cannot be accessed .* not yours"):
+            list(storage.list(f"{FOLDER}"))
+    else:
+        assert [file.path for file in storage.list(f"{FOLDER}")] == found

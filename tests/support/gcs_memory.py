@@ -1,11 +1,15 @@
-"""File systems of fsspec in memory: its own, and one that is strict about folders."""
+"""File systems of fsspec in memory: its own, one that is strict about folders, one like s3fs."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, ClassVar
 
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
+
+from tests.support.listing_server import make_page
 
 
 class FolderFileSystem(MemoryFileSystem):
@@ -14,6 +18,7 @@ class FolderFileSystem(MemoryFileSystem):
     protocol = "folders"
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
+    find = AbstractFileSystem.find
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -37,9 +42,62 @@ class FolderFileSystem(MemoryFileSystem):
 fsspec.register_implementation("folders", FolderFileSystem)
 
 
+class S3FileSystem(MemoryFileSystem):
+    """Answers those calls of s3fs (`s3://`) that this project makes beside fsspec's own.
+
+    It is not registered: without s3fs, there is no `s3://`.
+    """
+
+    protocol = "s3"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return MemoryFileSystem._strip_protocol(path.removeprefix("s3://"))
+
+    def split_path(self, path: str) -> tuple[str, str, str | None]:
+        bucket, _, key = path.lstrip("/").partition("/")
+        return bucket, key, None
+
+    def info(self, path: str, **options: Any) -> Any:  # noqa: ANN401
+        found = super().info(path, **options)
+        file = self.store.get(found["name"])
+        return found if file is None else {**found, "ETag": _etag(file)}
+
+    def call_s3(self, method: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        assert method == "list_objects_v2"
+        bucket = f"/{options['Bucket']}/"
+        after = options.get("StartAfter")
+        page = make_page(
+            sorted(name.removeprefix(bucket) for name in self.store if name.startswith(bucket)),
+            prefix=options["Prefix"],
+            first=options.get("ContinuationToken") or (f"{after}\0" if after else ""),
+            end="",
+            delimiter=options.get("Delimiter", ""),
+            size=options["MaxKeys"],
+        )
+        files = {name: self.store[f"{bucket}{name}"] for name in page.objects}
+        # Like the real one, it leaves out what is empty.
+        found = {
+            "Contents": [
+                {"Key": name, "Size": len(file.getvalue()), "ETag": _etag(file)}
+                for name, file in files.items()
+            ],
+            "CommonPrefixes": [{"Prefix": name} for name in page.folders],
+            "IsTruncated": bool(page.token),
+            "NextContinuationToken": page.token,
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def _etag(file: Any) -> str:  # noqa: ANN401
+    return f'"{hashlib.md5(file.getvalue()).hexdigest()}"'
+
+
 def clear() -> None:
-    """Empties both file systems."""
-    for system in (MemoryFileSystem, FolderFileSystem):
+    """Empties all of them."""
+    for system in (MemoryFileSystem, FolderFileSystem, S3FileSystem):
         system.store.clear()
         system.pseudo_dirs[:] = [""]
 

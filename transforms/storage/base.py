@@ -93,19 +93,19 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class ListingPart(msgspec.Struct, frozen=True):
-    """A range of the names below a root: a part for another worker, or all of them.
+    """A range of the paths below a root: a part for another worker, or all of them.
 
     Attributes:
         root: The listed root.
-        start: The first name, in the storage's own terms; the root's first where empty.
-        end: The name before which the part ends; the root's end where empty.
-        after_start: Whether `start` itself is left out.
+        start: The path below the root after which the part begins; the root's begin where empty.
+        end: The path before which it ends; the root's end where empty.
+        token: What the next page is requested with, where `start` cannot say where it begins.
     """
 
     root: str
     start: str = ""
     end: str = ""
-    after_start: bool = False
+    token: str = ""
 
 
 class Storage(abc.ABC):

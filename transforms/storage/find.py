@@ -17,8 +17,8 @@ from typing import cast
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import Storage, scheme_of
 
-# Modules that are not named after their scheme.
-_MODULES = {"": "local", "gs": "gcs"}
+# {scheme: module}. Other schemes have a module of their name, or none.
+_MODULES = {"": "local", "gs": "gcs", "s3": "s3", "s3a": "s3"}
 _WILDCARD = re.compile(r"[*?\[]")
 # A path that may lead into an archive.
 _IN_ARCHIVE = re.compile(r"\.(tar|zip|tgz|7z|rar|tar\.[a-z0-9]+)/+[^/]", re.IGNORECASE)

@@ -12,10 +12,11 @@ import contextlib
 import datetime
 import errno
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar, cast
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from shardbeam.configs.passwords import hide_passwords
@@ -95,41 +96,61 @@ class FsspecStorage(Storage):
     def list(self, root: str) -> Iterator[StoredFile]:
         """Yields every file below `root`."""
         root = root.rstrip("/")
-        system, path = _file_system(root)
+        system, path = file_system(root)
         prefix = f"{path.rstrip('/')}/"
-        try:
-            found = self._attempt(lambda: system.find(path, detail=True), uri=root)
-        except FileNotFoundError:
-            return
-        for name, info in found.items():
+        for info in self._find(system, path, uri=root):
+            name = info["name"]
             # Consoles represent an empty folder by an object whose name ends in a slash.
             if name.startswith(prefix) and not name.endswith("/"):
                 below = name.removeprefix(prefix)
-                yield _stored_file(info, path=below, uri=f"{root}/{below}")
+                yield stored_file(info, path=below, uri=f"{root}/{below}")
+
+    def _find(
+        self, system: AbstractFileSystem, path: str, *, uri: str
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields what fsspec knows about each file below a path, or at it."""
+        if _has_find(system):
+            with contextlib.suppress(FileNotFoundError):
+                yield from self._attempt(lambda: system.find(path, detail=True), uri=uri).values()
+            return
+        # fsspec's own `find` would hold all names, and leave out folders that it cannot list.
+        waiting = [path]
+        while waiting:
+            for info in self._list_folder(system, waiting.pop(), uri=uri):
+                if info["type"] == "directory":
+                    waiting.append(info["name"].rstrip("/"))
+                else:
+                    yield info
 
     def names(self, root: str) -> Iterator[str]:
         """Yields the names in a folder."""
         root = root.rstrip("/")
-        system, path = _file_system(root)
-        try:
-            found = self._attempt(lambda: system.ls(path, detail=True), uri=root)
-        except FileNotFoundError:
-            return
-        for info in found:
+        system, path = file_system(root)
+        for info in self._list_folder(system, path, uri=root):
             name = info["name"].rstrip("/").rpartition("/")[2]
-            if info["name"].rstrip("/") != path.rstrip("/"):
-                yield f"{name}/" if info["type"] == "directory" else name
+            yield f"{name}/" if info["type"] == "directory" else name
+
+    def _list_folder(
+        self, system: AbstractFileSystem, path: str, *, uri: str
+    ) -> Sequence[Mapping[str, Any]]:
+        """Describes what lies in a folder; nothing if there is no such folder."""
+        try:
+            found = self._attempt(lambda: system.ls(path, detail=True), uri=uri)
+        except FileNotFoundError:
+            return []
+        # A file, and in some file systems a folder, is listed below itself.
+        return [info for info in found if info["name"].rstrip("/") != path.rstrip("/")]
 
     def stat(self, uri: str) -> StoredFile | None:
         """Describes a file."""
-        system, path = _file_system(uri)
+        system, path = file_system(uri)
         try:
             info = self._attempt(lambda: system.info(path), uri=uri)
         except FileNotFoundError:
             return None
         if info["type"] == "directory":
             return None
-        return _stored_file(info, path=uri.rpartition("/")[2], uri=uri)
+        return stored_file(info, path=uri.rpartition("/")[2], uri=uri)
 
     def read(
         self,
@@ -148,7 +169,7 @@ class FsspecStorage(Storage):
                 raise ChangedError(f"{hide_passwords(uri)} was changed after it was listed")
         if size_bytes == 0:
             return b""
-        system, path = _file_system(uri)
+        system, path = file_system(uri)
         start = offset or None
         end = None if size_bytes is None else offset + size_bytes
         return self._attempt(lambda: system.cat_file(path, start=start, end=end), uri=uri)
@@ -156,7 +177,7 @@ class FsspecStorage(Storage):
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
         """Opens a new file for writing."""
-        system, path = _file_system(uri)
+        system, path = file_system(uri)
         file = self._attempt(
             lambda: _in_folder(system, path, lambda: system.open(path, "wb")), uri=uri
         )
@@ -177,7 +198,7 @@ class FsspecStorage(Storage):
 
     def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
         """Writes a small file; where files can be moved, to a temporary file first."""
-        system, path = _file_system(uri)
+        system, path = file_system(uri)
         if not _has_moves(system):
             # An object store shows an object only when it is complete.
             self._attempt(lambda: system.pipe_file(path, data), uri=uri)
@@ -191,12 +212,12 @@ class FsspecStorage(Storage):
 
     def holds(self, root: str) -> bool:
         """Returns whether there is anything below `root`."""
-        system, path = _file_system(root)
+        system, path = file_system(root)
         return bool(self._attempt(lambda: system.exists(path), uri=root))
 
     def is_folder(self, uri: str) -> bool:
         """Returns whether there is a folder."""
-        system, path = _file_system(uri)
+        system, path = file_system(uri)
         return bool(self._attempt(lambda: system.isdir(path), uri=uri))
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
@@ -208,8 +229,8 @@ class FsspecStorage(Storage):
         del replaces
         if self.stat(source) is None:
             raise FileNotFoundError(f"{hide_passwords(source)}: no such file")
-        system, old = _file_system(source)
-        _, new = _file_system(destination)
+        system, old = file_system(source)
+        _, new = file_system(destination)
         if _has_moves(system):
             self.delete(destination)
             move = lambda: _in_folder(system, new, lambda: system.mv(old, new))  # noqa: E731
@@ -222,14 +243,14 @@ class FsspecStorage(Storage):
     def delete(self, uri: str, *, version: str | None = None) -> bool:
         """Deletes a file, whatever its version."""
         del version
-        system, path = _file_system(uri)
+        system, path = file_system(uri)
         with contextlib.suppress(FileNotFoundError):
             self._attempt(lambda: system.rm_file(path), uri=uri)
         return True
 
     def prune(self, root: str) -> None:
         """Removes empty folders."""
-        system, path = _file_system(root)
+        system, path = file_system(root)
         with contextlib.suppress(FileNotFoundError):
             found = self._attempt(lambda: system.find(path, withdirs=True, detail=True), uri=root)
             folders = {name for name, info in found.items() if info["type"] == "directory"}
@@ -254,7 +275,7 @@ class FsspecStorage(Storage):
             raise _inaccessible(uri, _explained(error, uri=uri)) from error
 
 
-def _file_system(uri: str) -> tuple[AbstractFileSystem, str]:
+def file_system(uri: str) -> tuple[AbstractFileSystem, str]:
     """Returns the file system of a URI, which fsspec caches, and the file's path in it."""
     try:
         system, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
@@ -269,6 +290,13 @@ def _has_moves(system: AbstractFileSystem) -> bool:
     return type(system).mv is not AbstractFileSystem.mv
 
 
+def _has_find(system: AbstractFileSystem) -> bool:
+    """Returns whether a file system has a listing of its own of all below a folder."""
+    if isinstance(system, AsyncFileSystem):
+        return type(system)._find is not AsyncFileSystem._find
+    return type(system).find is not AbstractFileSystem.find
+
+
 def _in_folder(system: AbstractFileSystem, path: str, function: Callable[[], T]) -> T:
     """Calls a function that creates a file; if its folder is missing, creates that first."""
     try:
@@ -279,7 +307,8 @@ def _in_folder(system: AbstractFileSystem, path: str, function: Callable[[], T])
         return function()
 
 
-def _stored_file(info: Mapping[str, Any], *, path: str, uri: str) -> StoredFile:
+def stored_file(info: Mapping[str, Any], *, path: str, uri: str) -> StoredFile:
+    """Makes a file of what a file system says about it."""
     version = next((info[key] for key in _VERSION_KEYS if info.get(key) is not None), "")
     if isinstance(version, datetime.datetime):
         version = version.timestamp()

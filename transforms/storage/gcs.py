@@ -32,7 +32,6 @@ from shardbeam.transforms.storage import failures
 from shardbeam.transforms.storage.base import (
     ChangedError,
     ListingPart,
-    Storage,
     StoredFile,
     WriteFailedError,
     too_large,
@@ -45,7 +44,7 @@ from shardbeam.transforms.storage.gcs_client import (
     is_transient,
     no_bucket,
 )
-from shardbeam.transforms.storage.gcs_listing import Page, list_pages
+from shardbeam.transforms.storage.object_listing import PAGE_SIZE, ObjectStorage, Page
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,12 +53,6 @@ T = TypeVar("T")
 
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
-_PAGE_SIZE = 1000
-# Pages of a listing that are requested at a time.
-_THREADS = 16
-# Pages that the first worker lists alone; COCO has 119 pages, so other workers list the rest.
-_FIRST_PAGES = 64
-
 _LIST_FIELDS = "items(name,size,generation),nextPageToken"
 _SHARD_TYPE = "application/octet-stream"
 # Size of one request of an upload: a multiple of 256 KiB; at least 8 MiB are recommended.
@@ -72,98 +65,47 @@ _NOTHING_THERE = (
 _FAIL_ALL_UPLOADS = (Forbidden, Unauthorized, RetryError, GoogleAuthError, InputError)
 
 
-class GcsStorage(Storage):
-    """Objects below a prefix, seen as files in folders.
-
-    A file's version is its generation. Objects whose name ends in a slash are left out: consoles
-    create them to represent empty folders.
-    """
+class GcsStorage(ObjectStorage):
+    """Objects below a prefix, seen as files in folders. A file's version is its generation."""
 
     can_swap: ClassVar[bool] = True
 
-    def list(self, root: str) -> Iterator[StoredFile]:
-        """Yields every object below `root/`."""
-        return self.list_part(ListingPart(root))
-
-    def names(self, root: str) -> Iterator[str]:
-        """Yields the names directly below `root/`, a page at a time."""
-        bucket, name = _split(root)
-        prefix = f"{name.rstrip('/')}/" if name else ""
-
-        def request(token: str) -> tuple[list[str], str | None]:
-            iterator = gcs_client().list_blobs(
-                bucket,
-                prefix=prefix or None,
-                delimiter="/",
-                page_size=_PAGE_SIZE,
-                page_token=token or None,
-                fields=f"prefixes,{_LIST_FIELDS}",
-                timeout=failures.TIMEOUT_S,
-                retry=None,
-            )
-            blobs = [blob.name for blob in next(iterator.pages, ())]
-            return [*iterator.prefixes, *blobs], iterator.next_page_token
-
-        token: str | None = ""
-        while token is not None:
-            try:
-                found, token = attempt(partial(request, token), uri=root, operation="list")
-            except NotFound as error:
-                raise no_bucket(root) from error
-            yield from sorted(each.removeprefix(prefix) for each in found if each != prefix)
-
-    def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
-        """Lists the first pages, and yields the rest as parts."""
-        return self._list(ListingPart(root), max_pages=_FIRST_PAGES)
-
-    def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
-        """Yields the objects of a part."""
-        return cast(Iterator[StoredFile], self._list(part, max_pages=None))
-
-    def _list(
-        self, part: ListingPart, *, max_pages: int | None
-    ) -> Iterator[StoredFile | ListingPart]:
+    def list_page(self, part: ListingPart, *, folder: str = "", deep: bool = True) -> Page:
+        """Makes one request for names."""
         bucket, name = _split(part.root)
         prefix = f"{name.rstrip('/')}/" if name else ""
-        read_page = partial(self._read_page, bucket=bucket, prefix=prefix)
-        for listed in list_pages(
-            read_page, [part], prefix=prefix, threads=_THREADS, max_pages=max_pages
-        ):
-            if isinstance(listed, ListingPart):
-                yield listed
-            else:
-                yield from listed.items
+        first = f"{prefix}{part.start}"
 
-    def _read_page(self, part: ListingPart, *, bucket: str, prefix: str) -> Page[StoredFile]:
-        def request() -> tuple[list[Blob], bool]:
+        def request() -> Page:
             iterator = gcs_client().list_blobs(
                 bucket,
-                prefix=prefix or None,
-                start_offset=part.start or None,
-                end_offset=part.end or None,
-                page_size=_PAGE_SIZE,
-                fields=_LIST_FIELDS,
+                prefix=f"{prefix}{folder}" or None,
+                delimiter=None if deep else "/",
+                start_offset=first if part.start else None,
+                end_offset=f"{prefix}{part.end}" if part.end else None,
+                page_size=PAGE_SIZE,
+                page_token=part.token or None,
+                fields=_LIST_FIELDS if deep else f"prefixes,{_LIST_FIELDS}",
                 timeout=failures.TIMEOUT_S,
                 retry=None,
             )
-            page = next(iterator.pages, ())
-            return list(page), iterator.next_page_token is not None
+            blobs = list(next(iterator.pages, ()))
+            return Page(
+                # Without the name after which the part begins, and without the root's own object.
+                [
+                    _stored_file(blob, path=blob.name[len(prefix) :])
+                    for blob in blobs
+                    if blob.name > first
+                ],
+                sorted(each[len(prefix) :] for each in iterator.prefixes),
+                iterator.next_page_token or "",
+            )
 
-        uri = f"{_SCHEME}{bucket}/{prefix}"
+        uri = f"{_SCHEME}{bucket}/{prefix}{folder}"
         try:
-            blobs, more = attempt(request, uri=uri, operation="list")
+            return attempt(request, uri=uri, operation="list")
         except NotFound as error:
             raise no_bucket(uri) from error
-        return Page(
-            items=[
-                _stored_file(blob, path=blob.name[len(prefix) :])
-                for blob in blobs
-                if not blob.name.endswith("/")
-                and not (part.after_start and blob.name == part.start)
-            ],
-            names=[blob.name for blob in blobs],
-            more=more,
-        )
 
     def stat(self, uri: str) -> StoredFile | None:
         """Describes an object."""
@@ -230,9 +172,9 @@ class GcsStorage(Storage):
     def _explain_gone(self, uri: str, *, version: str) -> Exception:
         """Finds out why a version is gone, which the storage's answer does not say."""
         bucket, name = _split(uri)
-        only = ListingPart(uri, start=name, end=f"{name}\x01")
+        only = ListingPart(f"{_SCHEME}{bucket}", end=f"{name}\x01")
         # Unlike a request for the object, this one fails where the bucket is gone.
-        for file in self._read_page(only, bucket=bucket, prefix=name).items:
+        for file in self.list_page(only, folder=name).files:
             if file.uri == uri and file.version == version:
                 return InputError(
                     uri=uri, problem="is listed but cannot be read; run the same command again"
