@@ -343,7 +343,7 @@ def _explained(error: Exception, *, uri: str) -> Exception:
     """
     if _error_code(error) in _UNNAMED:
         try:
-            system, path = _file_system(uri)
+            system, path = file_system(uri)
             system.cat_file(path, start=0, end=1)
         except FileNotFoundError:
             return error
