@@ -216,8 +216,8 @@ def test_init_of_an_archive_with_annotations(kind: str, shapes: Path, tmp_path: 
     assert "coco: 1 annotation file, 40 images" in written.stderr
     assert "name: flowers_v1\n" in config.read_text()
     assert built.counts()["examples"] == 40
-    # Every file of the archive is an input, and is accounted for.
-    assert built.counts()["excluded"] == {"not_an_image_name": 1}
+    # The file of annotations is no input, although it lies among the images.
+    assert built.counts()["excluded"] == {}
 
 
 def test_a_large_file_in_an_archive_stays_on_disk(

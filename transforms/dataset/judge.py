@@ -783,8 +783,9 @@ def _describe_in_no_split(census: Census) -> Iterator[str]:
     count = sum(split.excluded.get(code, 0) for split in census.splits.values())
     if count:
         examples = escape(", ".join(census.in_no_split))
-        are = "image belongs" if count == 1 else "images belong"
-        yield f"{count:,} {are} to no split and are left out, such as {examples}"
+        belong = "image belongs" if count == 1 else "images belong"
+        are = "is" if count == 1 else "are"
+        yield f"{count:,} {belong} to no split and {are} left out, such as {examples}"
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -40,7 +40,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives import begin_root, list_root_part, nothing_found
-from shardbeam.transforms.storage.base import ListingPart
+from shardbeam.transforms.storage.base import ListingPart, join_uri
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # (source, number of its root, folder or archive)
@@ -153,9 +153,10 @@ def list_files(
     Raises:
         InputError: The root cannot be listed, or is empty.
     """
+    own = frozenset(source.format.annotation_files())
     if isinstance(where, ListingPart):
         for path, file in list_root_part(where):
-            yield _place(path, file, source=source, root=root, splits=splits)
+            yield _place(path, file, source=source, root=root, splits=splits, own=own)
         return
     empty = True
     for listed in begin_root(where, open_archives=source.format.opens_archives):
@@ -163,7 +164,7 @@ def list_files(
         if isinstance(listed, ListingPart):
             yield listed
         else:
-            yield _place(*listed, source=source, root=root, splits=splits)
+            yield _place(*listed, source=source, root=root, splits=splits, own=own, within=where)
     if empty:
         raise nothing_found(where, whose="the images'")
 
@@ -212,8 +213,26 @@ def _read_annotations(
 
 
 def _place(
-    path: str, file: ImageRef, *, source: Source, root: int, splits: SplitAssignment
+    path: str,
+    file: ImageRef,
+    *,
+    source: Source,
+    root: int,
+    splits: SplitAssignment,
+    own: Collection[str],
+    within: str = "",
 ) -> PlacedFile | Reject:
+    """Finds what a listed file is.
+
+    Args:
+        path: Its path below its root.
+        file: The file.
+        source: Its source.
+        root: Number of its root.
+        splits: Finds the split of a reject.
+        own: The source's annotation files, which are no inputs where they lie among the images.
+        within: Its root, which may be an archive.
+    """
     if not is_encodable(path):
         key = escape_key(path)
         return Reject(
@@ -230,4 +249,7 @@ def _place(
         place = Place(role=Role.IMAGE, key=path, join=path)
     else:
         place = source.format.place(path, root=root)
+        uri = file.uri if file.whole else join_uri(within, path)
+        if uri in own and place.role is Role.IMAGE:
+            place = Place(role=Role.OTHER)
     return PlacedFile(source=source.name, root=root, path=path, place=place, file=file)
