@@ -27,7 +27,7 @@ from shardbeam.transforms.core.text import escape, show_name
 from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
 from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.coco_file import describe_results
-from shardbeam.transforms.formats.csv_table import CsvFormat, describe_hint
+from shardbeam.transforms.formats.csv_table import CsvFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
 from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted
@@ -339,7 +339,7 @@ def _hint(folder: Folder) -> str:
     if table:
         head = folder.head(table)
         columns = head.decode("utf-8", "replace").partition("\n")[0].strip()
-        if problem := describe_hint(head) or _describe_cells(head):
+        if problem := CsvFormat.problem_of(table, folder=folder) or _describe_cells(head):
             return f"{table}: {problem}"
         return (
             f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "

@@ -727,6 +727,62 @@ def test_a_cell_without_four_numbers_is_a_reject_and_an_empty_one_no_object(
     assert [len(annotations.objects) for _, annotations in found.annotations()] == [1, 0]
 
 
+def test_cells_that_are_missing_or_wrong_do_not_hide_a_column_of_boxes(read_images: Read) -> None:
+    rows = [cells("bbox", [1, 2, 3, 4]), cells("bbox", [5, 6, 7, 8]), cells("bbox", [1, 2, 3])]
+    empty = {"image": "b.jpg", "label": "", "bbox": []}
+    found = read_images(*rows, empty, box_format="xyxy")
+    # Four empty columns mean the same, also if pandas has written NaN.
+    sides = [box(*"1234"), {"image": "b.jpg", "label": "", **dict.fromkeys(SIDES, "nan")}]
+    assert [len(it.objects) for _, it in read_images(*sides).annotations()] == [1, 0]
+    assert [len(annotations.objects) for _, annotations in found.annotations()] == [1, 1, 0]
+    assert len(found.defects()) == 1
+
+
+def test_boxes_with_units(read_images: Read) -> None:
+    for cell in ("10%", "10 px"):
+        with pytest.raises(InputError, match=f"look like boxes, but hold '{cell}' and the like"):
+            read_images(box(cell, cell, cell, cell, label="cat"))
+    names = "xmin (px),ymin (px),xmax (px),ymax (px)"
+    assert read_images(cells(names, 1, 2, 3, 4)).format.kinds == {Kind.DETECTION}
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (
+            (-1, 0, 1),
+            "numbers in label are read as names of classes, which get new ids, because -1",
+        ),
+        ((1, 200_000), "because 200000 is no id (a whole number from 0 to 100,000)"),
+        (("cat", "None"), "'None' in label is the name of a class: if it stands for no label, "),
+        (("3", "cat"), ""),
+    ],
+)
+def test_labels_that_may_be_meant_otherwise(
+    read_images: Read, labels: tuple[object, ...], said: str
+) -> None:
+    rows = [{"image": f"{number}.jpg", "label": label} for number, label in enumerate(labels)]
+    warnings = [*read_images(*rows).format.warnings()]
+    assert len(warnings) == bool(said)
+    assert said in "".join(warnings)
+
+
+def test_a_second_column_of_names(read_images: Read) -> None:
+    row = {"image": "a.jpg", "label": "pug", "category": "dog"}
+    (warning,) = read_images(row).format.warnings()
+    assert "the classes are those of label, and category a feature: label_column says" in warning
+    assert [*read_images(row, label_column="label").format.warnings()] == []
+    assert [*read_images(row, columns={"category": "string"}).format.warnings()] == []
+
+
+def test_fractions_among_pixels(read_images: Read) -> None:
+    rows = [box(0, 0, 0.5, 0.5, label="cat")] * 3 + [box(1, 2, 30, 40, label="cat")]
+    (warning,) = read_images(*rows).format.warnings()
+    assert "3 of the first 4 boxes lie within 0 to 1, like fractions, and the others" in warning
+    assert [*read_images(*rows, box_units="px").format.warnings()] == []
+    assert [*read_images(*rows[1:]).format.warnings()] == []
+
+
 @pytest.mark.usefixtures("few_first_rows")
 @pytest.mark.parametrize("cell", [[1, 2], [1, 2, True, 4]])
 def test_a_later_cell_without_four_numbers_is_a_reject(

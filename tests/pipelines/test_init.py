@@ -608,6 +608,18 @@ _JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
             "d: it looks like csv (2 tables), but d/a.csv: the columns x, y, width, height look "
             "like boxes: set box_format to xywh if ",
         ),
+        # Why a table cannot be read.
+        *(
+            (
+                {**images("a.jpg"), "t.csv": content},
+                "",
+                f"d: no dataset is recognized here; it holds 1 .jpg, 1 .csv; t.csv: {problem}",
+            )
+            for content, problem in (
+                ("image,label\ra.jpg,cat\r", "no header: a CR without LF is in the line; if li"),
+                ("image,label,label\na.jpg,x,y\n", "the column 'label' occurs twice; is the hea"),
+            )
+        ),
         # The command only lacks what is not certain.
         (
             {

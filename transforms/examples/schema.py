@@ -178,7 +178,10 @@ def _written_features(
     defaults: dict[str, FeatureSpec] = {}
     for spec in (spec for group in groups for spec in group.specs):
         if defaults.setdefault(spec.key, spec) != spec:
-            raise ValueError(f"features: two formats fill the key {spec.key!r} differently")
+            raise ValueError(
+                f"features: the key {spec.key!r} is filled twice in different ways, by two formats "
+                "or by a column of this name: rename the column, or ignore it in `columns`"
+            )
     optional = {spec.key: spec for group in groups for spec in group.optional}
     known = defaults | optional
     for place, keys in (

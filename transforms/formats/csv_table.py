@@ -31,6 +31,7 @@ from shardbeam.transforms.formats.table_columns import (
     value_of_text,
 )
 from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
 
 OPEN_QUOTE = "a quote does not end in its line"
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "';'", "|": "'|'", " ": "blanks"}
@@ -165,6 +166,18 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         return min(flags.items(), key=lambda each: "DIR" in each[1], default=("", []))
 
     @classmethod
+    def problem_of(cls, path: str, *, folder: Folder) -> str:
+        """Describes why the rows of a table cannot be read; empty if they can."""
+        keys, _ = cls._first_cells(folder, path=path)
+        uri, root = folder.location(path), folder.location()
+        table = cls(manifest=[uri], image_root=[root], delimiter=keys.get("delimiter"))
+        try:
+            table._first_rows(uri, storage=storage_for(uri), size_bytes=1)
+        except InputError as error:
+            return error.problem
+        return ""
+
+    @classmethod
     def _flags_of(cls, path: str, *, folder: Folder) -> list[str]:
         keys, cells = cls._first_cells(folder, path=path)
         images = _image_columns(cells, folder, path=path)
@@ -251,7 +264,7 @@ def _header_problem(
     """
     if not any(header):
         return "the first line is empty; expected a header"
-    if problem := describe_hint(line):
+    if problem := _describe_hint(line):
         return problem
     if problem := _no_header_problem(line, delimiter=delimiter):
         return problem
@@ -264,11 +277,12 @@ def _header_problem(
                 )
     if any(map(is_image_name, header)):
         return "the first line names an image; if the file has no header, set header to their names"
-    twice = _find_repeated(header)
+    # Columns without a name are ignored.
+    twice = _find_repeated(filter(None, header))
     return None if twice is None else f"the column {twice!r} occurs twice; is the header missing?"
 
 
-def describe_hint(line: bytes) -> str:
+def _describe_hint(line: bytes) -> str:
     """Describes a first line that is a hint for Excel, such as `sep=;`; empty for any other."""
     match = _EXCEL_HINT.match(line.decode("utf-8", "replace"))
     if match is None:
@@ -319,8 +333,14 @@ def split_cells(text: str, *, delimiter: str = ",") -> list[str]:
         return next(csv.reader([text], strict=True, delimiter=delimiter), [])
     except csv.Error as error:
         # For a single line, `unexpected end of data` would confuse people.
-        problem = str(error)
+        problem = _describe(error)
         raise CellError(OPEN_QUOTE if "end of data" in problem else problem) from error
+
+
+def _describe(error: csv.Error) -> str:
+    if "new-line character" in str(error):
+        return "a CR without LF is in the line; if lines end with CR alone, save it with LF"
+    return str(error)
 
 
 def header_cells(line: bytes, *, uri: str, delimiter: str = ",") -> list[str]:
@@ -374,6 +394,9 @@ def read_rows(
         )
     )
     for first, last, cells in numbered:
+        if isinstance(cells, list) and len(cells) == len(header) + 1 and not cells[-1]:
+            # A delimiter at the end of the line.
+            cells = cells[:-1]
         if isinstance(cells, list) and len(cells) == len(header):
             yield first, dict(zip(header, cells, strict=True))
         elif cells:
@@ -454,5 +477,5 @@ def _multiline_rows(
         except StopIteration:
             return
         except csv.Error as error:
-            cells = str(error)
+            cells = _describe(error)
         yield first, reader.line_num + first_line - 1, cells if is_text else "not valid UTF-8"

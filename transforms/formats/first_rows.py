@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardbeam.transforms.formats.names import is_image_name
+from shardbeam.transforms.formats.table_boxes import four_numbers, is_missing
 from shardbeam.transforms.formats.table_columns import json_text, value_of_text
 
 # A row of a file, `{column: cell}`.
@@ -17,6 +18,8 @@ _SEPARATORS = ("|", ";", ",", "/", " ")
 # Flickr8k numbers the captions of an image behind its name: `a.jpg#0`.
 _NUMBERED = re.compile(r"(.+)#[0-9]+\Z", re.DOTALL)
 
+# Boxes with an area of less than a pixel that are no coincidence.
+_MIN_FRACTIONS = 3
 # Words of the longest label.
 _LABEL_WORDS = 4
 
@@ -57,6 +60,23 @@ class FirstRows(NamedTuple):
         """Whether a column holds nothing but 0 and 1."""
         values = [*self.numbers(name)]
         return bool(values) and all(type(it) in (int, float) and it in (0, 1) for it in values)
+
+    def note_fractions(self, columns: Sequence[str]) -> Iterator[str]:
+        """Describes boxes in fractions among boxes in pixels.
+
+        Args:
+            columns: The columns of boxes.
+        """
+        cells = zip(*map(self.numbers, columns), strict=True)
+        found = (four_numbers([*box] if len(box) > 1 else box[0]) for box in cells)
+        boxes = [box for box in found if box is not None and not any(map(is_missing, box))]
+        fractions = sum(all(0 <= side <= 1 for side in box) for box in boxes)
+        if fractions >= _MIN_FRACTIONS:
+            yield (
+                f"{fractions:,} of the first {len(boxes):,} boxes lie within 0 to 1, like "
+                "fractions, and the others do not; all are read as pixels: write all of them in "
+                "one unit, or set box_units"
+            )
 
     def holds_sentences(self, name: str) -> bool:
         """Whether most cells of a column are sentences."""

@@ -52,6 +52,7 @@ from shardbeam.transforms.formats.table_boxes import (
     UnclearBoxesError,
     find_boxes,
     four_numbers,
+    is_missing,
     meaning_of,
 )
 from shardbeam.transforms.formats.table_columns import (
@@ -109,6 +110,8 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
 # Columns of 0 and 1 that are certainly classes, if there is no other column.
 _MIN_ONE_HOT = 3
+# Texts that other programs write in the place of an empty cell.
+_NOTHING = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
 # Images whose size is compared with columns `width` and `height`.
 _SIZES = 3
 # Kaggle's example of the table to hand in has a label for each image of the test, which means
@@ -154,6 +157,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
         normalized: Whether boxes are in fractions of the image's sides.
         class_ids: Whether labels are ids of classes.
         by_stem: Whether rows name images without their extension.
+        notes: What the first rows show and the config should settle.
     """
 
     names: frozenset[str] = frozenset()
@@ -175,6 +179,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     normalized: bool = False
     class_ids: bool = False
     by_stem: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class _Found(NamedTuple):
@@ -449,6 +454,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 f"{self._names[0]}: labels with {layout.separator!r} seem to be several labels, "
                 "which also occur alone, and each is read as one: set label_separator"
             )
+        for note in layout.notes:
+            yield f"{self._names[0]}: {note}"
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the splits that rows name."""
@@ -530,6 +537,13 @@ class TableFormat(Format, frozen=True, kw_only=True):
         for name in one_hot:
             del columns[name]
         is_plain = bool(image) and not (label or one_hot or boxes.names or caption)
+        class_ids = bool(label) and _are_class_ids(first.values(label))
+        normalized = bool(boxes.names) and self._are_fractions(boxes.names, first)
+        notes = (
+            [*self._note_labels(label, first, columns=columns)] if label and not class_ids else []
+        )
+        if boxes.names and not normalized and self.box_units is None:
+            notes += first.note_fractions(boxes.names)
         return TableLayout(
             names=frozenset(names),
             image=image,
@@ -550,9 +564,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
             per_row=bool(caption) and repeats,
             columns=columns,
             splits=self._splits_of(rows, split) if split else (),
-            normalized=bool(boxes.names) and self._are_fractions(boxes.names, first),
-            class_ids=bool(label) and _are_class_ids(first.values(label)),
+            normalized=normalized,
+            class_ids=class_ids,
             by_stem=bool(image) and not any(map(_is_named, first.texts(image))),
+            notes=tuple(notes),
         )
 
     def _check_has_images(self, image: str) -> None:
@@ -589,6 +604,38 @@ class TableFormat(Format, frozen=True, kw_only=True):
             problem=f"the columns {join_names([*ids, *names])} look like ids and names of "
             f"classes{but}: set label_column to one of them",
         )
+
+    def _note_labels(
+        self, label: str, first: FirstRows, *, columns: Iterable[str]
+    ) -> Iterator[str]:
+        """Describes names of classes that may be numbers, missing values or not the only ones."""
+        values = [value for value in first.values(label) if value is not None]
+        numbers = [it for it in values if isinstance(it, (int, float)) and it == it]
+        odd = next((it for it in numbers if not _are_class_ids([it])), None)
+        if odd is not None and len(numbers) == len(values):
+            yield (
+                f"the numbers in {label} are read as names of classes, which get new ids, because "
+                f"{odd} is no id (a whole number from 0 to {_MAX_CLASS_ID:,})"
+            )
+        for text in first.texts(label):
+            if text.casefold() in _NOTHING:
+                yield (
+                    f"{text!a} in {label} is the name of a class: if it stands for no label, leave "
+                    "the cell empty"
+                )
+                break
+        others = [
+            name
+            for name in columns
+            if self.label_column is None
+            and name not in self.columns
+            and first_of(_LABEL_NAMES, [name])
+        ]
+        if others:
+            yield (
+                f"the classes are those of {label}, and {join_names(others)} a feature: "
+                "label_column says which column counts"
+            )
 
     def _separator(self, label: str, first: FirstRows) -> str:
         return "" if self.label_separator is not None else first.separator(label)
@@ -953,7 +1000,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if side is None or not abs(side) < 2**31:
             raise CellError("expected four finite numbers of a box")
         if self._layout.normalized and not MIN_FRACTION <= side <= MAX_FRACTION:
-            raise CellError("expected a box in fractions, as in the table's first rows")
+            says = "box_units says" if self.box_units else "in the table's first rows"
+            raise CellError(f"expected a box in fractions, as {says}")
         return side
 
     def _column_value(
@@ -969,7 +1017,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             return self._numbers(row, self._layout.boxes)
         (name,) = self._layout.boxes
         cell = row.get(name)
-        if cell is None or (isinstance(cell, str) and not cell.strip()):
+        if is_missing(value_of_text(cell) if isinstance(cell, str) else cell):
             return [None]
         numbers = four_numbers(cell)
         if numbers is None:
@@ -979,7 +1027,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
         found = [self._column_value(row, name, _NUMBER, is_text=True) for name in names]
-        return [float(values[0]) if values else None for values in found]
+        # NaN is how pandas may write an empty cell.
+        return [float(it[0]) if it and not is_missing(it[0]) else None for it in found]
 
 
 def _lone_caption(columns: Iterable[str], first: FirstRows) -> str:

@@ -36,6 +36,8 @@ _NAMES: Sequence[tuple[Sequence[Sequence[str]], BoxFormat | None]] = (
     ((("x",), ("y",), _OWN_WIDTH, _OWN_HEIGHT), "xywh"),
     ((("x",), ("y",), *SIZE_NAMES), None),
 )
+# Numbers with a unit, which are texts.
+_WITH_UNIT = re.compile(r"-?[0-9.,]+\s*(%|px|pixels?)", re.IGNORECASE)
 _SPACE = re.compile(r"[\s,;]+")
 _LISTS, _BETWEEN = re.compile(r"\s*\[\s*\["), re.compile(r"\]\s*,?\s*\[")
 _FIX = (
@@ -86,6 +88,12 @@ def find_boxes(
         )
     for candidates, meaning in _NAMES:
         columns = tuple(first_of(each, names) for each in candidates)
+        if all(columns) and (example := _first_with_unit(columns, values=values)):
+            raise UnclearBoxesError(
+                f"the columns {', '.join(columns)} look like boxes, but hold {example!a} and the "
+                "like: write numbers without a unit (fractions of 1 in the place of percent); to "
+                "write them as features, give them types in `columns`"
+            )
         # A number with a decimal comma is text, and only rejects its row.
         if not all(columns) or not any(is_number(it) for name in columns for it in values(name)):
             continue
@@ -177,13 +185,19 @@ def _holds_boxes(cell: object) -> bool:
 
 
 def _first_list(values: Iterable[object]) -> list[float] | None:
-    """Returns the first four numbers of a column with four numbers in each cell."""
-    first: list[float] | None = None
-    for value in values:
-        if value is None:
-            continue
-        numbers = four_numbers(value)
-        if numbers is None:
-            return None
-        first = first or numbers
-    return first
+    """Returns the first four numbers of a column, if more than half of its cells hold four."""
+    cells = [value for value in values if not is_missing(value)]
+    found = [numbers for cell in cells if (numbers := four_numbers(cell)) is not None]
+    return found[0] if 2 * len(found) > len(cells) else None
+
+
+def is_missing(cell: object) -> bool:
+    """Whether a cell holds nothing: it is empty, NaN or an empty list."""
+    return cell is None or cell == [] or cell != cell
+
+
+def _first_with_unit(
+    columns: Sequence[str], *, values: Callable[[str], Iterable[object]]
+) -> str | None:
+    cells = (cell for name in columns for cell in values(name) if isinstance(cell, str))
+    return next((cell for cell in cells if _WITH_UNIT.fullmatch(cell.strip())), None)

@@ -33,6 +33,8 @@ _KINDS = {
     "string": FeatureKind.BYTES,
 }
 _DECIMAL_COMMA = re.compile(r"\s*-?[0-9]+,[0-9]+\s*\Z")
+# What does not matter in names of columns.
+_IGNORED = re.compile(r"[\s_-]|[(\[](?:px|pixels?)[)\]]")
 _BOOLS = {"true": True, "false": False}
 # Numbers as a program would write them; `007` is a code and stays text.
 _INT = re.compile(r"-?(0|[1-9][0-9]*)\Z")
@@ -199,8 +201,11 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def first_of(candidates: Iterable[str], names: Collection[str]) -> str:
-    """Finds the first candidate among names, ignoring case, spaces, `_` and `-`; empty if none."""
-    by_plain = {re.sub(r"[\s_-]", "", name).casefold(): name for name in reversed(list(names))}
+    """Finds the first candidate among names, ignoring case, spaces, `_`, `-` and `(px)`.
+
+    Empty if there is none.
+    """
+    by_plain = {_IGNORED.sub("", name.casefold()): name for name in reversed(list(names))}
     return next((by_plain[name] for name in candidates if name in by_plain), "")
 
 
