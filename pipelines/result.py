@@ -22,6 +22,7 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
         current: Whether nothing was done, because inputs and config are those of the dataset there.
         storage: Requests to object storage.
         wall_time_s: How long it took, in seconds.
+        memory_bytes: The estimated memory of a build in one process, if the command `plan` ran.
     """
 
     output: str
@@ -30,6 +31,7 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
     current: bool = False
     storage: StorageUsage = StorageUsage()
     wall_time_s: float = 0.0
+    memory_bytes: int = 0
 
     @property
     def images_per_s(self) -> float:

@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
+import msgspec
+
 from shardbeam.pipelines.commands import BuildArguments, RunArguments
 from shardbeam.pipelines.failures import OWN_LOGGER
+from shardbeam.pipelines.foresee import foresee_memory
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
 from shardbeam.pipelines.logs import end_progress
@@ -26,6 +29,7 @@ from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners import CLUSTER_RUNNERS, make_options
 from shardbeam.pipelines.summary import print_summary
 from shardbeam.pipelines.temporary import own_temporary_files
+from shardbeam.transforms.core.memory import peak_bytes
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.lease import Lease
 from shardbeam.transforms.dataset.outcome import Status, Totals, WriteProgress
@@ -68,6 +72,9 @@ def run_build(arguments: BuildArguments) -> int:
         planned = plan(
             arguments.config, overwrite=arguments.overwrite, if_changed=arguments.if_changed
         )
+        images = sum(split.images for split in planned.splits.values())
+        memory_bytes = foresee_memory(images=images, plan_bytes=peak_bytes())
+        planned = msgspec.structs.replace(planned, memory_bytes=memory_bytes)
         return _finish(planned, arguments=arguments)
     return run_to_end(
         Build(

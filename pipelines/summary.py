@@ -24,6 +24,7 @@ from shardbeam.pipelines.tables import (
     table_width,
 )
 from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.memory import machine_bytes
 from shardbeam.transforms.core.reasons import Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.core.text import escape
@@ -119,6 +120,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         rejects: The folder of the rejects files; empty if there are none.
         corrections: The folder of the files of corrections; empty if there are none.
         wall_time_s: Seconds.
+        memory_bytes: Of a plan: the estimated memory of a build in one process; otherwise 0.
         images_per_s: Images written per second, without those of shards that were copied or
             resumed.
         sources: `{source: images to read}`, if a split has several sources.
@@ -157,6 +159,7 @@ def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
         "rejects": result.rejects,
         "corrections": result.corrections,
         "wall_time_s": round(result.wall_time_s, 3),
+        "memory_bytes": result.memory_bytes,
         "images_per_s": round(result.images_per_s, 1),
         "message": result.message,
         "warnings": result.warnings,
@@ -286,9 +289,21 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
                 f"({usage.throttled_s:,} s of waiting)"
             )
         yield f"object storage: {'; '.join(parts)}"
+    if result.memory_bytes:
+        yield _describe_memory(result.memory_bytes, machine=machine_bytes())
     # A plan writes no image.
     speed = "" if result.status is Status.APPROVED else f", {result.images_per_s:,.0f} images/s"
     yield f"wall time: {result.wall_time_s:.1f} s{speed}"
+
+
+def _describe_memory(size_bytes: int, *, machine: int | None) -> str:
+    more = ""
+    if machine is not None and size_bytes > machine:
+        more = f" This machine has {decimal(machine)}: use Flink or Dataflow (docs/runners.md)."
+    return (
+        f"memory: a build in one process takes about {decimal(size_bytes)}, a command that submits "
+        f"a job 200 MB.{more}"
+    )
 
 
 def _describe_negatives(outcome: Outcome) -> Iterator[str]:

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from shardbeam.pipelines import summary
+from shardbeam.pipelines.foresee import foresee_memory
 from shardbeam.transforms.formats import names
 from tests.support.archive_files import Files, write_files
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "RESULTS.md"
 JPEG = plain_jpeg()
 FOLDERS: Files = {f"{name}/{number}.jpg": JPEG for name in ("cat", "dog") for number in range(3)}
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"ab" * 32)
+
+
+def test_the_memory_that_a_plan_foresees_is_about_what_was_measured() -> None:
+    """`plan` and `build` are rows below each other."""
+    rows = re.findall(
+        r"\| `(plan|build)` \| \S+ \| ([\d,]+) \| ([\d,]+) \| [\d.]+ \|", RESULTS.read_text("utf-8")
+    )
+    assert [command for command, *_ in rows] == ["plan", "build"] * 4
+    peaks = [[int(cell.replace(",", "")) * 10**6 for cell in cells] for _, *cells in rows]
+    for plan, build in zip(peaks[::2], peaks[1::2], strict=True):
+        for images, plan_bytes, build_bytes in zip((30_000, 118_287), plan, build, strict=True):
+            foreseen = foresee_memory(images=images, plan_bytes=plan_bytes)
+            assert 0.98 <= foreseen / build_bytes <= 1.2
+
+
+def test_a_plan_says_what_memory_a_build_takes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "machine_bytes", lambda: 10**12)
+    line = "memory: a build in one process takes about "
+    (found,) = [each for each in plan_folders().splitlines() if each.startswith(line)]
+    assert found.endswith(" MB, a command that submits a job 200 MB.")
+    monkeypatch.setattr(summary, "machine_bytes", lambda: 10**8)
+    assert "a job 200 MB. This machine has 100.0 MB: use Flink or Dataflow" in plan_folders()
+    fields = json.loads(plan_folders("--json"))
+    assert 210 * 10**6 <= fields["memory_bytes"] < 10**11
 
 
 @pytest.fixture

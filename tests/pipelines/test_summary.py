@@ -314,6 +314,7 @@ def test_json_says_all() -> None:
         "rejects": "out/d/rejects",
         "corrections": "out/d/corrections",
         "wall_time_s": 2.0,
+        "memory_bytes": 0,
         "images_per_s": 505.0,
         "message": "m",
         "warnings": [],

@@ -16,6 +16,7 @@ import resource
 import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ _TEMPORARY = re.compile(rf"{TEMPORARY_PREFIX}(command-)?[a-z0-9_]{{8}}(/|$)")
 _WARN_AFTER_S = 10.0
 _DEFAULT_BYTES = 500_000_000
 _SHARE_OF_MACHINE = 4
+
+# Lines of /proc/self/status
+_STATUS = re.compile(r"^(VmHWM|RssFile):\s*(\d+) kB$", re.MULTILINE)
 
 # Phrases in errors of Python and the system's loader when there is no more memory.
 _SHORTAGE_WORDS = (
@@ -150,11 +154,29 @@ def give_back_freed_memory() -> None:
 
 def default_budget_bytes(*, processes: int) -> int:
     """Returns 0.5 GB, or less if all processes together would exceed a quarter of the memory."""
+    share = (machine_bytes() or math.inf) // _SHARE_OF_MACHINE // processes
+    return int(min(_DEFAULT_BYTES, share))
+
+
+def machine_bytes() -> int | None:
+    """Returns how much memory this machine has; None if the system does not say."""
     try:
-        machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
-        return _DEFAULT_BYTES
-    return min(_DEFAULT_BYTES, machine_bytes // _SHARE_OF_MACHINE // processes)
+        return None
+
+
+def peak_bytes() -> int:
+    """Returns the most memory that this process has had, about without pages of files.
+
+    It is 0 if the system has no `/proc`.
+    """
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    kilobytes = {name: int(value) for name, value in _STATUS.findall(status)}
+    return 1024 * max(0, kilobytes.get("VmHWM", 0) - kilobytes.get("RssFile", 0))
 
 
 def is_shortage(error: BaseException) -> bool:
