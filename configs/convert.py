@@ -132,6 +132,8 @@ def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
     other = named_otherwise(within, is_flag=False) or named_otherwise(key, is_flag=False)
     if other:
         return f"unknown key; did you mean {siblings.get(other, other)}?"
+    if flag := named_otherwise(key, is_flag=True):
+        return f"unknown key; did you mean the flag {flag}?"
     # Siblings first: in a source, `image` should suggest `images`, not the config's `image`.
     for names, similarity in ((siblings, 0.9), (elsewhere, 1.0), (siblings, 0.6), (elsewhere, 0.8)):
         for nearest in difflib.get_close_matches(key, names, n=1, cutoff=similarity):

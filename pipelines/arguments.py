@@ -42,9 +42,15 @@ from shardbeam.pipelines.flags import (
 )
 from shardbeam.transforms.formats.load import built_in_formats, find_format, is_format
 from shardbeam.transforms.storage.archives import is_archive
-from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
+from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri, nearest_path
+from shardbeam.transforms.storage.find import storage_for
 
 _DEFAULT_SPLIT = "train"
+# Flags that mean about the same in different formats.
+_ALIKE = (
+    ("images", "root", "image_root", "tars", "tfrecords"),
+    ("annotations", "manifest", "boxes", "data"),
+)
 # Files that are no configs. A config may be JSON, because that is YAML, too.
 _DATA = (".csv", ".tsv", ".jsonl", ".xml", ".zip", ".tar", ".parquet", ".tfrecord", ".jpg", ".png")
 
@@ -218,7 +224,11 @@ def _describe_target(target: str) -> str:
             "and writes a config"
         )
     known = (*built_in_formats(), *ready_configs())
-    hint = did_you_mean(target, known, show=str) or f"; the formats are {_formats()}"
+    hint = (
+        did_you_mean(target, known, show=str)
+        or nearest_path(target, storage=storage_for(target))
+        or f"; the formats are {_formats()}"
+    )
     return f"no such config file, format or ready config: {target}{hint}"
 
 
@@ -260,7 +270,10 @@ def _config_from_flags(
     flags, known = source_flags(format_class), dataset_flags(format_class)
     for flag in dataset_flags():
         if flag in given and flag not in known:
-            raise UsageError(f"{command}: this format takes no {flag_name(flag)}")
+            alike = next((names for names in _ALIKE if flag in names), ())
+            instead = [flag_name(name) for name in alike if name in flags]
+            hint = f"; did you mean {instead[0]}?" if instead else ""
+            raise UsageError(f"{command}: this format takes no {flag_name(flag)}{hint}")
     source = {"format": target, **{flag: given[flag] for flag in flags if flag in given}}
     required = [*(name for name, key in flags.items() if key.required), "output"]
     if any(name not in given for name in required):

@@ -109,7 +109,7 @@ def _check_output(output: str, *, overwrite: bool) -> str:
             raise UsageError(
                 f"--output: {output} holds an export that another command is replacing, or was "
                 f"replacing when it was killed; then its folder {_EARLIER} holds what was moved "
-                "away: move that back up, or delete all that is in the output"
+                "away: move that back up, or export into a new folder"
             )
         # A command that was killed may have left its folder.
         if all(name.startswith(FOLDER_INSIDE) for name in os.listdir(path)):

@@ -487,8 +487,8 @@ def _read_committed(output: str) -> Manifest | None:
         foreign = foreign_files(output)
     if foreign:
         raise UsageError(
-            f"{output}: holds files that are not Shardbeam's ({_first_of(foreign)}); choose "
-            "another output.path, or empty the folder"
+            f"{output}: holds files that are not Shardbeam's ({_first_of(foreign)}); name a "
+            "new folder as output.path, such as one inside of this one"
         )
     return None
 
@@ -532,7 +532,7 @@ def _check_replaceable(
             f"{plan.output}: holds {_describe(there)} from {_list(old)}; --overwrite replaces it "
             f"only with a dataset of its name or its formats, not with {plan.dataset.name} from "
             f"{_list(new)}; choose another output.path, such as {plan.output.rstrip('/')}-"
-            f"{plan.dataset.name}, or delete it first"
+            f"{plan.dataset.name}"
         )
 
 

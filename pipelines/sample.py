@@ -221,7 +221,7 @@ def write_shapes(
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"{output} is a file; name a new or an empty folder")
     if output.exists() and any(output.iterdir()):
-        raise FileExistsError(f"{output} is not empty; delete it, or name another folder")
+        raise FileExistsError(f"{output} is not empty; name a new folder")
     workers = min(workers or usable_cpus(), math.ceil(images / _CHUNK))
     # Absolute, because a spawned process may start in another working directory.
     draw = functools.partial(_draw, output.absolute(), seed, (width, height))

@@ -31,6 +31,7 @@ from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.dataset.worth_a_look import KINDS
 from shardbeam.transforms.examples.decode import Picture
 from shardbeam.transforms.examples.legend import Legend
+from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
@@ -69,7 +70,10 @@ def run_report(arguments: ReportArguments) -> None:
     for folder in arguments.images:
         storage = storage_for(folder)
         if next(storage.list(folder), None) is None:
-            problem = "the folder is empty" if storage.is_folder(folder) else "nothing is there"
+            near = nearest_path(folder, storage=storage)
+            problem = (
+                "the folder is empty" if storage.is_folder(folder) else f"nothing is there{near}"
+            )
             raise UsageError(f"--images: {folder}: {problem}")
     page = make_page(
         dataset,

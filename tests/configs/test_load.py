@@ -108,6 +108,7 @@ def test_a_merge_may_swap_two_names() -> None:
             {"image": {"imgsz": 90}},
             "image.imgsz: unknown key; did you mean image.max_side or image.resize?",
         ),
+        ({"num_workers": 4}, "num_workers: unknown key; did you mean the flag --processes?"),
         ({"resize": 90}, "resize: unknown key; did you mean image.max_side or image.resize?"),
         ({"quality": 90}, "quality: unknown key here; did you mean image.quality?"),
         (
@@ -315,6 +316,37 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_config(tmp_path / "d.yaml")
     with pytest.raises(ConfigError, match=r"cannot be read: a folder; only regular files"):
         load_config(tmp_path)
+
+
+def test_a_mistyped_config_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "d.yaml").write_text("name: d")
+    with pytest.raises(
+        ConfigError, match=r"No such file or directory; did you mean '.*/d\.yaml'\?$"
+    ):
+        load_config(tmp_path / "d.yml")
+
+
+def test_paths_beside_the_config_are_not_those_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my data/images").mkdir(parents=True)
+    source = "{format: image-folder, images: images, split_folders: true}"
+    text = f"name: d\nversion: 1.0.0\nsource: {source}\noutput: {{path: images}}\n"
+    (tmp_path / "my data/d.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        load_config("my data/d.yaml")
+    assert str(caught.value) == (
+        "my data/d.yaml: source.images: images is not in the current folder, to which paths are "
+        "relative, but beside the config: run `cd 'my data'` first, and name the config d.yaml"
+    )
+    # As the message says.
+    monkeypatch.chdir("my data")
+    assert load_config("d.yaml").name == "d"
+    # The one that is here is meant.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    assert load_config("my data/d.yaml").name == "d"
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:

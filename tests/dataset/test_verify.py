@@ -225,7 +225,8 @@ def test_missing_and_unlisted_files_are_named(copy: Path) -> None:
     (copy / "README.md").write_text("mine")
     assert lines(verify(copy)) == [
         f"{shard.name}: is missing",
-        f"old-{shard.name}: is not in the manifest: left by another run, or copied here; delete it",
+        f"old-{shard.name}: is not in the manifest: left by another run, or copied; move it "
+        "elsewhere",
     ]
 
 

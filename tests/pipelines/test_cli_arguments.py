@@ -263,6 +263,14 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         ),
         ("plan image-folder --images i", "plan image-folder: missing --output"),
         (f"{COCO} --classes c", "build coco: this format takes no --classes"),
+        (
+            "build csv --images c --output o",
+            "build csv: this format takes no --images; did you mean --image-root?",
+        ),
+        (
+            "build coco --images i --manifest c --output o",
+            "build coco: this format takes no --manifest; did you mean --annotations?",
+        ),
         (f"{FOLDERS} --annotations c", "build image-folder: this format takes no --annotations"),
         (f"{COCO} --images ''", "--images: expected a path or URI, got ''"),
         (f"{COCO} --fractions a=0.5", "--fractions: expected a sum of 1, got 0.5"),

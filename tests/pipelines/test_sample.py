@@ -256,7 +256,9 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     kept = tmp_path / "images" / "mine.jpg"
     kept.parent.mkdir()
     kept.write_bytes(b"mine")
-    with pytest.raises(FileExistsError, match=rf"{re.escape(str(tmp_path))} is not empty; delete"):
+    with pytest.raises(
+        FileExistsError, match=rf"{re.escape(str(tmp_path))} is not empty; name a new"
+    ):
         draw(tmp_path, images=1)
     assert contents(tmp_path) == {"images/mine.jpg": b"mine"}
     with pytest.raises(FileExistsError, match="is a file"):

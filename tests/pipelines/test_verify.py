@@ -201,7 +201,7 @@ def test_a_file_too_many_is_for_a_person_to_delete(
         assert result.stderr == f"shardbeam: error: damaged: {folder}: 1 problem\n"
         problem, last = result.stdout.splitlines()
         assert problem.startswith("index/mine.parquet: is not in the manifest: ")
-        assert problem.endswith("; delete it")
+        assert problem.endswith("; move it elsewhere")
         assert last.startswith(f"damaged: {folder}: 1 problem (")
     assert read_tree(folder) == before
 

@@ -13,7 +13,7 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import local
-from shardbeam.transforms.storage.base import ChangedError, SpecialFileError, join_uri
+from shardbeam.transforms.storage.base import ChangedError, SpecialFileError, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import LocalStorage
 
@@ -285,3 +285,30 @@ def test_unknown_schemes_are_refused_by_name() -> None:
 )
 def test_joining_paths(root: str, expected: str) -> None:
     assert join_uri(root, "x", "y") == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("image", "images"),
+        ("IMAGES/", "images"),
+        ("imagse/train", "images/train"),
+        ("imagse/a/b", "images"),
+        ("images/trian/x", "images/train"),
+        ("image.jsn", "image.json"),
+        # Nothing but the extension is alike, or the folder above exists.
+        ("none.json", ""),
+        ("images", ""),
+        ("images/train/x", ""),
+        ("image.json/x", ""),
+    ],
+)
+def test_missing_paths_name_the_nearest(
+    path: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "images/train").mkdir(parents=True)
+    (tmp_path / "image.json").touch()
+    for folder in ("", f"{tmp_path}/"):
+        monkeypatch.chdir(tmp_path)
+        expected = f"; did you mean {folder + near!r}?" if near else ""
+        assert nearest_path(folder + path, storage=LocalStorage()) == expected

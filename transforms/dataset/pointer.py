@@ -39,7 +39,7 @@ def read_pointer(uri: str) -> str | None:
         raise InputError(
             uri=uri,
             problem="is not a pointer (one line with the absolute path or URI of a dataset's "
-            "folder), and would be replaced by one; choose another path, or delete the file",
+            "folder), and would be replaced by one; choose another path",
         )
     return folder
 

@@ -55,7 +55,7 @@ def check_free(settings: PrefixSettings) -> None:
         if shard.fullmatch(file.path):
             raise InputError(
                 uri=join_uri(folder, file.path),
-                problem="is there already; choose another prefix, or delete its files first",
+                problem="is there already; choose another prefix",
             )
 
 

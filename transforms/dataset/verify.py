@@ -109,7 +109,7 @@ def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[P
     return [
         Problem(
             file=path,
-            problem="is not in the manifest: left by another run, or copied here; delete it",
+            problem="is not in the manifest: left by another run, or copied; move it elsewhere",
         )
         for path in listed
         if path not in known

@@ -18,8 +18,9 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.formats.json_text import Places, TextInMemory, TextOnDisk
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import Storage, StoredFile, too_large
+from shardbeam.transforms.storage.base import Storage, StoredFile, nearest_path, too_large
 from shardbeam.transforms.storage.disk_file import open_on_disk
+from shardbeam.transforms.storage.find import storage_for
 
 T = TypeVar("T")
 
@@ -113,7 +114,8 @@ def explain_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise InputError(uri=uri, problem="there is no such file") from error
+        near = nearest_path(uri, storage=storage_for(uri))
+        raise InputError(uri=uri, problem=f"there is no such file{near}") from error
     except OSError as error:
         raise InputError(
             uri=uri, problem=f"the file cannot be read: {error.strerror or error}"

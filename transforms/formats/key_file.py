@@ -16,6 +16,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
@@ -107,7 +108,11 @@ def _read(uri: str) -> bytes:
     try:
         return storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+        is_missing = isinstance(error, FileNotFoundError)
+        near = nearest_path(uri, storage=storage_for(uri)) if is_missing else ""
+        raise InputError(
+            uri=uri, problem=f"cannot be read: {error.strerror or error}{near}"
+        ) from error
 
 
 def _read_unchanged(file: KeyFile) -> bytes:

@@ -16,6 +16,8 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.storage.base import nearest_path
+from shardbeam.transforms.storage.find import storage_for
 
 # {name: its class}, imported when it is needed.
 _BUILT_IN = {
@@ -120,7 +122,8 @@ def _load_class(name: str) -> type[Format]:
 
 def _import_file(path: str) -> ModuleType:
     if not os.path.isfile(path):
-        raise FileNotFoundError("there is no such file")
+        near = nearest_path(path, storage=storage_for(path))
+        raise FileNotFoundError(f"there is no such file{near}")
     # This name cannot clash with that of another module.
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()
     module_name = f"_shardbeam_format_{digest[:16]}"

@@ -32,7 +32,7 @@ from shardbeam.transforms.formats.recognition import (
 )
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.formats.tfrecord_layout import Layout, ListedShard, read_layout
-from shardbeam.transforms.storage.base import Storage, join_uri
+from shardbeam.transforms.storage.base import Storage, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
 # How TFDS begins its keys of annotations; it has no fixed ones.
@@ -235,7 +235,7 @@ def _find(path: str) -> list[str]:
         raise InputError(uri=path, problem=f"cannot be read: {error.strerror or error}") from error
     found = sorted(file.uri for file in listed if _is_one(file.path))
     if not found:
-        problem = "there is no such file or folder"
+        problem = f"there is no such file or folder{nearest_path(path, storage=storage)}"
         if listed:
             problem = f"no TFRecord file found, it holds {listed[0].path!r}; name the files if "
             problem += "their names do not end in .tfrecord, .tfrec or .record"

@@ -14,7 +14,13 @@ from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.archive_tar import list_tar
 from shardbeam.transforms.storage.archive_zip import list_zip
-from shardbeam.transforms.storage.base import ListingPart, StoredFile, is_uri, join_uri
+from shardbeam.transforms.storage.base import (
+    ListingPart,
+    StoredFile,
+    is_uri,
+    join_uri,
+    nearest_path,
+)
 from shardbeam.transforms.storage.find import storage_for
 
 _ARCHIVE = re.compile(r"\.(tar|zip)$", re.IGNORECASE)
@@ -105,7 +111,10 @@ def begin_root(
             empty = False
             yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
         if empty and any(map(is_archive_name, uri.split("/"))):
-            raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
+            near = nearest_path(uri, storage=storage_for(uri))
+            raise InputError(
+                uri=uri, problem=f"there is no such archive or folder, or it is empty{near}"
+            )
         return
     archive, inner = located
     if open_archives:
@@ -119,12 +128,13 @@ def begin_root(
 
 def nothing_found(uri: str, *, whose: str) -> InputError:
     """Makes the error for a root without files: it is missing or empty."""
+    storage = storage_for(uri)
     if is_archive(uri):
         problem = "the archive holds no files"
-    elif storage_for(uri).is_folder(uri):
+    elif storage.is_folder(uri):
         problem = f"the folder is empty; is this {whose} folder?"
     else:
-        problem = "there is no such folder"
+        problem = f"there is no such folder{nearest_path(uri, storage=storage)}"
     return InputError(uri=uri, problem=problem)
 
 

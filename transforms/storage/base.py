@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import difflib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +25,9 @@ _anonymous_builds: list[object] = []
 # Requests in progress in `map_many`. A bucket first accepts about 1,000 changes a second; 64 round
 # trips of 50 ms at a time come close to that.
 _REQUESTS_AT_A_TIME = 64
+
+# Names beside a missing one that are compared with it, and how like it one has to be.
+_NAMES, _LEAST_LIKENESS = 1_000, 0.6
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -171,7 +176,7 @@ class Storage(abc.ABC):
         """
         stored = self.stat(uri)
         if stored is None:
-            raise InputError(uri=uri, problem="no such file")
+            raise InputError(uri=uri, problem=f"no such file{nearest_path(uri, storage=self)}")
         return stored
 
     @abc.abstractmethod
@@ -356,6 +361,44 @@ class Storage(abc.ABC):
     def prune(self, root: str) -> None:
         """Removes the empty folders below `root`, and `root` itself if it is then empty."""
         del root
+
+
+def nearest_path(path: str, *, storage: Storage) -> str:
+    """Returns `; did you mean 'PATH'?` with an existing path like a missing one; empty if none is.
+
+    The first folder or file on the path that is missing is compared with what lies beside it.
+
+    Args:
+        path: The missing path.
+        storage: Its storage.
+    """
+    above, slash, name = path.rstrip("/").rpartition("/")
+    below = ""
+    with contextlib.suppress(InputError, OSError):
+        while name:
+            folder = above or slash or "."
+            names = [it.rstrip("/") for it in itertools.islice(storage.names(folder), _NAMES)]
+            if names:
+                break
+            below = f"/{name}{below}"
+            above, slash, name = above.rpartition("/")
+        else:
+            return ""
+        near = max(sorted(names), key=lambda other: _likeness(name, other))
+        if name in names or _likeness(name, near) < _LEAST_LIKENESS:
+            return ""
+        found = f"{above}{slash}{near}"
+        if storage.stat(found + below) is not None or storage.is_folder(found + below):
+            found += below
+        return f"; did you mean {found!r}?"
+    return ""
+
+
+def _likeness(name: str, other: str) -> float:
+    """Returns from 0 to 1 how alike names are, regardless of case and a shared extension."""
+    one, two = map(os.path.splitext, (name.casefold(), other.casefold()))
+    parts = (one[0], two[0]) if one[1] == two[1] else map("".join, (one, two))
+    return difflib.SequenceMatcher(None, *parts).ratio()
 
 
 def too_large(uri: str, *, max_bytes: int) -> DamagedError:

@@ -15,7 +15,7 @@ import re
 from typing import cast
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage.base import Storage, scheme_of
+from shardbeam.transforms.storage.base import Storage, nearest_path, scheme_of
 
 # {scheme: module}. Other schemes have a module of their name, or none.
 _MODULES = {"": "local", "gs": "gcs", "s3": "s3", "s3a": "s3"}
@@ -74,7 +74,8 @@ def expand_pattern(pattern: str) -> list[str]:
     parts = pattern[len(root) :].lstrip("/").split("/") if root != "." else pattern.split("/")
     found = sorted(file.uri for file in storage.list(root) if _matches(file.path, parts))
     if not found:
-        raise InputError(uri=pattern, problem="no file matches the pattern")
+        near = nearest_path(root, storage=storage)
+        raise InputError(uri=pattern, problem=f"no file matches the pattern{near}")
     return found
 
 

@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri
+from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
 # TFDS's default container, template for the names of shards, and number of digits.
@@ -246,6 +246,8 @@ def _open_folder(path: str) -> StoredDataset:
             problem = "the folder is empty"
         elif sample := _find_sample(path):
             problem += f"; a sample of it (`limit`) lies beside it: {sample}"
+        else:
+            problem += nearest_path(path, storage=storage_for(path))
         raise InputError(uri=path, problem=problem)
     return StoredDataset(path=path, splits=tuple(_group_by_name(files, path=path)))
 
