@@ -7,7 +7,7 @@ import errno
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import failures as storage_failures
@@ -140,6 +140,20 @@ def test_refused_credentials_are_named_at_once(
     with pytest.raises(InputError, match=rf"^{URI}: .*{words}.*; renew the credentials .*`aws"):
         storage.read(URI)
     assert len(failures) == 1
+
+
+def test_credentials_that_expire_while_a_file_is_written_are_named(
+    storage: FsspecStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(self: MemoryFile) -> None:
+        raise AzureError("AuthenticationFailed")
+
+    monkeypatch.setattr(MemoryFile, "close", close)
+    with (
+        pytest.raises(InputError, match=r"AuthenticationFailed; renew the credentials"),
+        storage.create("memory://host/new") as file,
+    ):
+        file.write(b"data")
 
 
 @pytest.mark.parametrize(
