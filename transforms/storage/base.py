@@ -102,7 +102,7 @@ class ListingPart(msgspec.Struct, frozen=True):
 
     Attributes:
         root: The listed root.
-        start: The path below the root after which the part begins; the root's begin where empty.
+        start: The path below the root after which the part begins; the root's start where empty.
         end: The path before which it ends; the root's end where empty.
         token: What the next page is requested with, where `start` cannot say where it begins.
     """

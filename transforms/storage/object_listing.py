@@ -52,14 +52,13 @@ class _Range(NamedTuple):
     Attributes:
         part: The names.
         folder: The folder whose folders may divide them; those above it have none that follow.
-        pages: Pages listed since the last attempt to divide the range.
-        patience: Pages to list before the next attempt.
+        pages: Pages of it that were listed. After 1, 2, 4, 8, ... pages it may be divided, because
+            each attempt costs requests.
     """
 
     part: ListingPart
     folder: str = ""
     pages: int = 0
-    patience: int = 1
 
 
 # The files of a page, and the ranges that are left of the page's range.
@@ -147,7 +146,7 @@ class ObjectStorage(Storage):
         if not page.token:
             return files, []
         rest = names._replace(part=_rest(names.part, page), pages=names.pages + 1)
-        if spare_threads < 2 or rest.part.token or rest.pages < rest.patience:
+        if spare_threads < 2 or rest.part.token or rest.pages & (rest.pages - 1):
             return files, [rest]
         return files, self._divide(rest, page=page, max_ranges=spare_threads)
 
@@ -187,8 +186,9 @@ class ObjectStorage(Storage):
             # The larger the folders, the fewer the requests for their names among the others.
             max_pages = max(1, _FOLDER_PAGES // len(seen))
             borders, has_more = self._find_folders(names.part, folder, max_pages=max_pages)
-            are_long = len(seen) == 1
-            most = len(borders) if are_long else len(borders) // (len(seen) * _PAGES_PER_PART)
+            # Folders that are smaller than a page stay together.
+            ended = len(seen) - 1
+            most = len(borders) // max(1, ended * _PAGES_PER_PART)
             if most:
                 number = min(most, max_ranges - 1)
                 chosen = [
@@ -199,15 +199,11 @@ class ObjectStorage(Storage):
                     for one, other in itertools.pairwise([start, *chosen, names.part.end])
                 ]
                 # Only the last part may hold more folders than were found.
-                patience = 1 if are_long else 2 * _PAGES_PER_PART
-                return [
-                    *(_Range(part, folder, 0, patience) for part in parts),
-                    _Range(last, folder),
-                ]
+                pages = 2 * _PAGES_PER_PART if ended else 0
+                return [*(_Range(part, folder, pages) for part in parts), _Range(last, folder)]
             step = _step(start, folder)
             if not step.endswith("/"):
-                # An attempt costs requests.
-                return [names._replace(pages=0, patience=2 * names.patience)]
+                return [names]
             folder += step
             is_followed = is_followed or has_more or bool(borders)
             if not is_followed:
