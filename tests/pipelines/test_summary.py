@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardbeam.pipelines.result import BuildResult
 from shardbeam.pipelines.summary import print_summary, render_json, render_text
-from shardbeam.pipelines.tables import Layout
+from shardbeam.pipelines.tables import Layout, make_table, name_text, render_table
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
     Resumed,
@@ -355,6 +357,26 @@ def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
     assert "…" not in letters
     # Folded over lines, all of it is there: twice its letters, for two tables.
     assert letters.count("_") >= 2 * name.count("_")
+
+
+_WORDS = st.lists(st.text("ab_", min_size=1, max_size=40), min_size=1, max_size=6)
+
+
+@given(
+    rows=st.lists(st.tuples(_WORDS, _WORDS, st.integers(0, 10**15)), min_size=1, max_size=3),
+    columns=st.sampled_from([60, 80]),
+)
+def test_no_word_and_no_number_of_a_table_is_broken(
+    rows: list[tuple[list[str], list[str], int]], columns: int
+) -> None:
+    table = make_table("split", "class", numbers=["objects in validation"])
+    for first, second, number in rows:
+        table.add_row(name_text(" ".join(first)), name_text(" ".join(second)), f"{number:,}")
+    text = render_table(table, layout=Layout(columns=columns, styled=False))
+    assert max(map(len, text.splitlines())) <= columns
+    words = text.split()
+    for first, second, number in rows:
+        assert {*first, *second, f"{number:,}"} <= {*words}
 
 
 def test_a_wide_name_is_on_one_line_where_nothing_limits_the_width() -> None:
