@@ -12,6 +12,7 @@ import pytest
 
 from shardbeam.transforms.dataset.manifest import RUN_FILE
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
+from tests.runners.spark import spark_flags, spark_job_server
 from tests.runners.tools import find_tool
 from tests.support.dataset import (
     MIXED_SETTINGS,
@@ -63,6 +64,12 @@ class Place(NamedTuple):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
     with flink_cluster(tmp_path_factory.mktemp("flink")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with spark_job_server(tmp_path_factory.mktemp("spark")) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="module")
@@ -133,4 +140,9 @@ def test_flink_by_its_job_server(
     place: Place, expected: Built, cluster: FlinkCluster, tmp_path: Path
 ) -> None:
     flags = cluster.portable_flags(environment=place.environment)
+    assert build(place, *flags, cwd=tmp_path) == expected._replace(runner="PortableRunner")
+
+
+def test_spark(place: Place, expected: Built, spark: str, tmp_path: Path) -> None:
+    flags = spark_flags(spark, folder=tmp_path, environment=place.environment)
     assert build(place, *flags, cwd=tmp_path) == expected._replace(runner="PortableRunner")
