@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import textwrap
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,21 @@ class OutputFlags(msgspec.Struct):
     split: Annotated[str | None, named("name of the split (default: train)")] = None
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that keeps words such as `open-images` on one line."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        words = " ".join(text.split())
+        return textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wraps the lines that are too long for a narrow terminal."""
+        lines: list[str] = []
+        for line in super()._fill_text(text, width, indent).splitlines():
+            lines += self._split_lines(line, width) if len(line) > width else [line]
+        return "".join(f"{line}\n" for line in lines)
+
+
 class FlagParser(argparse.ArgumentParser):
     """A parser that takes flags anywhere and refuses unknown ones in one line.
 
@@ -42,7 +58,7 @@ class FlagParser(argparse.ArgumentParser):
             add_help=False,
             allow_abbrev=False,
             conflict_handler="resolve",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_HelpFormatter,
             **options,
         )
         # {a key that is not a flag: what to write instead}

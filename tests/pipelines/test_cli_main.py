@@ -77,6 +77,17 @@ def test_the_help_of_a_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert "COCO JSON file (repeatable)" in words
 
 
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_help_breaks_no_name_at_its_hyphen(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["build", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if line.endswith("-")]
+    assert max(len(line) for line in lines if "shardbeam build" not in line) <= int(columns)
+
+
 @pytest.mark.parametrize("line", ["formats cocoo", "build no.py:Boxes --help"])
 def test_the_help_of_no_format(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
