@@ -299,6 +299,8 @@ def test_an_error_of_a_page_is_the_listings() -> None:
 
 
 @pytest.mark.slow
+# botocore takes three minutes to parse the times of change.
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scheme", ["gcs", "s3"])
 def test_two_million_names_take_the_memory_of_some_pages(scheme: str) -> None:
     if scheme == "s3":
