@@ -148,7 +148,7 @@ def test_scale_part_measures_every_stage(tmp_path: Path) -> None:
     stages, listings, *requests = tables(_run_quick("scale", tmp_path))
     assert [row[1] for row in stages[1:]] == [
         *("400 files", "400 rows", "400 rows", "400 images", "400 images", "400 records"),
-        *("400 rejects", "40 shards", "40 shards", "40 shards"),
+        *("400 images", "400 rejects", "40 shards", "40 shards", "40 shards"),
     ]
     assert all(float(row[column].replace(",", "")) >= 0 for row in stages[1:] for column in (2, 3))
     assert [row[1] for row in listings[1:] if "gs://" in row[0]] == ["400", "400"]
