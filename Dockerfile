@@ -43,7 +43,7 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation /opt/shardbeam/sou
 
 # The versions that submitters need, for people to read; the next step checks them.
 LABEL shardbeam.python=${PYTHON_VERSION} shardbeam.beam=${BEAM_VERSION}
-RUN python -c "from shardbeam.pipelines.runners import own_versions; \
+RUN python -c "from shardbeam.pipelines.runners.options import own_versions; \
     assert own_versions() == ('${PYTHON_VERSION}', '${BEAM_VERSION}'), own_versions()"
 
 # Workers use what is installed here; otherwise boot would create an environment for each of them.

@@ -201,7 +201,8 @@ $(TOOLS)/spark: tests/runners/spark-pom.xml
 # Tests that run on the oldest Python and Beam of pyproject.toml: all except those of whole commands.
 OLDEST_PYTHON ?= python3.10
 OLDEST_BEAM := $(shell sed -n 's/.*"apache-beam>=\([0-9.]*\),.*/\1/p' pyproject.toml | head -1)
-ROOMS := beam configs containers core dataset examples formats gcs images storage transforms writers
+ROOMS := beam commit configs containers core dataset duplicates examples formats gcs images readers/compare \
+	readers/export readers/open readers/verify shards staging storage transforms writers
 
 .PHONY: test-oldest
 test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of its own.
@@ -222,7 +223,7 @@ test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every
 
 .PHONY: test-browser
 test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.
-	$(BIN)/pytest -m browser -rs tests/report
+	$(BIN)/pytest -m browser -rs tests/readers/report
 
 .PHONY: format
 format: $(READY)  ## Format the code, and apply the fixes that ruff knows.
@@ -255,7 +256,7 @@ search-writers: $(READY)  ## Search all schedules of two writers, and 100,000 of
 
 .PHONY: damages
 damages: $(READY)  ## Damage a dataset 1,000 times, and check that `verify` finds it.
-	SHARDBEAM_DAMAGES=1000 $(BIN)/pytest -n auto tests/dataset/test_verify.py
+	SHARDBEAM_DAMAGES=1000 $(BIN)/pytest -n auto tests/readers/verify/test_verify.py
 
 .PHONY: bench
 bench: $(READY)  ## Run the benchmarks, and write benchmarks/RESULTS.md.
@@ -278,7 +279,7 @@ lock:  ## Update the lock files (needs uv).
 
 .PHONY: template
 template: $(BASE)  ## Write the description of the Flex Template's parameters.
-	$(BIN)/python -m shardbeam.pipelines.flex_template > docker/metadata.json
+	$(BIN)/python -m shardbeam.pipelines.commands.flex_template > docker/metadata.json
 
 .PHONY: config-page
 config-page: $(BASE)  ## Write docs/config.md from the config's schema.

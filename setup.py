@@ -1,6 +1,6 @@
 """Packaging: what is installed is one package, `shardbeam`; metadata lives in pyproject.toml.
 
-The three folders at the root are its subpackages. A checkout and an editable install find them by
+The four folders at the root are its subpackages. A checkout and an editable install find them by
 the links in `shardbeam/`. All other installs use the mapping below, because a zip of the source
 holds the links as small text files, and setuptools would make an empty package of them.
 
@@ -9,7 +9,7 @@ Beam ships a checkout to remote workers with `--setup_file ./setup.py`, and acce
 
 import setuptools
 
-FOLDERS = ("configs", "pipelines", "transforms")
+FOLDERS = ("configs", "pipelines", "readers", "transforms")
 
 setuptools.setup(
     packages=[

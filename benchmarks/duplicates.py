@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 from benchmarks.report import markdown_table
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.dataset.matching import (
+from shardbeam.transforms.duplicates.near_duplicates import (
     Groups,
     count_partitions,
     group_rows,

@@ -26,15 +26,15 @@ from PIL import Image, ImageFilter, UnidentifiedImageError
 import shardbeam
 from benchmarks.datasets import make_shapes
 from benchmarks.report import markdown_table
-from shardbeam.transforms.dataset.read.dataset import open_dataset
-from shardbeam.transforms.dataset.read.findings import list_kinds, read_findings
-from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.dataset.worth_a_look import (
+from shardbeam.readers.open.find_findings import list_kinds, read_findings
+from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.transforms.dataset.findings import (
     KINDS,
     SIMILAR_NAMES,
     UNUSED_CLASS,
     KindFound,
 )
+from shardbeam.transforms.dataset.statistics_file import read_statistics
 
 _FOLDER = Path(__file__).parent
 IMAGES = 2_000

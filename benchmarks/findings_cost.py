@@ -24,7 +24,7 @@ from benchmarks.datasets import Dataset, make_coco_like, make_shapes
 from benchmarks.report import describe_machine, markdown_table, median_and_range, target_row
 
 if TYPE_CHECKING:
-    from shardbeam.transforms.examples.findings import Finding
+    from shardbeam.transforms.dataset.example_findings import Finding
 
 _BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _FOLDER = Path(__file__).parent
@@ -43,11 +43,12 @@ def build(words: Sequence[str], *, findings: bool) -> None:
     Raises:
         RuntimeError: The build failed.
     """
-    from shardbeam.pipelines.cli import main as run
-    from shardbeam.transforms.dataset import commit, shard
+    from shardbeam.pipelines.cli.main import main as run
+    from shardbeam.transforms.commit import commit
     from shardbeam.transforms.dataset import statistics as counting
-    from shardbeam.transforms.examples.findings import ObjectColumns
+    from shardbeam.transforms.dataset.example_findings import ObjectColumns
     from shardbeam.transforms.images import difference_hash
+    from shardbeam.transforms.shards import writer
 
     class OnlyBoxes(ObjectColumns):
         """Keeps only what the statistics need."""
@@ -72,7 +73,7 @@ def build(words: Sequence[str], *, findings: bool) -> None:
         # Plain functions, because a mock would take longer than what it replaces.
         for module, name, other in (
             (counting, "ObjectColumns", OnlyBoxes),
-            (shard, "find_in_picture", _find_nothing),
+            (writer, "find_in_picture", _find_nothing),
             (difference_hash, "gray_levels", _full_contrast),
             (commit, "find_kinds", _find_nothing),
         ):

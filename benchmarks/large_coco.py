@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.coco_like import write_instances
 from benchmarks.datasets import make_once
 from benchmarks.measure import anonymous_bytes
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.coco_json import AnnotatedImage, read_coco
-from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.pipelines.runners.options import LocalRunner
 
 
 def encode(image: AnnotatedImage) -> bytes:

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage.find import storage_for
 
 

@@ -471,9 +471,9 @@ def measure_memory(data: Path, *, rows: int) -> dict[str, float]:
     import google_crc32c
 
     import shardbeam
-    from shardbeam.pipelines.cli import main
+    from shardbeam.pipelines.cli.main import main
+    from shardbeam.readers.open.selection import Where
     from shardbeam.transforms.containers.tfrecord import frame
-    from shardbeam.transforms.dataset.read.selection import Where
     from shardbeam.transforms.examples.example_pb2 import Example
 
     shards = 8

@@ -28,7 +28,8 @@ TFDS = "tensorflow-datasets, without Beam"
 MODEL_GARDEN = "Model Garden: `create_coco_tf_record.py`"
 
 _BUILD_IMPORTS = (
-    "import shardbeam.pipelines.arguments, shardbeam.pipelines.runners, shardbeam.pipelines.run"
+    "import shardbeam.pipelines.cli.arguments, shardbeam.pipelines.cli.run, "
+    "shardbeam.pipelines.runners.options"
 )
 _PARSE = (sys.executable, "-m", "benchmarks.parse_coco")
 _SCRIPT = (sys.executable, "-m", "benchmarks.plain_script")

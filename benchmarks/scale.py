@@ -21,7 +21,7 @@ from benchmarks.datasets import make_once
 from benchmarks.measure import measure
 from benchmarks.report import markdown_table, megabytes
 from benchmarks.scale_stages import OBJECTS, staged_shard
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.staging.staging import Staging
 from tests.support.gcs_server import find_server, running_server
 from tests.support.listing_server import ListingServer, Names
 

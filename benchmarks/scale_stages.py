@@ -24,7 +24,10 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
 from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
-from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.pipelines.runners.options import LocalRunner
+from shardbeam.transforms.commit.commit import CommitSettings, gate
+from shardbeam.transforms.commit.gate import count_splits
+from shardbeam.transforms.commit.runs import RunSettings
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.edges import ENTRIES, IMAGES
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings
@@ -47,27 +50,24 @@ from shardbeam.transforms.core.sharding import (
     find_borders,
 )
 from shardbeam.transforms.dataset.census import Census, ListingSummary
-from shardbeam.transforms.dataset.commit import CommitSettings, gate
 from shardbeam.transforms.dataset.files import ShardFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.judge import count_splits
 from shardbeam.transforms.dataset.manifest import MANIFEST, read_manifest
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.packs import RecordPacker, assign_shards, unpack_shard
 from shardbeam.transforms.dataset.rejects import write_rejects
-from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming, plan_shards
-from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.join_values import encode_join_value
-from shardbeam.transforms.formats.joining import JoinSettings
-from shardbeam.transforms.formats.json_lines import JsonLinesFormat
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.join.join import JoinSettings
+from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.join.values import encode_join_value
+from shardbeam.transforms.formats.table.jsonl import JsonLinesFormat
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.shards.record_batches import RecordPacker, assign_shards, unpack_shard
+from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.take_census import TakeCensus

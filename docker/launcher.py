@@ -2,12 +2,12 @@
 
 import sys
 
-from shardbeam.pipelines.interrupts import end_on_signals
+from shardbeam.pipelines.cli.signals import end_on_signals
 
 if __name__ == "__main__":
     with end_on_signals():
         # Imported here, so that a signal during the imports ends the launcher, too.
-        from shardbeam.pipelines.flex_template import launch
+        from shardbeam.pipelines.commands.flex_template import launch
 
         code = launch(sys.argv[1:])
     sys.exit(code)

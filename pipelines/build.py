@@ -10,13 +10,8 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.beam.stages import flatten
-from shardbeam.transforms.commit_dataset import CommitDataset
-from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.core.records import Record, Reject
-from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import CommitSettings
-from shardbeam.transforms.dataset.duplicates import Duplicates
-from shardbeam.transforms.dataset.judge import (
+from shardbeam.transforms.commit.commit import CommitSettings
+from shardbeam.transforms.commit.gate import (
     check_edges,
     check_image_ids,
     check_join,
@@ -24,11 +19,16 @@ from shardbeam.transforms.dataset.judge import (
     check_masks,
     check_units,
 )
-from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
+from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.find_duplicates import FindDuplicates
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.shards.writer import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards

@@ -44,7 +44,7 @@ from shardbeam.pipelines.failures import (
     was_interrupted,
 )
 from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-from shardbeam.pipelines.output import (
+from shardbeam.pipelines.output_folder import (
     Inputs,
     Output,
     check_usable,
@@ -57,7 +57,7 @@ from shardbeam.pipelines.output import (
 )
 from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.result import BuildResult, PlanResult, RefusedError
-from shardbeam.pipelines.runners import (
+from shardbeam.pipelines.runners.options import (
     CLUSTER_RUNNERS,
     DATAFLOW_RUNNER,
     LocalRunner,
@@ -69,19 +69,20 @@ from shardbeam.pipelines.runners import (
     submit,
 )
 from shardbeam.pipelines.temporary import temporary_folder
-from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
-from shardbeam.transforms.core.errors import naming
-from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.core.labels import build_label_map
-from shardbeam.transforms.dataset.census import Census, ListingSummary
-from shardbeam.transforms.dataset.commit import CommitSettings
-from shardbeam.transforms.dataset.judge import (
+from shardbeam.transforms.commit.commit import CommitSettings
+from shardbeam.transforms.commit.gate import (
     count_sources,
     find_warnings,
     make_notes,
     name_classes,
 )
-from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
+from shardbeam.transforms.commit.pointer import write_pointer
+from shardbeam.transforms.commit.runs import RunRecord, RunSettings
+from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
+from shardbeam.transforms.core.errors import naming
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.labels import build_label_map
+from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.outcome import (
     Outcome,
@@ -90,18 +91,17 @@ from shardbeam.transforms.dataset.outcome import (
     Status,
     add_counts,
 )
-from shardbeam.transforms.dataset.pointer import write_pointer
-from shardbeam.transforms.dataset.runs import RunRecord, RunSettings
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
-from shardbeam.transforms.dataset.staging import LAUNCHED, OUTCOME, Staging
+from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.formats.load import find_format
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.staging.lease import Lease, LeaseLostError
+from shardbeam.transforms.staging.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri, read_anonymously
 from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
-    from shardbeam.pipelines.dataflow import Job
+    from shardbeam.pipelines.runners.dataflow import Job
 
 _CLUSTER_WORDS = (
     "the cluster may go on with the job: check it before you run the same command again"
@@ -434,7 +434,7 @@ class Build:
         Raises:
             LeaseLostError: Another run has the lease.
         """
-        from shardbeam.pipelines.dataflow import submit_job
+        from shardbeam.pipelines.runners.dataflow import submit_job
 
         self.watcher.change_words(
             "interrupted while the job was submitted; the console says whether it runs anyway"
@@ -583,7 +583,7 @@ def _now() -> datetime.datetime:
 
 def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None:
     # Imported here: Dataflow's clients take a while, and no other runner needs them.
-    from shardbeam.pipelines.dataflow import prepare_job
+    from shardbeam.pipelines.runners.dataflow import prepare_job
 
     read = {previous: "name a dataset on gs:// for --reuse"} if previous else {}
     for source in plan.sources:
@@ -610,7 +610,7 @@ def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
     """Whether a run has ended, after an error that keeps this process from following it."""
     name = type(runner).__name__
     if name == DATAFLOW_RUNNER:
-        from shardbeam.pipelines.dataflow import JobEndedError
+        from shardbeam.pipelines.runners.dataflow import JobEndedError
 
         return isinstance(error, JobEndedError)
     if isinstance(error, NotStartedError):

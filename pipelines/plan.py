@@ -23,23 +23,23 @@ from shardbeam.configs.problem import Path, Problem
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.example_findings import PICTURE_KINDS
+from shardbeam.transforms.dataset.findings import SAME_PICTURE
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.worth_a_look import SAME_PICTURE
-from shardbeam.transforms.examples.encode import library_versions
+from shardbeam.transforms.examples.encode.encode import library_versions
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.examples.findings import PICTURE_KINDS
-from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
-from shardbeam.transforms.formats.joining import JoinSettings
-from shardbeam.transforms.formats.key_file import (
+from shardbeam.transforms.formats.join.join import JoinSettings
+from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.parsing.key_file import (
     KeyFile,
     excluded_images,
     find_key_file,
     image_groups,
 )
-from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.find import expand_pattern
 
 # The split of all images if nothing names another one.
@@ -60,7 +60,7 @@ class Plan:
         join: Rules of the join.
         encoder: How a record becomes an Example.
         dataset: What concerns the dataset as a whole.
-        output: The dataset's folder; equal to the template until `pipelines.output` fills it in.
+        output: The dataset's folder; equal to the template until `output_folder` fills it in.
         output_template: The same, with placeholders.
         latest: The pointer to the version that was committed last; empty if there is none.
         container: The kind of the shards' files (`containers.base.find_container`).

@@ -9,7 +9,7 @@ from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 
 if TYPE_CHECKING:
-    from shardbeam.pipelines.dataflow import Job
+    from shardbeam.pipelines.runners.dataflow import Job
 
 
 class PlanResult(Outcome, frozen=True, kw_only=True):

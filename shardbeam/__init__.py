@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from shardbeam.pipelines.failures import UsageError as UsageError
     from shardbeam.pipelines.library import build as build
     from shardbeam.pipelines.library import plan as plan
-    from shardbeam.pipelines.read import load_dataset as load_dataset
     from shardbeam.pipelines.result import BuildResult as BuildResult
     from shardbeam.pipelines.result import PlanResult as PlanResult
     from shardbeam.pipelines.result import RefusedError as RefusedError
+    from shardbeam.readers.open.items import DetectionTarget as DetectionTarget
+    from shardbeam.readers.open.sequence import ExampleSequence as ExampleSequence
+    from shardbeam.readers.open.sequence import class_names as class_names
+    from shardbeam.readers.open.sequence import open as open
+    from shardbeam.readers.open.tf_data import load_dataset as load_dataset
     from shardbeam.transforms.core.errors import InputError as InputError
     from shardbeam.transforms.core.records import Record as Record
-    from shardbeam.transforms.dataset.lease import LeaseError as LeaseError
-    from shardbeam.transforms.dataset.read.items import DetectionTarget as DetectionTarget
-    from shardbeam.transforms.dataset.read.sequence import ExampleSequence as ExampleSequence
-    from shardbeam.transforms.dataset.read.sequence import class_names as class_names
-    from shardbeam.transforms.dataset.read.sequence import open as open
     from shardbeam.transforms.formats.base import Format as Format
     from shardbeam.transforms.formats.load import FormatError as FormatError
+    from shardbeam.transforms.staging.lease import LeaseError as LeaseError
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 # Programs that want our warnings add a handler.
@@ -63,12 +63,12 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _MODULES = {
     "BuildResult": "pipelines.result",
     "ConfigError": "configs.load",
-    "DetectionTarget": "transforms.dataset.read.items",
-    "ExampleSequence": "transforms.dataset.read.sequence",
+    "DetectionTarget": "readers.open.items",
+    "ExampleSequence": "readers.open.sequence",
     "Format": "transforms.formats.base",
     "FormatError": "transforms.formats.load",
     "InputError": "transforms.core.errors",
-    "LeaseError": "transforms.dataset.lease",
+    "LeaseError": "transforms.staging.lease",
     "PlanResult": "pipelines.result",
     "Record": "transforms.core.records",
     "RefusedError": "pipelines.result",
@@ -77,10 +77,10 @@ _MODULES = {
     "UsageError": "pipelines.failures",
     "WriteToTFRecord": "transforms.write_to_tfrecord",
     "build": "pipelines.library",
-    "class_names": "transforms.dataset.read.sequence",
-    "load_config": "pipelines.arguments",
-    "load_dataset": "pipelines.read",
-    "open": "transforms.dataset.read.sequence",
+    "class_names": "readers.open.sequence",
+    "load_config": "pipelines.config_file",
+    "load_dataset": "readers.open.tf_data",
+    "open": "readers.open.sequence",
     "plan": "pipelines.library",
 }
 __all__ = list(_MODULES)

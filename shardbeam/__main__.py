@@ -2,8 +2,8 @@
 
 import sys
 
-from shardbeam.pipelines.logs import open_standard_streams, write_traceback
-from shardbeam.pipelines.signals import end_on_signals
+from shardbeam.pipelines.cli.logging import open_standard_streams, write_traceback
+from shardbeam.pipelines.cli.signals import end_on_signals
 
 
 def console() -> None:
@@ -12,7 +12,7 @@ def console() -> None:
     sys.excepthook = write_traceback
     with end_on_signals():
         # Imported here, so that a signal during the imports ends the command, too.
-        from shardbeam.pipelines.cli import main
+        from shardbeam.pipelines.cli.main import main
 
         code = main()
     sys.exit(code)

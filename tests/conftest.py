@@ -13,7 +13,7 @@ from apache_beam.runners.worker import statecache
 from apache_beam.transforms import userstate
 from hypothesis import settings
 
-from shardbeam.pipelines.sample import write_shapes
+from shardbeam.pipelines.commands.sample import write_shapes
 from shardbeam.transforms.images import check
 
 PROJECT_ROOT = Path(__file__).parents[1]

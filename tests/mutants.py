@@ -37,12 +37,12 @@ PRELOADED = ("apache_beam", "fsspec", "hypothesis", "msgspec", "numpy", "PIL.Ima
 MODULES = {
     "pipelines.plan": ("pipelines/test_plan.py",),
     "transforms.core.sharding": ("core/test_sharding.py",),
-    "transforms.dataset.commit": ("dataset/test_commit.py",),
-    "transforms.dataset.judge": ("dataset/test_judge.py",),
+    "transforms.commit.commit": ("dataset/test_commit.py",),
+    "transforms.commit.gate": ("dataset/test_judge.py",),
     "transforms.dataset.statistics": ("dataset/test_statistics.py",),
-    "transforms.examples.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
+    "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
     "transforms.formats.voc": ("formats/test_voc.py",),
-    "transforms.storage.archive_tar": ("storage/test_archives.py",),
+    "transforms.storage.archives.tar": ("storage/test_archives.py",),
 }
 MUTANTS = 30
 # Some of 30 mutants do what the original does.

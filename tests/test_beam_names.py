@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import PROJECT_ROOT
 
-FOLDERS = ("configs", "pipelines", "transforms")
+FOLDERS = ("configs", "pipelines", "readers", "transforms")
 
 
 def files_that_import_beam() -> list[Path]:

@@ -25,7 +25,7 @@ from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
 from tests.support.dataset import run
 
-FOLDERS = ("configs", "pipelines", "transforms")
+FOLDERS = ("configs", "pipelines", "readers", "transforms")
 SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 
 

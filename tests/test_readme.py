@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.conftest import PROJECT_ROOT
 from tests.support.archive_files import write_files, write_zip

@@ -17,7 +17,7 @@ from tests.conftest import PROJECT_ROOT
 from tests.support.archive_files import write_files
 from tests.support.image_makers import plain_jpeg
 
-FOLDERS = ("configs", "pipelines", "shardbeam", "transforms")
+FOLDERS = ("configs", "pipelines", "readers", "shardbeam", "transforms")
 IMAGES = {"cat/1.jpg": plain_jpeg(), "dog/2.jpg": plain_jpeg((40, 30))}
 NAMED = ("NAME", "SCHEME")
 
@@ -143,7 +143,7 @@ RECIPES = (
         "",
         {},
         {
-            "transforms/examples/image_features.py": {
+            "transforms/examples/encode/image_features.py": {
                 '("image/height", FeatureKind.INT64),': '("image/height", FeatureKind.INT64),\n'
                 '            one_value("image/pixels", FeatureKind.INT64),',
                 '"image/width": [image.width],': '"image/width": [image.width],\n'
@@ -186,7 +186,7 @@ RECIPES = (
                 'widths=_histogram("widths", widths),': 'widths=_histogram("widths", widths),\n'
                 '            sides=_histogram("sides", sides),',
             },
-            "pipelines/histograms.py": {
+            "readers/report/histograms.py": {
                 '"Images by width in px"),': '"Images by width in px"),\n'
                 '    Histogram("sides", "longer side in px", "Images by longer side in px"),'
             },
@@ -222,7 +222,7 @@ def _rows() -> dict[str, list[set[str]]]:
 # One process for two commands: most of their time is that of the imports.
 COMMANDS = """
 import json, sys
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.cli.main import main
 for words in json.loads(sys.argv[1]):
     assert main(words) == 0
 """

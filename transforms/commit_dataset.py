@@ -11,10 +11,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import (
+from shardbeam.transforms.commit.commit import (
     CommitBatch,
     CommitSettings,
     check_moved,
@@ -23,11 +20,14 @@ from shardbeam.transforms.dataset.commit import (
     gate,
     move,
 )
-from shardbeam.transforms.dataset.duplicates import Duplicates
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
-from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
 from shardbeam.transforms.dataset.statistics import CountedStatistics, merge_counted
+from shardbeam.transforms.duplicates.duplicates import Duplicates
+from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 
 # `((split, path of a file of rejects), reject)`
 _Assigned = tuple[tuple[str, str], Reject]

@@ -9,8 +9,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.shards import ReadShardFn
-from shardbeam.transforms.dataset.read.count import CountResult, CountTask, count_shard
-from shardbeam.transforms.examples.legend import Legend
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.shards.count import CountResult, CountTask, count_shard
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

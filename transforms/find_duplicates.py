@@ -13,10 +13,10 @@ from apache_beam.pvalue import PCollection
 from shardbeam.transforms.beam.stages import CENSUS, CensusFn, counting, typed_outputs
 from shardbeam.transforms.core.edges import INDEXES, ROWS, Edges, encode_element
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.matching import Matches, count_partitions, match_rows
-from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
+from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
+from shardbeam.transforms.duplicates.near_duplicates import Matches, count_partitions, match_rows
+from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 
 # `((space of the compared values, partition of it), packed rows of one shard)`
 _Packed = tuple[tuple[int, int], bytes]

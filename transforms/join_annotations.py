@@ -36,15 +36,15 @@ from shardbeam.transforms.core.sharding import (
 )
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
-from shardbeam.transforms.formats.joining import (
+from shardbeam.transforms.formats.join.join import (
     JoinedKey,
     JoinSettings,
     find_similar,
     join_key,
     without_loose,
 )
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.join.values import decode_join_key, decode_join_value
 
 _MAIN = "main"
 

@@ -26,10 +26,10 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, ListedImage, Reject
 from shardbeam.transforms.dataset.census import Census, fingerprint_file
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.join_values import encode_join_value
-from shardbeam.transforms.formats.joining import JoinSettings, is_plain, join_key, needs_join
-from shardbeam.transforms.formats.sources import Root, Source, list_files, list_roots
-from shardbeam.transforms.storage.archives import expand_root, is_pattern
+from shardbeam.transforms.formats.join.join import JoinSettings, is_plain, join_key, needs_join
+from shardbeam.transforms.formats.join.sources import Root, Source, list_files, list_roots
+from shardbeam.transforms.formats.join.values import encode_join_value
+from shardbeam.transforms.storage.archives.open import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.find import storage_for
 

@@ -29,13 +29,13 @@ from shardbeam.transforms.core.edges import (
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.formats.join_values import encode_join_value
-from shardbeam.transforms.formats.sources import (
+from shardbeam.transforms.formats.join.sources import (
     FilePart,
     Source,
     list_annotation_files,
     read_listed_file,
 )
+from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.storage.find import storage_for
 
 _PARTS = "parts"

@@ -27,8 +27,8 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, fingerprint_file
-from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
-from shardbeam.transforms.formats.join_values import encode_join_value
+from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.storage.find import storage_for
 
 _MAIN = "main"

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.shards import ReadShardFn
-from shardbeam.transforms.dataset.verify_shard import CheckReport, CheckTask, check_shard
+from shardbeam.transforms.shards.verify_shard import CheckReport, CheckTask, check_shard
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -20,29 +20,29 @@ from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
 from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.core.records import Record, Reject
-from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.census import Census, merge_censuses
-from shardbeam.transforms.dataset.commit import CommitBatch, move
-from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.judge import check_edges
-from shardbeam.transforms.dataset.prefix import (
+from shardbeam.transforms.commit.commit import CommitBatch, move
+from shardbeam.transforms.commit.gate import check_edges
+from shardbeam.transforms.commit.prefix import (
     PrefixSettings,
     approve,
     check_free,
     count_reject,
     name_files,
 )
-from shardbeam.transforms.dataset.shard import ShardSettings
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.census import Census, merge_censuses
+from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.dataset.statistics import merge_counted
-from shardbeam.transforms.examples.schema import EncoderSettings
-from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
-from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.examples.encode.schema import EncoderSettings
+from shardbeam.transforms.formats.join.join import JoinSettings
+from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.shards.writer import ShardSettings
+from shardbeam.transforms.staging.staging import TOTALS, Staging
 from shardbeam.transforms.storage.base import is_uri
 from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.take_records import TakeRecords

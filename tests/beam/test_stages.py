@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from shardbeam.transforms.beam.stages import StructCoder
+from shardbeam.transforms.commit.commit import CommitBatch
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -27,7 +28,6 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import CommitBatch
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.shard_plan import ShardPlan

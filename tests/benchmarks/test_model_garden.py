@@ -15,7 +15,7 @@ from tests.support.bench_report import tables
 _STAND_IN = """
 import sys
 from pathlib import Path
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.cli.main import main
 
 given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 code = main([

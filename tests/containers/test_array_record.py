@@ -12,8 +12,8 @@ from tests.support.dataset import coco_words, run
 
 pytest.importorskip("array_record")
 
+from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.containers.base import find_container
-from shardbeam.transforms.dataset.read.dataset import open_dataset
 
 SETTINGS = ("--set", "output.num_shards=3", "--set", "output.container=array_record")
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.containers.base import (
     ChecksummedFile,
     ExampleSchema,
@@ -25,11 +26,10 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.read.dataset import open_dataset
-from shardbeam.transforms.examples.encode import EncodedExample
+from shardbeam.transforms.examples.encode.encode import EncodedExample
+from shardbeam.transforms.examples.encode.schema import FeaturePlan
+from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from shardbeam.transforms.examples.schema import FeaturePlan
-from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.crash_points import finished_shards, moments, record_states, restore
 from tests.support.dataset import check_whole, coco_words, last_run, read_dataset, run
@@ -214,7 +214,7 @@ def test_a_file_of_another_kind_is_an_error(name: str, content: bytes, tmp_path:
 
 @pytest.mark.slow
 def test_what_reads_tfrecords_alone_says_so(folders: dict[str, Path]) -> None:
-    reading: Any = pytest.importorskip("shardbeam.pipelines.read")
+    reading: Any = pytest.importorskip("shardbeam.readers.open.tf_data")
     for name in NAMES:
         with pytest.raises(Exception, match=f"reads no {name} files; read them with "):
             reading.load_dataset(str(folders[name]), split="a")

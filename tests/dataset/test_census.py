@@ -26,7 +26,7 @@ from shardbeam.transforms.dataset.census import (
     merge_censuses,
 )
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.formats.joining import JoinedKey
+from shardbeam.transforms.formats.join.join import JoinedKey
 
 
 def file(name: str = "a", *, size_bytes: int = 5, version: str = "1", offset: int = 0) -> ImageRef:

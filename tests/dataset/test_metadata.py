@@ -22,7 +22,7 @@ from shardbeam.transforms.dataset.metadata import (
     label_map_pbtxt,
     labels_txt,
 )
-from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from tests.support.example_builders import (
     encode_picture,

@@ -17,6 +17,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.edges import SHARDS, STATISTICS, Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import statistics
+from shardbeam.transforms.dataset.example_findings import Finding
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.statistics import (
     BINS,
@@ -29,7 +30,6 @@ from shardbeam.transforms.dataset.statistics import (
 )
 from shardbeam.transforms.dataset.statistics_file import encode_statistics, read_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
-from shardbeam.transforms.examples.findings import Finding
 from tests.support.structs import fields
 
 Values = dict[str, list[Any]]

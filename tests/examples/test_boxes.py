@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.examples.boxes import (
+from shardbeam.transforms.examples.geometry.boxes import (
     AnnotatedFrame,
     Box,
     annotated_frame,

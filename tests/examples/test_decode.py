@@ -14,7 +14,8 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.decode import annotations_of, class_of, make_picture
+from shardbeam.transforms.examples.decode.decode import annotations_of, class_of, make_picture
+from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
@@ -23,7 +24,6 @@ from shardbeam.transforms.examples.features import (
     one_value,
     value_list,
 )
-from shardbeam.transforms.examples.legend import Legend
 from shardbeam.transforms.formats.base import Kind
 from tests.support.example_builders import make_image, render, write_png
 from tests.support.tfrecords import draw_image, make_example

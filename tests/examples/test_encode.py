@@ -20,9 +20,9 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     decode_annotations,
 )
-from shardbeam.transforms.examples import encode as encode_module
-from shardbeam.transforms.examples.encode import RecordEncoder, fetch
-from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
+from shardbeam.transforms.examples.encode import encode as encode_module
+from shardbeam.transforms.examples.encode.encode import RecordEncoder, fetch
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from tests.support.example_builders import (

@@ -19,8 +19,8 @@ from shardbeam.transforms.core.records import (
     MaskValues,
     ObjectAnnotation,
 )
+from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
-from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from shardbeam.transforms.examples.mask_png import encode_map, encode_mask
-from shardbeam.transforms.examples.patches import Patch, find_patch
+from shardbeam.transforms.examples.encode.mask_png import encode_map, encode_mask
+from shardbeam.transforms.examples.geometry.mask_crops import Patch, find_patch
 from shardbeam.transforms.images.png import scan_png, verify_png
 
 MASKS = arrays.arrays(

@@ -13,9 +13,9 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
+from shardbeam.transforms.examples.encode.panoptic import stuff_classes
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import FeatureRole
-from shardbeam.transforms.examples.panoptic import stuff_classes
-from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from tests.support.example_builders import make_image, render, upright, write_png

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco_mask
 
-from shardbeam.transforms.examples.segmentation import find_patch_in_runs, parse_counts, read_counts
+from shardbeam.transforms.examples.geometry.segmentation import (
+    find_patch_in_runs,
+    parse_counts,
+    read_counts,
+)
 
 MASKS = arrays.arrays(
     np.uint8, arrays.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=st.integers(0, 1)

@@ -12,9 +12,9 @@ from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.examples.boxes import Box, Size
-from shardbeam.transforms.examples.patches import Patch
-from shardbeam.transforms.examples.segmentation import (
+from shardbeam.transforms.examples.geometry.boxes import Box, Size
+from shardbeam.transforms.examples.geometry.mask_crops import Patch
+from shardbeam.transforms.examples.geometry.segmentation import (
     draw_segmentation,
     encode_patch,
     has_segmentation,

@@ -11,7 +11,7 @@ from shardbeam.transforms.core.records import Category, Coding, ListedImage
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.cifar import Cifar10Format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
-from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.support.archive_files import write_tar, write_zip
 from tests.support.cifar_files import CIFAR10_NAMES, write_batch, write_cifar10, write_cifar100

@@ -18,7 +18,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     decode_annotations,
 )
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Json
 from tests.support.coco_reading import (

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats import json_array
-from shardbeam.transforms.formats.coco_file import CocoAnnotation, CocoFile, CocoImage
-from shardbeam.transforms.formats.json_array import JsonArray
-from shardbeam.transforms.formats.lvis import LvisFormat
+from shardbeam.transforms.formats.coco.coco_file import CocoAnnotation, CocoFile, CocoImage
+from shardbeam.transforms.formats.coco.lvis import LvisFormat
+from shardbeam.transforms.formats.parsing import json_array
+from shardbeam.transforms.formats.parsing.json_array import JsonArray
 from tests.support.coco_reading import (
     URI,
     ParsedCoco,

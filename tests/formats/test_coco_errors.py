@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.formats.annotation_file import repeated_key
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.coco_reading import URI, annotation, document, image, read_coco
 

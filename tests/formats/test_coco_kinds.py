@@ -9,8 +9,8 @@ import pytest
 
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.joining import merge_annotations
+from shardbeam.transforms.formats.coco.coco import CocoFormat
+from shardbeam.transforms.formats.join.join import merge_annotations
 from tests.support.coco_reading import URI, annotation, document, image, read_coco, read_content
 
 _PERSON = {"id": 18, "name": "person", "keypoints": ["nose", "left_eye"], "skeleton": [[1, 2]]}

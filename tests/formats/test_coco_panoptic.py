@@ -16,7 +16,7 @@ from shardbeam.transforms.core.records import (
     Segment,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from tests.support.archive_files import write_files
 from tests.support.builds import write_coco
 from tests.support.coco_reading import ParsedCoco, image, read_content

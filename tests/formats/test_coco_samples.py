@@ -13,7 +13,7 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     decode_annotations,
 )
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.csv_table import CsvFormat, read_rows
-from shardbeam.transforms.formats.line_chunks import read_lines
+from shardbeam.transforms.formats.parsing.lines import read_lines
+from shardbeam.transforms.formats.table.csv import CsvFormat, read_rows
 from tests.support.stored import StoredFiles
 from tests.support.table_reading import ReadTable
 
@@ -278,7 +278,7 @@ def test_no_more_than_the_first_rows_are_read_before_the_run() -> None:
     content = b"a,b\n" + (b"1," + b"x" * 997 + b"\n") * 16_000
     storage = StoredFiles({"t.csv": content})
     with unittest.mock.patch(
-        "shardbeam.transforms.formats.table.storage_for", return_value=storage
+        "shardbeam.transforms.formats.table.table.storage_for", return_value=storage
     ):
         CsvFormat(manifest=["t.csv"]).resolve()
     assert 0 < storage.read_bytes < len(content) / 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.cli.main import main
 from tests.conftest import PROJECT_ROOT
 from tests.support.archive_files import write_files, write_tar, write_zip
 from tests.support.cifar_files import write_cifar10

@@ -26,11 +26,10 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
-from shardbeam.transforms.formats.given_records import GivenRecords
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.joining import (
+from shardbeam.transforms.formats.join.join import (
     JoinedKey,
     JoinSettings,
     is_plain,
@@ -38,6 +37,7 @@ from shardbeam.transforms.formats.joining import (
     merge_annotations,
     needs_join,
 )
+from shardbeam.transforms.formats.join.user_records import GivenRecords
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.formats.names import normalize_key
 from tests.support.archive_files import write_tar

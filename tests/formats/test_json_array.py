@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.formats import json_array
-from shardbeam.transforms.formats.json_array import cut_array
+from shardbeam.transforms.formats.parsing import json_array
+from shardbeam.transforms.formats.parsing.json_array import cut_array
 from tests.support.coco_reading import annotation, document, image, read_coco
 
 

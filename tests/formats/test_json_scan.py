@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.formats import annotation_file, json_array, json_scan, json_text
+from shardbeam.transforms.formats import annotation_file, json_text
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
-from shardbeam.transforms.formats.json_scan import ArrayOnDisk, scan_array
+from shardbeam.transforms.formats.coco.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
+from shardbeam.transforms.formats.coco.lvis import LvisFormat
 from shardbeam.transforms.formats.json_text import Excerpt, JsonText, TextInMemory
-from shardbeam.transforms.formats.lvis import LvisFormat
+from shardbeam.transforms.formats.parsing import json_array, json_scan
+from shardbeam.transforms.formats.parsing.json_scan import ArrayOnDisk, scan_array
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import build
@@ -99,7 +100,7 @@ def test_shards_have_the_same_bytes(
         scanned.append(uri)
         return scan_array(text, key=key, uri=uri)
 
-    monkeypatch.setattr("shardbeam.transforms.formats.coco_file.scan_array", recording)
+    monkeypatch.setattr("shardbeam.transforms.formats.coco.coco_file.scan_array", recording)
     build(*sample.command(data), output=tmp_path / "on disk")
     assert scanned
     assert read_dataset(tmp_path / "on disk") == read_dataset(tmp_path / "in memory")

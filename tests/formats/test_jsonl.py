@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
-from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.table import table
 from tests.support.making import vertex
 from tests.support.table_reading import ReadTable
 

@@ -10,9 +10,9 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, decode_annotations
+from shardbeam.transforms.formats.join.sources import read_listed_file
 from shardbeam.transforms.formats.labelme import LabelMeFormat
-from shardbeam.transforms.formats.root_files import require_file
-from shardbeam.transforms.formats.sources import read_listed_file
+from shardbeam.transforms.formats.parsing.root_files import require_file
 from shardbeam.transforms.storage.local import LocalStorage
 
 _SQUARE = [[0, 0], [4, 0], [4, 4], [0, 4]]

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats import line_chunks
-from shardbeam.transforms.formats.line_chunks import read_lines
+from shardbeam.transforms.formats.parsing import lines as line_chunks
+from shardbeam.transforms.formats.parsing.lines import read_lines
 from tests.support.stored import StoredFiles
 
 TEXTS = st.lists(st.sampled_from([b"", b"a", b"bcd", b"e" * 40, "ö".encode(), b"\r"])).flatmap(

@@ -14,9 +14,9 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
+from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
-from shardbeam.transforms.formats.sources import Source
 from tests.conftest import PROJECT_ROOT
 from tests.support.making import make_format
 
@@ -172,10 +172,10 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
         ("no_such_package.module:Class", "ModuleNotFoundError: No module named 'no_such_package'"),
         (":Class", "cannot be imported"),
         (
-            "shardbeam.transforms.formats.coco:CocoFormta",
+            "shardbeam.transforms.formats.coco.coco:CocoFormta",
             r"has no 'CocoFormta'; did you mean 'CocoFormat'\?",
         ),
-        ("shardbeam.transforms.formats.coco:", "has no ''"),
+        ("shardbeam.transforms.formats.coco.coco:", "has no ''"),
         (
             "shardbeam.transforms.formats.load:find_format",
             "find_format is not a subclass of .*Format",

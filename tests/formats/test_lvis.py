@@ -7,7 +7,7 @@ import pytest
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.lvis import LvisFormat
+from shardbeam.transforms.formats.coco.lvis import LvisFormat
 from tests.support.coco_reading import URI, ParsedCoco, document, image, read_content
 
 _CATEGORIES = [{"id": k, "name": name} for k, name in enumerate(["acorn", "dog", "cat"], 17)]

@@ -21,7 +21,7 @@ from shardbeam.transforms.formats.mask_values import (
     given_values,
     look_at_maps,
 )
-from shardbeam.transforms.formats.root_files import RootFiles
+from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.support.example_builders import write_png
 

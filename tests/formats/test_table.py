@@ -15,8 +15,8 @@ from PIL import Image
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
-from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.table import table
 from shardbeam.transforms.formats.testing import check_format
 from tests.support.image_makers import plain_jpeg
 from tests.support.making import make_format

@@ -16,7 +16,7 @@ from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
-from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.support.archive_files import write_tar
 from tests.support.image_makers import plain_jpeg

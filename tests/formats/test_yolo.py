@@ -22,9 +22,8 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.root_files import relative_path, resolve_path
-from shardbeam.transforms.formats.yolo import Pose, YoloFormat, parse_yolo_labels
-from shardbeam.transforms.formats.yolo_layout import (
+from shardbeam.transforms.formats.parsing.root_files import relative_path, resolve_path
+from shardbeam.transforms.formats.yolo.layout import (
     YoloData,
     join_of_image,
     join_of_labels,
@@ -32,6 +31,7 @@ from shardbeam.transforms.formats.yolo_layout import (
     parse_names,
     parse_obj_data,
 )
+from shardbeam.transforms.formats.yolo.yolo import Pose, YoloFormat, parse_yolo_labels
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.archive_files import Files, write_files
 

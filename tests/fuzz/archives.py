@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.fuzz.outcome import FOLDER, read_or_refuse
 

@@ -30,7 +30,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.names import key_problem
-from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.fuzz.outcome import FOLDER, read_or_refuse

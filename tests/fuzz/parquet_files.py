@@ -19,11 +19,15 @@ from pyarrow import parquet
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.dataset.duplicates import SCHEMA, load_duplicates
 from shardbeam.transforms.dataset.files import describe_data
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, load_index, read_index
+from shardbeam.transforms.duplicates.duplicates import SCHEMA, load_duplicates
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.formats.key_file import excluded_images, find_key_file, image_groups
+from shardbeam.transforms.formats.parsing.key_file import (
+    excluded_images,
+    find_key_file,
+    image_groups,
+)
 from shardbeam.transforms.storage.base import StoredFile
 
 _ROWS = 40

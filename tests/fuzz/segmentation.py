@@ -11,7 +11,7 @@ from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.examples.segmentation import draw_segmentation
+from shardbeam.transforms.examples.geometry.segmentation import draw_segmentation
 
 _ODD_NUMBERS = (-1, 0, 0.5, 1e9, -1e9, 1e38, 1e300, 2**31, 2**32, 2**63, 1e-320, None, "7", [1])
 _CORRECTIONS = {correction.value for correction in Correction}

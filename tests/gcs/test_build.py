@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage import object_listing
 from shardbeam.transforms.storage.base import ListingPart
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs import storage as gcs_storage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.conftest import SETTINGS, SHARDS
 from tests.support.dataset import Tree, coco_words, read_dataset, run
 from tests.support.gcs_server import ProxiedGcs

@@ -13,11 +13,11 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import find
-from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.find import expand_pattern, storage_for
 from shardbeam.transforms.storage.fsspec import FsspecStorage
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs import storage as gcs_storage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from shardbeam.transforms.storage.local import LocalStorage
 from shardbeam.transforms.storage.s3 import S3Storage
 from tests.support import gcs_memory as memory
@@ -243,7 +243,7 @@ def test_names_what_lies_right_below(root: str, storage: Storage) -> None:
 def test_names_come_over_pages(
     root: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kind in ("gcs", "s3"):
+    for kind in ("gcs.storage", "s3"):
         monkeypatch.setattr(f"shardbeam.transforms.storage.{kind}.PAGE_SIZE", 2)
     paths = ["a", "b/1", "b/2", "b/c/3", "b/c/4", "c", "d/1", "e"]
     for path in paths:

@@ -20,7 +20,7 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Blocker())
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

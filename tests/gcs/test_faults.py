@@ -11,10 +11,11 @@ from google.auth import credentials as google_credentials
 from google.auth import exceptions as auth_exceptions
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage import failures, gcs_client
-from shardbeam.transforms.storage import gcs as gcs_storage
+from shardbeam.transforms.storage import failures
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, StoredFile, WriteFailedError
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs import client
+from shardbeam.transforms.storage.gcs import storage as gcs_storage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from shardbeam.transforms.storage.usage import usage_counter
 from tests.support.gcs_proxy import FAULTS, Fault, Request
 from tests.support.gcs_server import ProxiedGcs
@@ -171,7 +172,7 @@ def test_what_did_not_arrive_as_it_was_sent_is_sent_again() -> None:
         ('Provided CRC32C "a==" doesn\'t match calculated CRC32C "b==".', True),
         ("Bucket is a requester pays bucket but no user project provided.", False),
     ):
-        assert gcs_client.is_transient(BadRequest(message)) is again
+        assert client.is_transient(BadRequest(message)) is again
 
 
 def test_an_object_of_another_run_is_not_taken_for_ours(gcs: ProxiedGcs, bucket: str) -> None:
@@ -347,13 +348,13 @@ def test_no_credentials_is_an_error_with_the_fix(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr("google.auth.default", refuse)
-    gcs_client._make_client.cache_clear()
+    client._make_client.cache_clear()
     with pytest.raises(InputError, match=r"gcloud auth application-default login.*--anonymous"):
         STORAGE.read("gs://bucket/x")
     # With anonymous access, no credentials are looked for.
     monkeypatch.setenv(ANONYMOUS_VARIABLE, "1")
-    assert isinstance(gcs_client.gcs_client()._credentials, google_credentials.AnonymousCredentials)
-    gcs_client._make_client.cache_clear()
+    assert isinstance(client.gcs_client()._credentials, google_credentials.AnonymousCredentials)
+    client._make_client.cache_clear()
 
 
 def test_objects_compressed_by_the_storage(gcs: ProxiedGcs, bucket: str) -> None:

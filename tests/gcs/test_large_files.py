@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage import disk_file, limits
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.conftest import SETTINGS
 from tests.support.builds import wait_for
 from tests.support.dataset import Tree, coco_words, finish, read_dataset, run, start
@@ -135,7 +135,7 @@ _ENDLESS = """
 import os, signal, sys, threading
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from shardbeam.transforms.formats import json_scan
+from shardbeam.transforms.formats.parsing import json_scan
 from shardbeam.transforms.storage import limits
 
 limits.WHOLE_ANNOTATION_BYTES = 0

@@ -10,8 +10,8 @@ import pytest
 
 from shardbeam.pipelines import library
 from shardbeam.pipelines.failures import RunError
-from shardbeam.pipelines.runners import LocalRunner
-from shardbeam.transforms.dataset.object_lease import LeaseRecord, read_lease
+from shardbeam.pipelines.runners.options import LocalRunner
+from shardbeam.transforms.staging.object_lease import LeaseRecord, read_lease
 from tests.gcs.conftest import SETTINGS
 from tests.support import gcs_memory as memory
 from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
@@ -215,7 +215,7 @@ def test_a_storage_without_preconditions_says_so_once_and_builds(
     assert [
         record.getMessage()
         for record in caplog.records
-        if record.name == "shardbeam.pipelines.output"
+        if record.name == "shardbeam.pipelines.output_folder"
     ] == [f"{root}/out: this storage keeps no lease; let only one run at a time write there"]
     written = memory.read_tree(root)
     assert not [path for path in written if "lease" in path or ".staging" in path]

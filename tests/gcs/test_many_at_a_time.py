@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from shardbeam.transforms.dataset.commit import CommitBatch, delete_old, prepare_output
+from shardbeam.transforms.commit.commit import CommitBatch, delete_old, prepare_output
 from shardbeam.transforms.dataset.outcome import WriteProgress
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.support import gcs_memory as memory
 from tests.support.dataset import coco_words, run
 from tests.support.manifests import make_manifest

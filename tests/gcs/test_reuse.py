@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.conftest import SETTINGS, SHARDS
 from tests.support import gcs_memory as memory
 from tests.support.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run

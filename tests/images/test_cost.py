@@ -22,7 +22,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole
-from shardbeam.transforms.examples import maps
+from shardbeam.transforms.examples.encode import maps
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images import mask_file
 from shardbeam.transforms.images.check import check_image

@@ -17,12 +17,12 @@ from apache_beam.options.pipeline_options import (
 
 from shardbeam.configs.keys import flag_name
 from shardbeam.configs.load import ConfigError
-from shardbeam.pipelines.arguments import parse_arguments
-from shardbeam.pipelines.commands import COMMANDS, BuildArguments, SampleArguments
+from shardbeam.pipelines.cli.arguments import parse_arguments
+from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, SampleArguments
+from shardbeam.pipelines.cli.flags import describe_format, flags_of, make_parser
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.flags import describe_format, flags_of, make_parser
-from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.pipelines.runners.options import REFUSED_FLAGS, beam_parser
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats
 

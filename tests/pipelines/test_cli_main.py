@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import shardbeam.pipelines.run
+import shardbeam.pipelines.cli.run
 from shardbeam.configs.load import ConfigError
-from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.commands import BuildArguments
+from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.cli.main import main
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.process import reachable_cpus
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
 from tests.support.dataset import COMMAND
 from tests.support.python_runs import LIST_MODULES, run_python
@@ -48,7 +48,7 @@ def test_help_needs_nothing_heavy(line: str, usage: str) -> None:
     assert result.stderr == ""
     assert result.stdout.startswith(usage)
     modules = set(result.stdout.rpartition("MODULES ")[2].split())
-    assert "shardbeam.pipelines.arguments" in modules
+    assert "shardbeam.pipelines.cli.arguments" in modules
     packages = {module.partition(".")[0] for module in modules}
     assert packages.isdisjoint({"apache_beam", "fsspec", "tensorflow", "transforms", "rich"})
 
@@ -143,7 +143,7 @@ def test_wrong_usage_is_one_line(
 def replace_run(
     monkeypatch: pytest.MonkeyPatch, name: str, run: Callable[[BuildArguments], int]
 ) -> None:
-    monkeypatch.setattr(shardbeam.pipelines.run, name, run)
+    monkeypatch.setattr(shardbeam.pipelines.cli.run, name, run)
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])

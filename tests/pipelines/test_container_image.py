@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.runners import check_image, own_versions
+from shardbeam.pipelines.runners.options import check_image, own_versions
 
 
 def test_the_name_of_an_image_of_beams_tells_its_versions() -> None:

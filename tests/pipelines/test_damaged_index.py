@@ -12,9 +12,9 @@ import pytest
 from pyarrow import parquet
 
 import shardbeam
+from shardbeam.readers.open import stored_dataset as stored
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import manifest
-from shardbeam.transforms.dataset.read import dataset as stored
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import Run, run
 from tests.support.manifests import list_again

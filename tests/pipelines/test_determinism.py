@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.pipelines.arguments import parse_arguments
-from shardbeam.pipelines.commands import BuildArguments
-from shardbeam.pipelines.run import run_build
+from shardbeam.pipelines.cli.arguments import parse_arguments
+from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.cli.run import run_build
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import (

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardbeam.pipelines.draw import draw_picture, encode_png
-from shardbeam.pipelines.figure import PALETTE, Classes, Colour
-from shardbeam.transforms.examples.decode import Picture, PictureObject
-from shardbeam.transforms.examples.legend import Legend
+from shardbeam.readers.report.draw import draw_picture, encode_png
+from shardbeam.readers.report.figure import PALETTE, Classes, Colour
+from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.feature_map import Legend
 
 SIDE = 60
 # Pictures as small as SIDE are drawn this many times as large.

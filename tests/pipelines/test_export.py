@@ -19,8 +19,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from shardbeam.pipelines import export, temporary
-from shardbeam.transforms.dataset.export import coco
+from shardbeam.pipelines import temporary
+from shardbeam.pipelines.commands import export
+from shardbeam.readers.export import coco
 from tests.support.builds import Build, Json, build, wait_for
 from tests.support.coco_evaluation import PERFECT, evaluate
 from tests.support.dataset import Run, Tree, finish, read_tree, run, start

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from shardbeam.pipelines.failures import explain_failure, list_causes
-from shardbeam.transforms.dataset import verify_shard
-from shardbeam.transforms.dataset.read import count
+from shardbeam.transforms.shards import count, verify_shard
 from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import Run, coco_words, run

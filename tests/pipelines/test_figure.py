@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.pipelines.figure import (
+from shardbeam.readers.report.figure import (
     LINES,
     PALETTE,
     BoxShape,
@@ -23,7 +23,7 @@ from shardbeam.pipelines.figure import (
     make_figure,
     tag_name,
 )
-from shardbeam.transforms.examples.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
 from tests.support.example_builders import write_png
 
 WIDTH, HEIGHT, LETTER = 300, 200, 8

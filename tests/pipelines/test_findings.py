@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.transforms.dataset.worth_a_look import SAME_PICTURE
+from shardbeam.transforms.dataset.findings import SAME_PICTURE
 from tests.support.builds import Json, build_config, write_coco
 from tests.support.dataset import run
 from tests.support.planted import FLAT, KINDS, PLANTED, write_planted

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
-from shardbeam.pipelines.arguments import parse_arguments
-from shardbeam.pipelines.commands import BuildArguments
+from shardbeam.pipelines.cli.arguments import parse_arguments
+from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.cli.flags import flags_of
+from shardbeam.pipelines.commands.flex_template import command_line, launch, template_metadata
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.flags import flags_of
-from shardbeam.pipelines.flex_template import command_line, launch, template_metadata
 from tests.conftest import PROJECT_ROOT
 
 METADATA = json.loads((PROJECT_ROOT / "docker" / "metadata.json").read_bytes())
@@ -123,6 +125,20 @@ def test_refusals(
         command_line(arguments)
     assert launch(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_what_the_image_starts() -> None:
+    launcher = PROJECT_ROOT / "docker" / "launcher.py"
+
+    result = subprocess.run(
+        [sys.executable, launcher, "--format=coco", "--overwrite=yes"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert result.returncode == 2
+    assert result.stderr == ("shardbeam: error: --overwrite: expected true or false, got 'yes'\n")
 
 
 def test_the_command_understands_it() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from shardbeam.pipelines.commands import COMMANDS
-from shardbeam.pipelines.logs import configure_logging, write_traceback
+from shardbeam.pipelines.cli.commands import COMMANDS
+from shardbeam.pipelines.cli.logging import configure_logging, write_traceback
+from shardbeam.pipelines.cli.summary import render_text
+from shardbeam.pipelines.cli.tables import Layout
 from shardbeam.pipelines.result import BuildResult
-from shardbeam.pipelines.summary import render_text
-from shardbeam.pipelines.tables import Layout
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.outcome import Reuse, SplitOutcome, Status
 from tests.support.dataset import Run, run

@@ -22,11 +22,11 @@ import pytest
 from PIL import Image
 
 from shardbeam.configs.decoding import MsgpackDecoder
-from shardbeam.pipelines.run import _end_early
+from shardbeam.pipelines.cli.run import _end_early
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.lease import Lease
 from shardbeam.transforms.dataset.outcome import Totals, WriteProgress
-from shardbeam.transforms.dataset.staging import TOTALS, Staging
+from shardbeam.transforms.staging.lease import Lease
+from shardbeam.transforms.staging.staging import TOTALS, Staging
 from tests.support.builds import wait_for, wait_for_a_shard
 from tests.support.crash_points import LONG
 from tests.support.dataset import (
@@ -278,7 +278,7 @@ def test_what_is_said_of_finished_shards(finished: int, said: str, tmp_path: Pat
 ENDING = """
 import os, signal, sys, threading
 from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.signals import end_on_signals
+from shardbeam.pipelines.cli.signals import end_on_signals
 
 asked, ended = threading.Event(), threading.Event()
 
@@ -318,7 +318,7 @@ LEAVING = """
 import atexit, os, signal, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.signals import end_on_signals
+from shardbeam.pipelines.cli.signals import end_on_signals
 
 printed = threading.Event()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.sample import write_shapes
+from shardbeam.pipelines.commands.sample import write_shapes
 from tests.support.crash_points import (
     LONG,
     each_moment,

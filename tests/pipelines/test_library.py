@@ -413,8 +413,8 @@ INTERRUPTED = """
     import json, multiprocessing, os, signal, threading
 
     import shardbeam
-    from shardbeam.transforms.dataset import staging
-    from shardbeam.transforms.dataset.folder_lock import FolderLock
+    from shardbeam.transforms.staging import staging
+    from shardbeam.transforms.staging.folder_lock import FolderLock
 
     # Tests in the background of a shell inherit that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)

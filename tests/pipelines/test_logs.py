@@ -19,18 +19,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shardbeam.pipelines.run
-from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.commands import BuildArguments
-from shardbeam.pipelines.failures import explain_failure
-from shardbeam.pipelines.logs import (
+import shardbeam.pipelines.cli.run
+from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.cli.logging import (
     configure_logging,
     everything_as_json,
     log_everything,
     render_line,
     wants_json_log,
 )
-from shardbeam.pipelines.progress import Written
+from shardbeam.pipelines.cli.main import main
+from shardbeam.pipelines.cli.progress import Written
+from shardbeam.pipelines.failures import explain_failure
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.builds import wait_for_a_shard
@@ -142,7 +142,7 @@ def test_an_error_that_nobody_expected(
     def fail(arguments: BuildArguments) -> int:
         raise ZeroDivisionError(arguments.config.name)
 
-    monkeypatch.setattr(shardbeam.pipelines.run, "run_build", fail)
+    monkeypatch.setattr(shardbeam.pipelines.cli.run, "run_build", fail)
     words = ["build", "image-folder", "--images", "i", "--output", "o", *JSON_LOG]
     exit_code = main(words)
     printed = capsys.readouterr()

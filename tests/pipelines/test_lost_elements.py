@@ -27,15 +27,15 @@ from shardbeam.transforms import (
     read_annotations,
     write_shards,
 )
+from shardbeam.transforms.commit.commit import CommitBatch
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core import edges
 from shardbeam.transforms.core.records import ListedFile, Reject
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.commit import CommitBatch
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.statistics import CountedStatistics
-from shardbeam.transforms.formats import sources
-from shardbeam.transforms.storage import archives
+from shardbeam.transforms.formats.join import sources
+from shardbeam.transforms.storage.archives import open as archives
 from shardbeam.transforms.storage.base import ListingPart
 from tests.support.archive_files import write_files, write_tar
 from tests.support.builds import Build, build
@@ -202,6 +202,7 @@ class Fault:
 
     hits = 0
     seen = 0
+    first: Any = None
 
     def __init__(self, crosses: Callable[[Any], bool], times: Callable[[int], int]) -> None:
         Fault.hits = Fault.seen = 0
@@ -228,7 +229,10 @@ class Fault:
 
     def spoil(self, element: Any) -> Iterator[Any]:  # noqa: ANN401  # Any element.
         times = 1
-        if self.crosses(element):
+        # If the second element equals the first, doubling it makes up for the first.
+        if self.crosses(element) and not (Fault.seen == 1 and element == Fault.first):
+            if Fault.seen == 0:
+                Fault.first = element
             times = self.times(Fault.seen)
             Fault.seen += 1
             Fault.hits += times != 1

@@ -15,11 +15,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-import shardbeam.pipelines.run
+import shardbeam.pipelines.cli.run
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.pipelines.commands import BuildArguments
-from shardbeam.pipelines.logs import configure_logging, render_line
-from shardbeam.pipelines.signals import _render
+from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.cli.logging import configure_logging, render_line
+from shardbeam.pipelines.cli.signals import _render
 from tests.support.dataset import Run, run
 from tests.support.python_runs import run_python
 
@@ -210,16 +210,16 @@ def test_an_error_that_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(arguments: BuildArguments) -> int:
         raise ZeroDivisionError(arguments.config.output.path)
 
-    monkeypatch.setattr(shardbeam.pipelines.run, "run_build", fail)
+    monkeypatch.setattr(shardbeam.pipelines.cli.run, "run_build", fail)
     output = f"ftp://user:{SECRET}@host/x"
     flags = ("--images", "i", "--output", output, "--log-format", "json")
     check_hidden(run("build", "image-folder", *flags), exit_code=1)
     code = f"""
-import shardbeam.pipelines.cli, sys
+import shardbeam.pipelines.cli.main, sys
 from shardbeam.__main__ import console
 def fail(words):
     raise ZeroDivisionError({output!r})
-shardbeam.pipelines.cli.main = lambda: fail([])
+shardbeam.pipelines.cli.main.main = lambda: fail([])
 console()
 """
     ended = run_python(code)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms import write_shards
-from shardbeam.transforms.dataset import processes
-from shardbeam.transforms.dataset.processes import WriterPool
-from shardbeam.transforms.dataset.shard import ShardSettings
+from shardbeam.transforms.shards import processes
+from shardbeam.transforms.shards.processes import WriterPool
+from shardbeam.transforms.shards.writer import ShardSettings
 from tests.support.dataset import coco_words, run
 
 SHARDS = ("--set", "output.num_shards=6")

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from shardbeam.pipelines.logs import write_stdout
-from shardbeam.pipelines.progress import (
+from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.progress import (
     ProgressMonitor,
     Written,
     describe,

@@ -29,7 +29,7 @@ NUM_SHARDS = 3
 
 def load(*arguments: object, **options: object) -> tf.data.Dataset:
     # TensorFlow's import takes seconds, which collecting tests need not pay.
-    from shardbeam.pipelines import read as reading
+    from shardbeam.readers.open import tf_data as reading
 
     load_dataset: Callable[..., tf.data.Dataset] = reading.load_dataset
     return load_dataset(*arguments, **options)
@@ -382,7 +382,7 @@ def test_without_features_there_is_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_without_tensorflow_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['tensorflow'] = None; import shardbeam.pipelines.read"
+    code = "import sys; sys.modules['tensorflow'] = None; import shardbeam.readers.open.tf_data"
     result = run_python(code)
     assert result.returncode == 1
     assert result.stderr.rstrip().endswith("needs TensorFlow: pip install 'tensorflow>=2.20'")

@@ -16,7 +16,7 @@ from PIL import Image
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.examples import encode
+from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.conftest import PROJECT_ROOT
 from tests.support.builds import Build
@@ -144,7 +144,7 @@ def two_images(folder: Path, _: Path) -> Given:
 
 def check_readers(folder: Path, file_name: str, *, split: str, count: int, keys: set[str]) -> None:
     """Checks that `show`, `load_dataset` and TFDS read the folder, and `show` the plain file."""
-    from shardbeam.pipelines.read import load_dataset
+    from shardbeam.readers.open.tf_data import load_dataset
 
     for words in ([str(folder), "--split", split], [str(folder / file_name)]):
         shown = run("show", *words, "--limit", "1")

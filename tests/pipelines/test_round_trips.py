@@ -111,7 +111,7 @@ def everything(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 def load(built: Build) -> Iterator[dict[str, Any]]:
     pytest.importorskip("tensorflow")
-    from shardbeam.pipelines.read import load_dataset
+    from shardbeam.readers.open.tf_data import load_dataset
 
     return load_dataset(built.output, split="train").as_numpy_iterator()
 

@@ -25,7 +25,7 @@ from apache_beam.runners.portability import flink_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.runners import (
+from shardbeam.pipelines.runners.options import (
     FLINK_VERSION,
     check_beam_options,
     check_runner,
@@ -34,7 +34,7 @@ from shardbeam.pipelines.runners import (
 )
 from shardbeam.transforms.commit_dataset import _write_rejects
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset import staging
+from shardbeam.transforms.staging import staging
 from tests.conftest import PROJECT_ROOT
 from tests.support.dataset import coco_words, read_dataset, run
 from tests.support.graph import build_graph

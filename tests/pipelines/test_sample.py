@@ -17,7 +17,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from shardbeam.pipelines.sample import SHAPES, write_shapes
+from shardbeam.pipelines.commands.sample import SHAPES, write_shapes
 
 IMAGES = 48
 WIDTH, HEIGHT = 320, 240
@@ -266,6 +266,6 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 
 def test_neither_beam_nor_tensorflow_is_imported() -> None:
-    code = "import sys, shardbeam.pipelines.sample; print(*sys.modules)"
+    code = "import sys, shardbeam.pipelines.commands.sample; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"apache_beam", "tensorflow"} & set(shown.stdout.split())

@@ -17,7 +17,7 @@ from tests.support.dataset import (
     start,
 )
 
-PACKAGES = ("configs", "pipelines", "transforms")
+PACKAGES = ("configs", "pipelines", "readers", "transforms")
 WORKERS = ("--processes", "3")
 SHARDS = ("--set", "output.num_shards=4")
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardbeam.pipelines.arguments import parse_arguments
-from shardbeam.pipelines.commands import ShowArguments
-from shardbeam.pipelines.show import render_example
-from shardbeam.pipelines.tables import PLAIN, Layout, stdout_layout
+from shardbeam.pipelines.cli.arguments import parse_arguments
+from shardbeam.pipelines.cli.commands import ShowArguments
+from shardbeam.pipelines.cli.tables import PLAIN, Layout, stdout_layout
+from shardbeam.pipelines.commands.show import render_example
+from shardbeam.readers.open.examples import read_examples
+from shardbeam.readers.open.stored_dataset import open_file
 from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.read.dataset import open_file
-from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.example_pb2 import Example
 from tests.support.builds import Build, build
 from tests.support.dataset import run
@@ -97,7 +97,7 @@ def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
     result = run_python(LIST_MODULES, "show", str(path))
     assert result.returncode == 0, result.stderr
     modules = result.stdout.rpartition("MODULES ")[2].split()
-    assert "shardbeam.pipelines.show" in modules
+    assert "shardbeam.pipelines.commands.show" in modules
     assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
 
 

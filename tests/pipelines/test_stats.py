@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shardbeam.pipelines.stats import StatisticsReport, render_text
-from shardbeam.pipelines.tables import PLAIN
+from shardbeam.pipelines.cli.tables import PLAIN
+from shardbeam.pipelines.commands.stats import StatisticsReport, render_text
+from shardbeam.transforms.dataset.findings import KindFound
 from shardbeam.transforms.dataset.statistics import Statistics
-from shardbeam.transforms.dataset.worth_a_look import KindFound
 from tests.support.builds import Build, build
 from tests.support.dataset import read_tree, run
 from tests.support.image_makers import plain_jpeg

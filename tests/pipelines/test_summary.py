@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.pipelines.cli.summary import print_summary, render_json, render_text
+from shardbeam.pipelines.cli.tables import Layout, make_table, name_text, render_table
 from shardbeam.pipelines.result import BuildResult
-from shardbeam.pipelines.summary import print_summary, render_json, render_text
-from shardbeam.pipelines.tables import Layout, make_table, name_text, render_table
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
     Resumed,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shardbeam.pipelines import output as pipelines_output
+from shardbeam.pipelines import output_folder as pipelines_output
 from tests.support.dataset import (
     Run,
     Tree,

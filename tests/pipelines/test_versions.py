@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import shardbeam.pipelines.output
-from shardbeam.pipelines.output import run_date
+import shardbeam.pipelines.output_folder
+from shardbeam.pipelines.output_folder import run_date
+from shardbeam.transforms.commit.pointer import decode_pointer, read_pointer, write_pointer
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.pointer import decode_pointer, read_pointer, write_pointer
 from tests.support.crash_points import record_states, restore
 from tests.support.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
 
@@ -30,7 +30,9 @@ def set_date(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def set_date(day: str) -> None:
         started = datetime.datetime.fromisoformat(f"{day}T23:59:00+00:00")
-        monkeypatch.setattr(shardbeam.pipelines.output, "run_date", lambda _: run_date(started))
+        monkeypatch.setattr(
+            shardbeam.pipelines.output_folder, "run_date", lambda _: run_date(started)
+        )
 
     return set_date
 
@@ -350,7 +352,7 @@ def test_the_pointer_never_names_half(inputs: Path) -> None:
 
 def test_readers_follow_the_pointer(inputs: Path) -> None:
     pytest.importorskip("tensorflow")
-    from shardbeam.pipelines.read import load_dataset
+    from shardbeam.readers.open.tf_data import load_dataset
 
     build(inputs, "{fingerprint}", *latest_flags(inputs))
     (name,) = versions(inputs)

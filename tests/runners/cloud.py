@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardbeam.pipelines.runners import own_versions
+from shardbeam.pipelines.runners.options import own_versions
 from tests.runners.dataflow_service import DataflowService
 from tests.support.dataset import MIXED_SETTINGS
 from tests.support.gcs_server import FakeGcs

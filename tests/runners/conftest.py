@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from apache_beam.utils import retry
 
-from shardbeam.pipelines import dataflow
-from shardbeam.pipelines.sample import write_shapes
+from shardbeam.pipelines.commands.sample import write_shapes
+from shardbeam.pipelines.runners import dataflow
 from tests.gcs.conftest import bucket, gcs, gcs_server
 from tests.runners.cloud import Cloud
 from tests.runners.dataflow_service import dataflow_service

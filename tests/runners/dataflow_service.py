@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.pipelines.runners.options import LocalRunner
 from tests.support.gcs_server import FakeGcs
 
 Json = dict[str, Any]

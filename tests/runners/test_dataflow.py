@@ -18,7 +18,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import shardbeam
-from shardbeam.pipelines.flex_template import launch
+from shardbeam.pipelines.commands.flex_template import launch
 from shardbeam.transforms.dataset.manifest import RUN_FILE
 from tests.conftest import PROJECT_ROOT
 from tests.runners.cloud import IMAGE, Cloud
@@ -226,7 +226,7 @@ def test_code_from_a_checkout(
 ) -> None:
     # Building leaves files behind; and the folder that it is in must not matter afterwards.
     checkout = tmp_path / "checkout"
-    names = ("configs", "pipelines", "transforms")
+    names = ("configs", "pipelines", "readers", "transforms")
     for name in (*names, "shardbeam"):
         shutil.copytree(
             PROJECT_ROOT / name,

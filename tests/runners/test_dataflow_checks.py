@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.runners import own_versions
+from shardbeam.pipelines.runners.options import own_versions
 from tests.runners.cloud import IMAGE, Cloud
 from tests.support.dataset import run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardbeam.transforms.dataset.object_lease import JOB_S, LeaseRecord, read_lease
+from shardbeam.transforms.staging.object_lease import JOB_S, LeaseRecord, read_lease
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import JOB_ID, PROJECT, REGION, run_staged
 from tests.support.dataset import Run, check_whole, finish, run, start

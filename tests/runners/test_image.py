@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.runners import Versions, own_versions
+from shardbeam.pipelines.runners.options import Versions, own_versions
 from tests.runners.cloud import Cloud
 from tests.runners.flink import TIMEOUT_S, flink_cluster
 from tests.runners.image import Container, remove_container, start_container

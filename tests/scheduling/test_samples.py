@@ -16,9 +16,9 @@ import pytest
 import yaml
 from google.cloud.dataflow_v1beta3.types import JobState, LaunchFlexTemplateRequest
 
-from shardbeam.pipelines.arguments import parse_arguments
-from shardbeam.pipelines.commands import BuildArguments
-from shardbeam.pipelines.flex_template import command_line
+from shardbeam.pipelines.cli.arguments import parse_arguments
+from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.commands.flex_template import command_line
 from tests.conftest import PROJECT_ROOT
 from tests.scheduling.samples import (
     CONFIG,

@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.storage import archives
-from shardbeam.transforms.storage.archives import expand_root, fixed_folder, is_pattern, list_root
+from shardbeam.transforms.storage.archives import open as archives
+from shardbeam.transforms.storage.archives.open import (
+    expand_root,
+    fixed_folder,
+    is_pattern,
+    list_root,
+)
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage

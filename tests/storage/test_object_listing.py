@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import object_listing
 from shardbeam.transforms.storage.base import ListingPart, StoredFile
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from shardbeam.transforms.storage.object_listing import Page
 from tests.support.listing_server import ListingServer, Names, make_page
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shardbeam.transforms.dataset.read.count import count_shard, merge_counts
-from shardbeam.transforms.dataset.read.count_tasks import plan_counts
-from shardbeam.transforms.dataset.read.dataset import open_dataset
-from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.readers.open.count_tasks import plan_counts
+from shardbeam.readers.open.find_feature_map import read_legend
+from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.shards.count import count_shard, merge_counts
 
 
 def count_dataset(folder: str) -> dict[str, Statistics]:

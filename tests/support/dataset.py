@@ -18,10 +18,10 @@ from unittest import mock
 
 import google_crc32c
 
-from shardbeam.pipelines import log_lines
-from shardbeam.pipelines.cli import main
-from shardbeam.transforms.dataset.folder_lock import FolderLock
+from shardbeam.pipelines.cli import log_lines
+from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
+from shardbeam.transforms.staging.folder_lock import FolderLock
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.

@@ -16,9 +16,9 @@ from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_labe
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
-from shardbeam.transforms.examples.encode import EncodedExample, RecordEncoder
+from shardbeam.transforms.examples.encode.encode import EncodedExample, RecordEncoder
+from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.placement import Placement

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shardbeam.transforms.storage.gcs_client import request_kind
+from shardbeam.transforms.storage.gcs.client import request_kind
 
 _HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 # Longer than any client in the tests waits.

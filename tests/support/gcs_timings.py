@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardbeam.transforms.storage import failures, gcs
+from shardbeam.transforms.storage import failures
+from shardbeam.transforms.storage.gcs import storage as gcs
 
 
 class Timings(NamedTuple):

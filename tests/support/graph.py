@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import apache_beam as beam
 
-from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.build import build_dataset
-from shardbeam.pipelines.commands import BuildArguments
+from shardbeam.pipelines.cli.arguments import parse_arguments
+from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.plan import make_plan
-from shardbeam.pipelines.runners import make_options
-from shardbeam.transforms.dataset.commit import CommitSettings
-from shardbeam.transforms.dataset.runs import RunSettings
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.pipelines.runners.options import make_options
+from shardbeam.transforms.commit.commit import CommitSettings
+from shardbeam.transforms.commit.runs import RunSettings
+from shardbeam.transforms.staging.staging import Staging
 
 
 def count_steps(pipeline: beam.Pipeline) -> int:

@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Imported so that the forked processes need not import it.
-import shardbeam.pipelines.run
-from shardbeam.pipelines.cli import main
+import shardbeam.pipelines.cli.run
+from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms import write_shards
+from shardbeam.transforms.commit import commit
 from shardbeam.transforms.core.worker import _without_main
-from shardbeam.transforms.dataset import commit, folder_lock
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
-from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.storage import gcs, local
+from shardbeam.transforms.staging import folder_lock
+from shardbeam.transforms.staging.staging import Staging
+from shardbeam.transforms.storage import local
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.gcs import storage as gcs
 from tests.support.dataset import COMMAND
 from tests.support.gcs_timings import Timings, set_timings
 

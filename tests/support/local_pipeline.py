@@ -8,9 +8,9 @@ from typing import Any
 from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import equal_to
 
-from shardbeam.pipelines.runners import LocalRunner, make_options
+from shardbeam.pipelines.runners.options import LocalRunner, make_options
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
-from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
+from shardbeam.transforms.formats.join.values import decode_join_key, decode_join_value
 
 
 def local_pipeline() -> test_pipeline.TestPipeline:

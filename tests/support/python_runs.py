@@ -8,7 +8,7 @@ import sys
 # Prints the modules that a command line imports, after what it prints itself.
 LIST_MODULES = """\
 import sys
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.cli.main import main
 code = main(sys.argv[1:])
 print("MODULES", *sorted(sys.modules))
 sys.exit(code)

@@ -35,7 +35,7 @@ def main() -> None:
     """Runs each build into the same folder, and writes the outcomes as JSON."""
     builds, output, outcomes = map(Path, sys.argv[1:])
     # Imported once; each build then runs in a fork of this process.
-    import shardbeam.pipelines.cli  # noqa: F401
+    import shardbeam.pipelines.cli.main  # noqa: F401
 
     found = {
         name: _run([*words, "--output", str(output)], output=output)

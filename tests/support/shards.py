@@ -21,12 +21,12 @@ from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.packs import RecordPacker
-from shardbeam.transforms.dataset.shard import Shard, ShardSettings
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.shards.record_batches import RecordPacker
+from shardbeam.transforms.shards.writer import Shard, ShardSettings
+from shardbeam.transforms.staging.staging import Staging
 from tests.support.example_builders import encode_picture, make_label_map
 
 ENCODER = EncoderSettings(kinds=frozenset({Kind.CLASSIFICATION}))

@@ -17,7 +17,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.table import TableFormat
+from shardbeam.transforms.formats.table.table import TableFormat
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.making import make_format

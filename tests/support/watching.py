@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 
-from shardbeam.pipelines.progress import ProgressMonitor, Written
+from shardbeam.pipelines.cli.progress import ProgressMonitor, Written
 
 
 @contextlib.contextmanager

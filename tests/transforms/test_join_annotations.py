@@ -18,11 +18,11 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment, example_hash
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.join_values import encode_join_value
-from shardbeam.transforms.formats.joining import JoinSettings, join_key
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.join.join import JoinSettings, join_key
+from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import local_pipeline

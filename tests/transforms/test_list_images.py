@@ -13,10 +13,10 @@ from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, ListedImage, Reject
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.csv_table import CsvFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.joining import JoinSettings
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.join.join import JoinSettings
+from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries

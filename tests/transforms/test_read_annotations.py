@@ -9,9 +9,9 @@ from apache_beam.testing.util import assert_that
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries

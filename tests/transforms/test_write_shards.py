@@ -25,9 +25,9 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, Record, Reject
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
-from shardbeam.transforms.dataset.shard import ShardSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.staging import TOTALS, Staging
+from shardbeam.transforms.shards.writer import ShardSettings
+from shardbeam.transforms.staging.staging import TOTALS, Staging
 from shardbeam.transforms.storage import failures as storage_failures
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.usage import usage_counter

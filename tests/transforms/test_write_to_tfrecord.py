@@ -20,7 +20,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
 
 import shardbeam
-from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.pipelines.runners.options import LocalRunner
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, Record
 from shardbeam.transforms.examples.example_pb2 import Example

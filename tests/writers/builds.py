@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from shardbeam.pipelines import output as pipelines_output
+from shardbeam.pipelines import output_folder as pipelines_output
 from shardbeam.pipelines.failures import RunError, UsageError
-from shardbeam.pipelines.output import Inputs, hold_output
+from shardbeam.pipelines.output_folder import Inputs, hold_output
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.census import Census, ListingSummary
-from shardbeam.transforms.dataset.commit import (
+from shardbeam.transforms.commit.commit import (
     CommitBatch,
     CommitSettings,
     check_moved,
@@ -31,14 +29,16 @@ from shardbeam.transforms.dataset.commit import (
     list_staging,
     move,
 )
+from shardbeam.transforms.commit.runs import RunSettings
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.files import ShardResult, describe_data
-from shardbeam.transforms.dataset.lease import Lease, LeaseError
-from shardbeam.transforms.dataset.object_lease import ObjectLease
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.reuse import copy_shard, find_record
-from shardbeam.transforms.dataset.runs import RunSettings
-from shardbeam.transforms.dataset.shard import Shard, ShardSettings, create_file
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.shards.reuse import copy_shard, find_record
+from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
+from shardbeam.transforms.staging.lease import Lease, LeaseError
+from shardbeam.transforms.staging.object_lease import ObjectLease
+from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import find
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_shard_result

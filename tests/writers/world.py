@@ -19,9 +19,9 @@ import google_crc32c
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST, Manifest
-from shardbeam.transforms.dataset.object_lease import LEASE_S
+from shardbeam.transforms.staging.object_lease import LEASE_S
 from shardbeam.transforms.storage.base import ChangedError, StoredFile
-from shardbeam.transforms.storage.gcs import GcsStorage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 
 OUTPUT = "gs://bucket/out"
 _STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)

@@ -12,8 +12,8 @@ from shardbeam.transforms.beam.stages import CensusFn, in_global_window
 from shardbeam.transforms.core import edges
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
-from shardbeam.transforms.dataset.packs import RecordPacker
-from shardbeam.transforms.formats.joining import JoinedKey, JoinSettings
+from shardbeam.transforms.formats.join.join import JoinedKey, JoinSettings
+from shardbeam.transforms.shards.record_batches import RecordPacker
 
 # Tags of the outputs: packs of records, and rejects.
 RECORDS = "records"

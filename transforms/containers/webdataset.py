@@ -54,7 +54,7 @@ from shardbeam.transforms.examples.columns import (
 )
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
+from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.reader import StorageReader

@@ -1,1 +1,1 @@
-"""Modules that write, commit, check and read a dataset."""
+"""What the folder of a dataset holds: manifest, index, statistics, rejects."""

@@ -28,10 +28,10 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
-from shardbeam.transforms.examples.segmentation import has_segmentation, mask_problem
-from shardbeam.transforms.formats.joining import JoinedKey
+from shardbeam.transforms.examples.geometry.segmentation import has_segmentation, mask_problem
+from shardbeam.transforms.formats.join.join import JoinedKey
 from shardbeam.transforms.formats.names import is_undecodable_name, listing_exclusion, loosened
-from shardbeam.transforms.storage.archives import is_archive_name
+from shardbeam.transforms.storage.archives.open import is_archive_name
 from shardbeam.transforms.storage.lfs import LFS_POINTER_BYTES
 
 SAMPLE_KEYS = 64

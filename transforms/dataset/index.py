@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.label_digest import LABELS_VERSION
+from shardbeam.transforms.examples.encode.label_digest import LABELS_VERSION
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile, check_listed

@@ -13,8 +13,8 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
+from shardbeam.transforms.examples.decode.feature_map import Skeletons
 from shardbeam.transforms.examples.features import FeatureSpec
-from shardbeam.transforms.examples.legend import Skeletons
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

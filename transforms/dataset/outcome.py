@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.dataset.worth_a_look import KindFound
+from shardbeam.transforms.dataset.findings import KindFound
 
 
 class Status(str, enum.Enum):

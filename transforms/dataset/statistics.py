@@ -27,8 +27,8 @@ import numpy.typing as npt
 from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
+from shardbeam.transforms.dataset.example_findings import Finding, ObjectColumns
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
-from shardbeam.transforms.examples.findings import Finding, ObjectColumns
 
 # Increase it when a change would count the same Examples differently.
 STATISTICS_VERSION = 2

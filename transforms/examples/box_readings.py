@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
-from shardbeam.transforms.examples.boxes import AnnotatedFrame, Box
+from shardbeam.transforms.examples.geometry.boxes import AnnotatedFrame, Box
 
 _Numbers: TypeAlias = tuple[float, float, float, float]
 

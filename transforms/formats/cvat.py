@@ -28,14 +28,20 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.examples.boxes import Box, Size, box_around, turn_box, turn_points
 from shardbeam.transforms.examples.features import (
     MAX_FLOAT32,
     ExtraFeature,
     FeatureKind,
     value_list,
 )
-from shardbeam.transforms.examples.segmentation import (
+from shardbeam.transforms.examples.geometry.boxes import (
+    Box,
+    Size,
+    box_around,
+    turn_box,
+    turn_points,
+)
+from shardbeam.transforms.examples.geometry.segmentation import (
     MAX_MASK_PIXELS,
     mask_object,
     outline_ellipse,
@@ -44,14 +50,14 @@ from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
+from shardbeam.transforms.formats.parsing.root_files import RootFiles
+from shardbeam.transforms.formats.parsing.xml_file import XmlElement, xml_children
 from shardbeam.transforms.formats.recognition import (
     Folder,
     Recognized,
     counted,
     describe_missing,
 )
-from shardbeam.transforms.formats.root_files import RootFiles
-from shardbeam.transforms.formats.xml_file import XmlElement, xml_children
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

@@ -16,8 +16,8 @@ from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.parsing.table_columns import ColumnType, column_feature
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
-from shardbeam.transforms.formats.table_columns import ColumnType, column_feature
 
 _LABEL = "label"
 # The text between the last `_` of the name and its extension.

@@ -26,7 +26,7 @@ from shardbeam.transforms.formats.recognition import (
     split_in,
 )
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
-from shardbeam.transforms.storage.archives import expand_root, is_archive, list_root
+from shardbeam.transforms.storage.archives.open import expand_root, is_archive, list_root
 from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 

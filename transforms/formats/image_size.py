@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.formats.root_files import find_file
+from shardbeam.transforms.formats.parsing.root_files import find_file
 from shardbeam.transforms.images.jpeg import scan_jpeg
 from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.images.sniff import FileFormat, sniff_format

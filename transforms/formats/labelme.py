@@ -33,9 +33,9 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.text import describe_base64
-from shardbeam.transforms.examples.boxes import Box, Size, box_around
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.examples.segmentation import (
+from shardbeam.transforms.examples.geometry.boxes import Box, Size, box_around
+from shardbeam.transforms.examples.geometry.segmentation import (
     MAX_MASK_PIXELS,
     mask_object,
     outline_ellipse,
@@ -55,8 +55,9 @@ from shardbeam.transforms.formats.names import (
     normalize_key,
     without_extension,
 )
+from shardbeam.transforms.formats.parsing.root_files import RootFiles
+from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
-from shardbeam.transforms.formats.root_files import RootFiles
 from shardbeam.transforms.formats.split_folders import (
     TopFolders,
     is_split_name,
@@ -64,7 +65,6 @@ from shardbeam.transforms.formats.split_folders import (
     sort_splits,
     sort_tops,
 )
-from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.storage import limits

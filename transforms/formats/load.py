@@ -21,21 +21,21 @@ from shardbeam.transforms.storage.find import storage_for
 
 # {name: its class}, imported when it is needed.
 _BUILT_IN = {
-    "coco": "shardbeam.transforms.formats.coco:CocoFormat",
-    "lvis": "shardbeam.transforms.formats.lvis:LvisFormat",
+    "coco": "shardbeam.transforms.formats.coco.coco:CocoFormat",
+    "lvis": "shardbeam.transforms.formats.coco.lvis:LvisFormat",
     "voc": "shardbeam.transforms.formats.voc:VocFormat",
-    "yolo": "shardbeam.transforms.formats.yolo:YoloFormat",
+    "yolo": "shardbeam.transforms.formats.yolo.yolo:YoloFormat",
     "cvat": "shardbeam.transforms.formats.cvat:CvatFormat",
     "labelme": "shardbeam.transforms.formats.labelme:LabelMeFormat",
     "open-images": "shardbeam.transforms.formats.open_images:OpenImagesFormat",
-    "csv": "shardbeam.transforms.formats.csv_table:CsvFormat",
-    "jsonl": "shardbeam.transforms.formats.json_lines:JsonLinesFormat",
+    "csv": "shardbeam.transforms.formats.table.csv:CsvFormat",
+    "jsonl": "shardbeam.transforms.formats.table.jsonl:JsonLinesFormat",
     "filename-label": "shardbeam.transforms.formats.filename_label:FilenameLabelFormat",
     "image-folder": "shardbeam.transforms.formats.image_folder:ImageFolderFormat",
     "cifar10": "shardbeam.transforms.formats.cifar:Cifar10Format",
     "cifar100": "shardbeam.transforms.formats.cifar:Cifar100Format",
     "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
-    "tfrecord": "shardbeam.transforms.formats.tfrecord:TFRecordFormat",
+    "tfrecord": "shardbeam.transforms.formats.tfrecord.tfrecord:TFRecordFormat",
 }
 
 # A custom format.

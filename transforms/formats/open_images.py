@@ -35,9 +35,9 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
-from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
-from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
+from shardbeam.transforms.formats.parsing.lines import read_lines
+from shardbeam.transforms.formats.parsing.table_columns import CellError
 from shardbeam.transforms.formats.recognition import (
     Folder,
     Recognized,
@@ -45,8 +45,8 @@ from shardbeam.transforms.formats.recognition import (
     describe_missing,
     split_in,
 )
-from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
-from shardbeam.transforms.formats.table_columns import CellError
+from shardbeam.transforms.formats.table.csv import OPEN_QUOTE, header_cells, split_cells
+from shardbeam.transforms.formats.table.table import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

@@ -26,8 +26,8 @@ from shardbeam.transforms.formats.names import (
     loosened,
     normalize_key,
 )
-from shardbeam.transforms.formats.table_roots import common_folder
-from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes

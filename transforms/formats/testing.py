@@ -32,18 +32,23 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
-from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.joining import (
+from shardbeam.transforms.formats.join.join import (
     JoinSettings,
     join_key,
     join_text,
     without_loose,
 )
+from shardbeam.transforms.formats.join.sources import (
+    PlacedFile,
+    Source,
+    list_files,
+    read_listed_file,
+)
 from shardbeam.transforms.formats.names import key_problem, normalize_key
-from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files, read_listed_file
-from shardbeam.transforms.storage.archives import expand_root
+from shardbeam.transforms.storage.archives.open import expand_root
 from shardbeam.transforms.storage.base import ListingPart, Storage, StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes

@@ -10,8 +10,8 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.examples.decode.feature_map import Legend, Skeletons, read_class_names
 from shardbeam.transforms.examples.features import FeatureSpec
-from shardbeam.transforms.examples.legend import Legend, Skeletons, read_class_names
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

@@ -32,13 +32,13 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.examples.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
     FeatureRole,
     value_list,
 )
+from shardbeam.transforms.examples.geometry.boxes import Box, box_around, turn_box
 from shardbeam.transforms.formats.annotation_file import lost_classes, text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
@@ -59,16 +59,16 @@ from shardbeam.transforms.formats.names import (
     loosened,
     normalize_key,
 )
+from shardbeam.transforms.formats.parsing.root_files import RootFiles, SplitList, read_file
+from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.xml_file import NUMBER, XmlElement, read_xml
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
-from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
 from shardbeam.transforms.formats.split_folders import (
     TopFolders,
     mixed_problem,
     sort_splits,
     sort_tops,
 )
-from shardbeam.transforms.formats.table_roots import common_folder
-from shardbeam.transforms.formats.xml_file import NUMBER, XmlElement, read_xml
 from shardbeam.transforms.images.mask_file import has_voc_colours
 from shardbeam.transforms.storage.base import Storage
 

@@ -35,11 +35,16 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
-from shardbeam.transforms.formats.table_columns import Base, ColumnType, column_feature
-from shardbeam.transforms.formats.table_roots import common_folder
-from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
-from shardbeam.transforms.storage.archives import expand_root, fixed_folder, is_pattern, list_root
+from shardbeam.transforms.storage.archives.open import (
+    expand_root,
+    fixed_folder,
+    is_pattern,
+    list_root,
+)
+from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
 from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)

@@ -18,7 +18,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import Storage, nearest_path, scheme_of
 
 # {scheme: module}. Other schemes have a module of their name, or none.
-_MODULES = {"": "local", "gs": "gcs", "s3": "s3", "s3a": "s3"}
+_MODULES = {"": "local", "gs": "gcs.storage", "s3": "s3", "s3a": "s3"}
 _WILDCARD = re.compile(r"[*?\[]")
 # A path that may lead into an archive.
 _IN_ARCHIVE = re.compile(r"\.(tar|zip|tgz|7z|rar|tar\.[a-z0-9]+)/+[^/]", re.IGNORECASE)
@@ -42,9 +42,9 @@ def storage_for(uri: str) -> Storage:
 @functools.cache
 def _storage_by_scheme(scheme: str) -> Storage:
     # Imported here, since few runs need all of them.
-    name = _MODULES.get(scheme, "" if scheme in _MODULES.values() else scheme)
-    module = f"{__package__}.{name}"
-    if name.isidentifier() and importlib.util.find_spec(module) is not None:
+    is_module = scheme in _MODULES or (scheme.isidentifier() and scheme not in _MODULES.values())
+    module = f"{__package__}.{_MODULES.get(scheme, scheme)}"
+    if is_module and importlib.util.find_spec(module) is not None:
         make = getattr(importlib.import_module(module), "STORAGE", None)
         if make is not None:
             return cast(Storage, make())

@@ -9,7 +9,7 @@ import zlib
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Coding, ImageRef
-from shardbeam.transforms.storage.archive_zip import local_header_bytes
+from shardbeam.transforms.storage.archives.zip import local_header_bytes
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 

@@ -18,8 +18,8 @@ from typing import BinaryIO, ClassVar, NoReturn
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Coding, ImageRef
-from shardbeam.transforms.storage.archive_zip import local_header_bytes
-from shardbeam.transforms.storage.archives import list_archive, locate
+from shardbeam.transforms.storage.archives.open import list_archive, locate
+from shardbeam.transforms.storage.archives.zip import local_header_bytes
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.disk_file import write_copy
 from shardbeam.transforms.storage.find import storage_for

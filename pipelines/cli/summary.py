@@ -1,0 +1,378 @@
+"""Prints what a run did on stdout: as tables for people or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from shardbeam.pipelines.cli.logging import write_error, write_line, write_stderr, write_stdout
+from shardbeam.pipelines.cli.tables import (
+    PLAIN,
+    Layout,
+    make_table,
+    render_table,
+    stdout_layout,
+    table_width,
+)
+from shardbeam.pipelines.failures import RunError
+from shardbeam.pipelines.result import PlanResult
+from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.memory import machine_bytes
+from shardbeam.transforms.core.reasons import Reason, correction_unit
+from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.findings import most_notable
+from shardbeam.transforms.dataset.outcome import (
+    DuplicateCounts,
+    Outcome,
+    Reuse,
+    SplitOutcome,
+    Status,
+)
+
+# Findings that the summary names.
+_FINDINGS = 3
+
+
+def print_summary(
+    result: PlanResult,
+    *,
+    as_json: bool,
+    exit_code: int = 0,
+    json_log: bool = False,
+    trace: str = "",
+) -> None:
+    """Prints a result on stdout; the reason of a failure is the last line on stderr.
+
+    If stdout cannot be written, stderr says that a dataset is committed.
+
+    Args:
+        result: The result.
+        exit_code: The command's exit code.
+        as_json: Whether stdout gets one JSON object instead of a table.
+        json_log: Whether the result is the last line of a JSON log on stderr, and stdout gets no
+            table, because log collectors read both.
+        trace: The traceback of an unexpected error.
+
+    Raises:
+        RunError: The summary of a plan cannot be written.
+    """
+    is_read, problem = True, ""
+    try:
+        if as_json:
+            is_read = write_stdout(render_json(result, exit_code=exit_code))
+        elif not json_log:
+            is_read = write_stdout(render_text(result, layout=stdout_layout()))
+    except RunError as error:
+        if result.status is Status.APPROVED:
+            raise
+        is_read, problem = False, str(error)
+    if not json_log:
+        if exit_code:
+            write_error(_reason(result, in_short=is_read))
+        elif not is_read and result.status is Status.COMMITTED:
+            write_stderr(f"shardbeam: {escape(_join(_heading(result), problem))}\n")
+        return
+    fields = _json_fields(result, exit_code=exit_code)
+    del fields["message"]
+    write_line(
+        _join(_reason(result), problem),
+        severity="ERROR" if exit_code else "INFO",
+        step="summary",
+        stack_trace=trace,
+        **fields,
+    )
+
+
+def _reason(result: PlanResult, *, in_short: bool = False) -> str:
+    """Describes in one line how a run ended and why; in short if stdout has the whole summary."""
+    # Without counts, this is an error's message, whose line ends belong to a name.
+    first, *more = result.message.split("\n") if result.splits else [result.message]
+    # The message of a failure begins with the name of a file, so it needs no heading.
+    heading = "" if first and result.status is Status.FAILED else _heading(result)
+    if in_short and more:
+        more = ["the summary on stdout says more", result.rejects and f"rejects: {result.rejects}"]
+    return _join(heading, first, *more)
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
+    """Renders a summary as one JSON object on one line, in ASCII.
+
+    Its keys:
+        status: `committed`, `refused`, `failed`, `not_repaired`, or `approved` for a plan.
+        exit_code: The command's exit code.
+        current: Whether nothing was done because nothing had changed.
+        output: The dataset's folder.
+        latest: The pointer that names it now; empty if there is none.
+        replaced: Name, version and size of the dataset that was there before; empty if none was.
+        splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
+        rejects: The folder of the rejects files; empty if there are none.
+        corrections: The folder of the files of corrections; empty if there are none.
+        wall_time_s: Seconds.
+        memory_bytes: Of a plan: the estimated memory of a build in one process; otherwise 0.
+        images_per_s: Images written per second, without those of shards that were copied or
+            resumed.
+        sources: `{source: images to read}`, if a split has several sources.
+        message: What went wrong and how to fix it; empty if nothing did.
+        warnings: Results that may not be intended.
+        notes: Facts that are worth knowing but no reason for a warning.
+        findings: What is worth a look, with the fields of `KindFound`.
+        num_classes: How many classes the dataset has.
+        classes: The names of the first ten, in the order of their ids.
+        storage: The traffic with object storage (for a plan: the expected traffic): `requests` by
+            kind, `bytes_received` and `bytes_sent`; `repeated` requests, those of them that were
+            `throttled`, and `throttled_s`, the seconds that threads waited before these.
+        reuse: What was taken over from the previous version, with the fields of `Reuse`; null
+            if none was named, or there was none.
+        resumed: What was taken over from earlier runs that did not commit, with the fields of
+            `Resumed`.
+        duplicates: The numbers of duplicates, with the fields of `DuplicateCounts`; null if they
+            were not looked for.
+    """
+    return json.dumps(_json_fields(result, exit_code=exit_code)) + "\n"
+
+
+def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
+    return {
+        "status": result.status.value,
+        "exit_code": exit_code,
+        "current": result.current,
+        "output": result.output,
+        "latest": result.latest,
+        "replaced": result.replaced,
+        "splits": {
+            name: {**msgspec.structs.asdict(split), "reject_ratio": split.reject_ratio}
+            for name, split in result.splits.items()
+        },
+        "sources": result.sources,
+        "rejects": result.rejects,
+        "corrections": result.corrections,
+        "wall_time_s": round(result.wall_time_s, 3),
+        "memory_bytes": result.memory_bytes,
+        "images_per_s": round(result.images_per_s, 1),
+        "message": result.message,
+        "warnings": result.warnings,
+        "notes": result.notes,
+        "findings": msgspec.to_builtins(result.findings),
+        "num_classes": result.num_classes,
+        "classes": result.classes,
+        "storage": msgspec.to_builtins(result.storage),
+        "reuse": msgspec.to_builtins(result.reuse),
+        "resumed": msgspec.to_builtins(result.resumed),
+        "duplicates": msgspec.to_builtins(result.duplicates),
+    }
+
+
+def render_text(result: PlanResult, *, layout: Layout = PLAIN) -> str:
+    """Renders a summary for people."""
+    counts = _counts_table(result)
+    if table_width(counts) > layout.columns:
+        counts = _counts_table(result, upright=True)
+    tables = [counts, codes_table(result.splits)]
+    parts = [render_table(table, layout=layout) for table in tables if table.rows]
+    return "\n".join([*parts, "\n".join(_closing_lines(result))]) + "\n"
+
+
+_COLUMNS: dict[str, Callable[[SplitOutcome], str]] = {
+    "examples": lambda split: f"{split.examples:,}",
+    "shards": lambda split: f"{split.shards:,}",
+    "bytes": lambda split: decimal(split.num_bytes),
+    "rejected": lambda split: f"{sum(split.rejected.values()):,}",
+    "excluded": lambda split: f"{sum(split.excluded.values()):,}",
+    "corrections": lambda split: f"{sum(split.corrections.values()):,}",
+    "missing": lambda split: f"{split.rejected.get(Reason.MISSING_IMAGE.value, 0):,}",
+    "unannotated": lambda split: f"{split.unannotated:,}",
+    "rejects so far": lambda split: f"{sum(split.rejected.values()):,}",
+}
+_BUILD_COLUMNS = ("examples", "shards", "bytes", "rejected", "excluded", "corrections")
+_PLAN_COLUMNS = ("examples", "bytes", "shards", "missing", "unannotated", "rejects so far")
+
+
+def _counts_table(outcome: Outcome, *, upright: bool = False) -> Table:
+    """Makes the table of counts: one line for each split, or one column for narrow terminals."""
+    columns = _PLAN_COLUMNS if outcome.status is Status.APPROVED else _BUILD_COLUMNS
+    rows = [
+        (_split_name(name), split)
+        for name, split in outcome.splits.items()
+        if name != NO_SPLIT or any(_COLUMNS[column](split)[0] != "0" for column in columns)
+    ]
+    if len(rows) > 1:
+        total = SplitOutcome()
+        for _, split in rows:
+            total.add(split)
+        rows.append((Text("total"), total))
+    if upright:
+        table = make_table("split", numbers=(name.plain for name, _ in rows))
+        for column in columns:
+            table.add_row(column, *(_COLUMNS[column](split) for _, split in rows))
+        return table
+    table = make_table("split", numbers=columns)
+    for name, split in rows:
+        table.add_row(name, *(_COLUMNS[column](split) for column in columns))
+    return table
+
+
+def _split_name(name: str) -> Text:
+    return Text(escape(name) if name != NO_SPLIT else "(no split)")
+
+
+def codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
+    """Makes the table of rejects, exclusions and corrections by their reasons."""
+    table = make_table("split", "what", "why", numbers=["count"])
+    for name, split in splits.items():
+        for what, counts, unit in (
+            ("rejected", split.rejected, None),
+            ("excluded", split.excluded, None),
+            ("corrected", split.corrections, correction_unit),
+        ):
+            for code, count in counts.items():
+                units = unit(code) if unit else "inputs"
+                counted = f"{count:,} {units if count != 1 else units.removesuffix('s')}"
+                table.add_row(_split_name(name), what, Text(escape(code)), counted)
+    return table
+
+
+def _closing_lines(result: PlanResult) -> Iterator[str]:
+    yield escape(_heading(result))
+    yield from map(escape, result.message.splitlines())
+    if result.replaced:
+        yield f"replaced: {escape(result.replaced)}"
+    if result.latest:
+        yield f"latest: {escape(result.latest)}"
+    if result.rejects:
+        yield f"rejects: {escape(result.rejects)}"
+    if result.corrections:
+        yield f"corrections: {escape(result.corrections)}"
+    if result.sources:
+        counts = ", ".join(f"{count:,} from {name}" for name, count in result.sources.items())
+        yield f"images to read: {escape(counts)}"
+    if result.num_classes:
+        classes = "class" if result.num_classes == 1 else "classes"
+        names = list_classes(result.classes, number=result.num_classes)
+        yield escape(f"{result.num_classes:,} {classes}: {names}")
+    yield from _describe_negatives(result)
+    yield from map(escape, result.notes)
+    yield from _describe_duplicates(result.duplicates)
+    yield from map(escape, _describe_findings(result))
+    for warning in result.warnings:
+        yield f"warning: {escape(warning)}"
+    shards = sum(split.shards for split in result.splits.values())
+    if result.resumed.shards:
+        yield (
+            f"resumed: {result.resumed.shards:,} of {shards:,} shards with "
+            f"{result.resumed.examples:,} examples, written by an earlier run"
+        )
+    if result.reuse is not None:
+        yield from _describe_reuse(result.reuse, shards=shards)
+    if usage := result.storage:
+        parts = []
+        if usage.requests:
+            received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
+            parts.append(", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items()))
+            parts.append(f"{received} received, {sent} sent")
+        if usage.repeated:
+            parts.append(f"{usage.repeated:,} repeated")
+        if usage.throttled:
+            parts[-1] += (
+                f", {usage.throttled:,} of them because the storage wanted fewer requests "
+                f"({usage.throttled_s:,} s of waiting)"
+            )
+        yield f"object storage: {'; '.join(parts)}"
+    if result.memory_bytes:
+        yield _describe_memory(result.memory_bytes, machine=machine_bytes())
+    # A plan writes no image.
+    speed = "" if result.status is Status.APPROVED else f", {result.images_per_s:,.0f} images/s"
+    yield f"wall time: {result.wall_time_s:.1f} s{speed}"
+
+
+def _describe_memory(size_bytes: int, *, machine: int | None) -> str:
+    more = ""
+    if machine is not None and size_bytes > machine:
+        more = f" This machine has {decimal(machine)}: use Flink or Dataflow (docs/runners.md)."
+    return (
+        f"memory: a build in one process takes about {decimal(size_bytes)}, a command that submits "
+        f"a job 200 MB.{more}"
+    )
+
+
+def _describe_negatives(outcome: Outcome) -> Iterator[str]:
+    for name, split in outcome.splits.items():
+        if split.unannotated:
+            yield (
+                f"{split.unannotated:,} of {split.listed_images:,} images of {escape(name)} have "
+                "no annotations and are written as negatives"
+            )
+
+
+def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
+    if counts is None:
+        return
+    what = "equal or nearly equal pictures" if counts.near else "equal files"
+    limit = (
+        ""
+        if counts.near
+        else " (nearly equal pictures are found with image.verify: decode and duplicates.near)"
+    )
+    if counts.groups:
+        groups = "group" if counts.groups == 1 else "groups"
+        labels = "different labels of equal files" if counts.near else "different labels"
+        found = (
+            (counts.leaks, "in several splits"),
+            (counts.contradictions, f"with {labels}"),
+            (counts.near_contradictions, "with different classes of nearly equal ones"),
+        )
+        which = "".join(f", {number:,} {words}" for number, words in found if number)
+        yield f"duplicates: {counts.groups:,} {groups} of {counts.images:,} {what}{which}{limit}"
+    else:
+        yield f"duplicates: no {what}{limit}"
+    if counts.crowded:
+        yield (
+            f"{counts.crowded:,} pictures each look roughly like more than a thousand others, and "
+            "were not compared with all of them"
+        )
+    if counts.unlisted:
+        yield f"duplicates.parquet has no room for {counts.unlisted:,} more images"
+
+
+def _describe_findings(result: PlanResult) -> Iterator[str]:
+    """Yields the findings that the most images have, and where the others are."""
+    shown = most_notable(result.findings, number=_FINDINGS)
+    for each in shown:
+        yield f"worth a look: {each.describe()}"
+    if shown and result.status is Status.COMMITTED:
+        yield f"all findings: shardbeam show {shlex.quote(result.output)} --findings"
+
+
+def _heading(result: PlanResult) -> str:
+    status = result.status
+    what = {
+        Status.COMMITTED: "unchanged" if result.current else "committed",
+        Status.APPROVED: "plan only, nothing written",
+        Status.NOT_REPAIRED: "not repaired, still damaged",
+    }.get(status, f"{status.value}, nothing committed")
+    return f"{what}: {result.output}"
+
+
+def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
+    yield (
+        f"reused: {reuse.copied_shards:,} of {shards:,} shards copied from "
+        f"{escape(reuse.previous)}, {reuse.unread_images:,} images not read"
+    )
+    if reuse.damaged_shards:
+        yield f"shards damaged or missing there, and written again: {reuse.damaged_shards:,}"
+    elif not reuse.copied_shards:
+        yield (
+            "no shard could be copied: the number of shards, the settings or the versions of "
+            "codecs may differ from the previous dataset's; output.num_shards fixes the number"
+        )

@@ -1,0 +1,1 @@
+"""The commands, one in each file; `build` is in `pipelines.cli.run`."""

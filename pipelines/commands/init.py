@@ -1,0 +1,434 @@
+"""`shardbeam init`: recognizes the dataset in a folder, and writes a config for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.configs.load import ConfigError, make_config
+from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.yaml_text import dump_yaml
+from shardbeam.pipelines.cli.commands import InitArguments
+from shardbeam.pipelines.cli.logging import end_progress, write_stderr, write_stdout
+from shardbeam.pipelines.cli.overwrite_guard import write_file
+from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.overlap import check_apart, check_file
+from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.text import escape, show_name
+from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
+from shardbeam.transforms.formats.base import Format, Role
+from shardbeam.transforms.formats.coco.coco_file import describe_results
+from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
+from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
+from shardbeam.transforms.formats.parsing.root_files import relative_path
+from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted
+from shardbeam.transforms.formats.table.csv import CsvFormat
+from shardbeam.transforms.storage.archives.open import expand_root, nothing_found
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# The most that an error shows: kinds of files, folders, characters of a line.
+_SHOWN = 8
+_FOLDERS = 3
+_COLUMNS = 200
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+_IMAGES_IN_ROWS = (".parquet", ".arrow")
+_ONE_LINE = 1_000_000
+# Files that an error describes, and the names in them.
+_DOCUMENTS = 2
+_MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
+# {tool: members of its JSON files}, none of which is read.
+_TOOLS = {
+    "CreateML": {"image", "annotations", "coordinates"},
+    "Label Studio": {"result", "from_name"},
+    "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
+    "VIA": {"regions", "file_attributes"},
+    "SageMaker": {"source-ref"},
+    "Supervisely": {"geometryType", "classTitle"},
+    "Supervisely (meta.json)": {"classes", "title", "shape", "color"},
+    "datasets (Hugging Face)": {"file_name", "objects"},
+    "PaliGemma": {"image", "prefix", "suffix"},
+}
+_OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/from-your-tool.md)"
+_CELL_ENDS = re.compile(r"[\n\t,;|\"]")
+# Cells of a table that are looked at.
+_CELLS = 500
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w.-]{0,40})")
+# CVAT's name of the subset of tasks without one.
+_DEFAULT_SUBSET = "default"
+# A line near the beginning of each config; the lines before it describe the dataset.
+_NEXT = b"# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it."
+_HEAD_BYTES = 10_000
+# {what a format does with images that no annotation file names: the comment in a config}
+_UNANNOTATED = {
+    "drop": "leaves out images that no annotation file names; keep writes them as negatives",
+    "keep": "writes images that no annotation file names as negatives; drop leaves them out",
+}
+
+
+class _Candidate(NamedTuple):
+    """A dataset that a format recognizes, with the config that reads it."""
+
+    name: str
+    recognized: Recognized
+    raw: dict[str, Any]
+    plan: Plan | None
+    problem: str
+
+
+def run_init(arguments: InitArguments) -> int:
+    """Writes a config for the dataset in a folder, and says on stderr what it is.
+
+    Raises:
+        FormatError: There is no format with the given name.
+        InputError: The folder cannot be listed, or the user has to decide what is in it.
+        UsageError: The file exists already, lies in a dataset, or cannot be written.
+    """
+    if arguments.format is not None:
+        find_format(arguments.format)
+    folder = Folder(arguments.path)
+    if not folder.files:
+        raise nothing_found(arguments.path, whose="the dataset's")
+    found = _choose(folder, only=arguments.format)
+    assert found.plan is not None
+    lines = [*_describe(found, plan=found.plan, folder=folder)]
+    try:
+        lines += _foresee(found, plan=found.plan)
+    except (InputError, RunError) as error:
+        raise InputError(
+            uri=arguments.path, problem=f"it looks like {lines[0]}, but {error}"
+        ) from error
+    if hide_passwords(arguments.path) != arguments.path:
+        lines.append(
+            "*** stands for the URI's password: write it there, or where fsspec looks for it"
+        )
+    text = hide_passwords(_write_yaml(found, plan=found.plan, heading=lines))
+    end_progress()
+    write_stderr("".join(f"{escape(line)}\n" for line in lines))
+    if arguments.output is None:
+        write_stdout(text)
+        return 0
+    _check_output(arguments.output, folder=arguments.path, overwrite=arguments.overwrite)
+    write_file(arguments.output, text.encode(), flag="--output")
+    write_stderr(
+        f"wrote {escape(arguments.output)}; next: shardbeam plan {escape(arguments.output)}\n"
+    )
+    return 0
+
+
+def _check_output(output: str, *, folder: str, overwrite: bool) -> None:
+    """Makes sure that a config may be written to a file, which may lie in the dataset's folder.
+
+    Raises:
+        UsageError: It may not.
+    """
+    within = check_file(output, name="--output", inputs=[folder])
+    storage = storage_for(output)
+    try:
+        if storage.stat(output) is None:
+            return
+        if not overwrite:
+            raise UsageError(f"{output}: exists already; --overwrite replaces it")
+        if within and _NEXT not in storage.read(output, size_bytes=_HEAD_BYTES):
+            raise UsageError(
+                f"--output: {output} exists, and is not a config that `shardbeam init` wrote, but "
+                "may be a file of the dataset; name another file"
+            )
+    except OSError as error:
+        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
+
+
+def _choose(folder: Folder, *, only: str | None) -> _Candidate:
+    """Finds the dataset in a folder.
+
+    Raises:
+        InputError: There is none, there may be several, or the user has to decide.
+    """
+    found: list[_Candidate] = []
+    formats = dict(built_in_formats())
+    if only is not None:
+        formats.setdefault(only, find_format(only))
+    for name, format_class in formats.items():
+        if only in (None, name) and (recognized := format_class.recognize(folder)) is not None:
+            if only is not None and recognized.sources:
+                # The user has named the format, which settles the question.
+                recognized = msgspec.structs.replace(recognized, problem="")
+            found.append(_try(name, recognized, folder=folder))
+    best = min((each.recognized.rank for each in found), default=0)
+    likely = [each for each in found if each.recognized.rank == best]
+    certain = [each for each in likely if not each.problem]
+    if len(certain) == 1 and len(likely) == 1:
+        return certain[0]
+    raise InputError(uri=folder.root, problem=_explain(likely, folder=folder, only=only))
+
+
+def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
+    """Makes the config of a dataset, and checks whether it can be used."""
+    base = os.path.basename(absolute_path(folder.root).rstrip("/"))
+    base = re.sub(r"\.(zip|tar)$", "", base, flags=re.IGNORECASE)
+    dataset = re.sub(r"[^a-zA-Z0-9]+", "_", base).strip("_").lower()
+    if not dataset[:1].isalpha():
+        dataset = f"dataset_{dataset}".rstrip("_")
+    sources = {split: {"format": name, **keys} for split, keys in recognized.sources.items()}
+    if [*sources] == [_DEFAULT_SUBSET]:
+        sources = {"train": sources[_DEFAULT_SUBSET]}
+    raw: dict[str, Any] = {"name": dataset, "version": "1.0.0"}
+    raw |= {"source": sources[""]} if "" in sources else {"splits": sources}
+    raw["output"] = {"path": f"tfrecords/{dataset}"}
+    problem = recognized.problem
+    plan = None
+    if not problem:
+        try:
+            plan = make_plan(make_config(raw, origin="", find_format=find_format))
+            if _overlaps(plan, folder=folder):
+                beside = os.path.relpath(os.path.dirname(os.path.abspath(folder.root)))
+                raw["output"] = {"path": join_uri(beside, f"tfrecords/{dataset}")}
+                plan = make_plan(make_config(raw, origin="", find_format=find_format))
+        except (ConfigError, FormatError, InputError) as error:
+            problem = str(error)
+    return _Candidate(name, recognized, raw, plan, problem)
+
+
+def _overlaps(plan: Plan, *, folder: Folder) -> bool:
+    """Whether the output lies in the data: the current folder is that of the data, or in it."""
+    try:
+        check_apart(plan.output, name="output.path", inputs=[*plan.inputs, folder.location()])
+    except UsageError:
+        return True
+    return False
+
+
+def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
+    """Describes the rejects that a build would have, and tolerates them in the config.
+
+    Raises:
+        ShardbeamError: A build of this config would fail.
+    """
+    # Imported here: Beam takes a while, and no other part of this command needs it.
+    from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
+    from shardbeam.pipelines.library import preview, take_census
+    from shardbeam.pipelines.temporary import own_temporary_files
+    from shardbeam.transforms.commit.gate import tolerated_ratio
+
+    own_temporary_files()
+    census = take_census(plan)
+    outcome = preview(census, plan=plan)
+    yield from warn_of_pointers(census.foreseen)
+    ratio = max(split.reject_ratio for split in outcome.splits.values())
+    if ratio > plan.dataset.max_reject_ratio:
+        for line in describe_foreseen(census):
+            yield f"will be rejected: {line}"
+        found.raw["rejects"] = {"max_ratio": tolerated_ratio(outcome.splits)}
+        yield "rejects.max_ratio tolerates these; without them, delete this key"
+
+
+def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
+    """Describes what the config reads, which files it leaves out, and what else may be meant."""
+    roots = [
+        (source.format, index, uri)
+        for source in plan.sources
+        for index, root in enumerate(source.format.roots())
+        for uri in expand_root(root)
+    ]
+    roles = {path: _role(path, roots=roots, folder=folder) for path in folder.images}
+    images = sum(role is Role.IMAGE for role in roles.values())
+    others = [path for path, role in roles.items() if role is Role.OTHER]
+    parts = [found.recognized.what, *([counted(images, "image")] if images else [])]
+    splits = plan.splits.names
+    named = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
+    yield f"{found.name}: {', '.join(parts)}; {named}"
+    if others:
+        yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
+    yield from found.recognized.notes
+
+
+def _role(path: str, *, roots: Iterable[tuple[Format, int, str]], folder: Folder) -> Role:
+    uri = absolute_path(folder.uri(path))
+    for one, index, root in roots:
+        below = relative_path(uri, root=root)
+        if below and listing_exclusion(below) is None:
+            return one.place(below, root=index).role
+    return Role.OTHER
+
+
+def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> str:
+    zipped = {path for path in folder.files if folder.zip_of(path)}
+    held = _describe_files(path for path in folder.files if path not in zipped)
+    if zipped:
+        inside = f"{len(folder.zips):,} .zip with {_describe_files(zipped)}"
+        held = f"{held}, {inside}" if held else inside
+    if not likely:
+        what = f"no {only} dataset" if only else "no dataset"
+        hint = _zip_hint(folder) or _hint(folder) or "docs/formats says what each format expects"
+        return f"{what} is recognized here; it holds {held}; {hint}"
+    if len(likely) > 1:
+        seen = "; ".join(
+            f"{each.name} ({each.recognized.what}{f', but {each.problem}' if each.problem else ''})"
+            for each in likely
+        )
+        return f"several formats fit; choose one with --format, or name a folder inside: {seen}"
+    (only_one,) = likely
+    fix = f"to write the config yourself, see its keys: `shardbeam formats {only_one.name}`"
+    if hint := _zip_hint(folder):
+        fix = f"{hint}; {fix}"
+    recognized = only_one.recognized
+    if recognized.rank == TABLE and recognized.problem and "" in recognized.sources:
+        command = shlex.join(["shardbeam", "build", *_as_flags(only_one.raw["source"])])
+        fix = f"add that to this command: `{command} --output {only_one.raw['output']['path']}`"
+    return f"it looks like {only_one.name} ({recognized.what}), but {only_one.problem}; {fix}"
+
+
+def _describe_files(paths: Iterable[str]) -> str:
+    """Counts files by their extensions: `12 .jpg, 1 .json`."""
+    kinds = Counter(os.path.splitext(path)[1].lower() or "without extension" for path in paths)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
+
+
+def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
+    """Writes a source of a config as a format and flags."""
+    yield source["format"]
+    for key, value in source.items():
+        for word in value if isinstance(value, list) else [value]:
+            if key != "format":
+                yield from (f"--{key.replace('_', '-')}", str(word))
+
+
+def _zip_hint(folder: Folder) -> str:
+    """Names one of the zips that hold all images; empty if there are not several."""
+    zips = [*folder.in_zips()]
+    if not zips:
+        return ""
+    return (
+        f"the images are in {len(zips)} zips: `shardbeam init {folder.uri(zips[0])}` looks into one"
+    )
+
+
+def _hint(folder: Folder) -> str:
+    """Says why nothing is recognized in a folder, and what would help; empty if unknown."""
+    if tars := folder.named(".tar"):
+        return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
+    if packed := folder.named(*_PACKED):
+        return f"init does not look into {packed[0]}; unpack it if it holds annotations or images"
+    if not folder.images:
+        if packed := folder.named(*_IMAGES_IN_ROWS):
+            return (
+                f"images in rows, as in {packed[0]}, are not read: save each as a file "
+                "(docs/from-your-tool.md)"
+            )
+        return "there are no images in it"
+    if documents := folder.few(".json", ".jsonl", ".xml"):
+        for path in documents[:_DOCUMENTS]:
+            if tool := _tool_of(path, folder=folder):
+                return f"{path} is a file of {tool}, which is not read: {_OTHER_EXPORT}"
+        return "; ".join(
+            (
+                *(_describe_document(path, folder=folder) for path in documents[:_DOCUMENTS]),
+                "the formats that are known, and their keys: `shardbeam formats`",
+            )
+        )
+    table, flags = CsvFormat.suggest_flags(folder)
+    if table:
+        head = folder.head(table)
+        columns = head.decode("utf-8", "replace").partition("\n")[0].strip()
+        if problem := CsvFormat.problem_of(table, folder=folder) or _describe_cells(head):
+            return f"{table}: {problem}"
+        return (
+            f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "
+            f"say what they are: `shardbeam build csv {shlex.join(flags)} --output tfrecords`"
+        )
+    folders = sorted({path.rpartition("/")[0] for path in folder.images})
+    where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
+    others = [path for path in folder.files if path not in set(folder.images)]
+    seen = f"init knows no format of {others[0]}" if others else "there are only images"
+    return (
+        f"{seen}, and the images lie directly in {where}: if they have classes, put the images of "
+        "each class into a folder, at least two"
+    )
+
+
+def _tool_of(path: str, *, folder: Folder) -> str:
+    """Returns the tool that a JSON file seems to come from; empty if it is unknown."""
+    names = {name.decode(errors="replace") for name in _MEMBER.findall(folder.head(path))}
+    return next((tool for tool, members in _TOOLS.items() if members <= names), "")
+
+
+def _describe_row(head: bytes) -> str:
+    """Describes why the first line of a file is not JSON; empty if it is, or is too long."""
+    line, end, _ = head.partition(b"\n")
+    try:
+        decode_row(line if end else b"0", decoder=JsonDecoder(object))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"line 1: {error}"
+    return ""
+
+
+def _describe_cells(head: bytes) -> str:
+    """Describes a cell of a table that is a URL or an image instead of a path; empty if none is."""
+    for cell in _CELL_ENDS.split(head.decode("utf-8", "replace"), maxsplit=_CELLS)[:_CELLS]:
+        if problem := foreign_name(cell.strip()):
+            return f"{show_name(cell.strip())}: {problem}"
+    return ""
+
+
+def _describe_document(path: str, *, folder: Folder) -> str:
+    """Describes a JSON or XML file that no format recognizes: what it is, as far as that shows."""
+    head = folder.head(path)
+    problem = foreign_content(head.removeprefix(b"<") if path.endswith(".xml") else head)
+    problem = problem or describe_results(head)
+    if path.lower().endswith(".jsonl"):
+        problem = problem or _describe_cells(head) or _describe_row(head)
+    if problem:
+        return f"{path}: {problem}"
+    pattern = _ELEMENT if path.lower().endswith(".xml") else _MEMBER
+    names = dict.fromkeys(name.decode(errors="replace") for name in pattern.findall(head))
+    listed = ", ".join([*names][:_SHOWN]) or "nothing that is known"
+    return f"init looked into {path} and found {listed}, in no format that names these images"
+
+
+def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str:
+    """Writes a config, with a description and with common keys as comments."""
+    dumped = dump_yaml(
+        # A copy, because YAML would write a list that two sources share as an alias.
+        msgspec.to_builtins(found.raw),
+        default_flow_style=None,
+        width=_ONE_LINE,
+    )
+    comments = "".join(f"# {line}\n" for line in _options(found, plan=plan))
+    described = "".join(f"# {escape(line)}\n" for line in heading)
+    return (
+        f"{described}"
+        f"{_NEXT.decode()}\n"
+        f"{dumped}"
+        f"{_write_unannotated(plan)}"
+        "\n# More keys; docs/config.md lists all.\n"
+        f"{comments}"
+    )
+
+
+def _write_unannotated(plan: Plan) -> str:
+    """Writes what happens to images without annotations, if the format has such images."""
+    (rule,) = {source.format.UNANNOTATED for source in plan.sources}
+    if rule == "keep" and Kind.DETECTION not in plan.encoder.kinds:
+        return ""
+    return f"unannotated: auto  # {_UNANNOTATED[rule]}\n"
+
+
+def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
+    if "source" in found.raw:
+        yield "fractions: {train: 0.8, validation: 0.2}  # divide the images, about 80 and 20 %"
+    has_masks = any("_masks" in source.format.__struct_fields__ for source in plan.sources)
+    if has_masks and Kind.DETECTION in plan.encoder.kinds:
+        yield "masks: png  # write a mask for each object, as a PNG"
+    yield "image: {max_side: 1024}  # resize larger images to this"
+    yield "labels: {ids: contiguous}  # number the classes without gaps"
+    if "rejects" not in found.raw:
+        yield "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"

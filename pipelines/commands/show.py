@@ -1,0 +1,520 @@
+"""`shardbeam show` and `shardbeam formats`. Neither Beam nor TensorFlow is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from shardbeam.configs.keys import flag_name, keys_of
+from shardbeam.configs.load import describe_ready_config, ready_configs
+from shardbeam.pipelines.cli.commands import FormatsArguments, ShowArguments
+from shardbeam.pipelines.cli.flags import describe_format
+from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
+from shardbeam.pipelines.cli.tables import (
+    PLAIN,
+    Layout,
+    add_rest,
+    cell_text,
+    make_table,
+    render_table,
+    stdout_layout,
+)
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.readers.open.find_feature_map import read_legend
+from shardbeam.readers.open.images import read_split
+from shardbeam.readers.open.names import Mark, dataset_name
+from shardbeam.readers.open.read_rejects import (
+    StoredReject,
+    count_corrections,
+    find_lines,
+    read_lines,
+    spread,
+)
+from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.readers.report.describe_values import decode_text, describe_values
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.core.text import cut, describe_value, escape
+from shardbeam.transforms.dataset.findings import KINDS
+from shardbeam.transforms.examples.decode.decode import (
+    Picture,
+    feature_values,
+    make_picture,
+    recognize_image,
+)
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.example_pb2 import Example, Feature
+from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.storage.base import StoredFile
+
+if TYPE_CHECKING:
+    from shardbeam.readers.open.find_findings import FoundImage
+
+# Keys of an Example that are printed; JSON has all.
+_FEATURES = 200
+_USUAL_KEYS = ("image/", "annotation/")
+_TIMES = "\N{MULTIPLICATION SIGN}"
+# Examples, and lines of rejects, that are shown by default.
+_EXAMPLES, _LINES = 3, 20
+# Images of each kind of finding, and findings about classes, that are shown by default.
+_FINDINGS, _CLASS_FINDINGS = 10, 50
+_NO_SPLIT = "(no split)"
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class _Shown(NamedTuple):
+    """An Example to show, and where it is."""
+
+    split: StoredSplit
+    shard: StoredFile
+    number: int
+    example: Example
+
+    def title(self) -> str:
+        of = "" if self.split.examples is None else f" of {self.split.examples:,}"
+        shard = posixpath.basename(self.shard.uri)
+        return f"{self.split.name}, example {self.number:,}{of}, in {shard}"
+
+    def picture(self, legend: Legend) -> Picture:
+        return make_picture(
+            self.example,
+            legend=legend,
+            split=self.split.name,
+            shard=posixpath.basename(self.shard.uri),
+            number=self.number,
+        )
+
+
+def run_show(arguments: ShowArguments) -> None:
+    """Prints Examples, rejects or corrections on stdout, or draws a picture into a file.
+
+    Raises:
+        UsageError: The flags do not go together, or the picture cannot be written there.
+        InputError: There is nothing to show, or a file to show is missing or damaged.
+    """
+    _check_flags(arguments)
+    if arguments.rejects:
+        _show_rejects(arguments)
+        return
+    if arguments.corrections:
+        _show_corrections(arguments)
+        return
+    if arguments.findings:
+        _show_findings(arguments)
+        return
+    dataset = open_dataset(arguments.path)
+    legend = read_legend(dataset) if _needs_legend(arguments) else Legend()
+    if arguments.output is not None:
+        mark = Mark("picture", dataset_name(dataset.path))
+        check_replaceable(
+            arguments.output,
+            flag="--output",
+            start=_PNG,
+            mark=mark,
+            overwrite=arguments.overwrite,
+            inputs=[arguments.path],
+        )
+        (found, *_) = _find(arguments, dataset=dataset, legend=legend)
+        _draw(found, legend=legend, path=arguments.output, mark=mark)
+    elif arguments.json:
+        _print_json(arguments, dataset=dataset, legend=legend)
+    else:
+        _print_tables(arguments, dataset=dataset, legend=legend)
+
+
+def _check_flags(arguments: ShowArguments) -> None:
+    given = {
+        "--image": arguments.image is not None,
+        "--key": arguments.key is not None,
+        "--output": arguments.output is not None,
+        "--rejects": arguments.rejects,
+        "--corrections": arguments.corrections,
+        "--findings": bool(arguments.findings),
+        "--all": arguments.all,
+        "--index": arguments.index is not None,
+        "--limit": arguments.limit is not None,
+        "--json": arguments.json,
+    }
+    for one, other in (
+        ("--image", "--key"),
+        ("--rejects", "--corrections"),
+        ("--rejects", "--findings"),
+        ("--corrections", "--findings"),
+        ("--all", "--limit"),
+        ("--all", "--json"),
+        *(
+            (lines, other)
+            for lines in ("--rejects", "--corrections", "--findings")
+            for other in ("--image", "--key", "--output")
+        ),
+        ("--output", "--json"),
+        ("--output", "--limit"),
+        ("--image", "--limit"),
+    ):
+        if given[one] and given[other]:
+            raise UsageError(f"{other}: not together with {one}")
+    for flag in ("--all", "--index"):
+        if given[flag] and not given["--findings"]:
+            raise UsageError(f"{flag}: only together with --findings")
+    if arguments.output is not None and not arguments.output.lower().endswith(".png"):
+        raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
+
+
+def _needs_legend(arguments: ShowArguments) -> bool:
+    return arguments.output is not None or arguments.json or arguments.key is not None
+
+
+def _find(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> Iterator[_Shown]:
+    """Yields the Examples that the arguments ask for; at least one.
+
+    Raises:
+        InputError: There is no such Example.
+    """
+    split = dataset.find_split(arguments.split or dataset.splits[0].name)
+    if arguments.key is not None:
+        # Imported here, as pyarrow takes a while.
+        from shardbeam.readers.open.find_keys import find_key
+
+        splits = [split]
+        if arguments.split is None:
+            splits = [dataset.find_split(each.name) for each in dataset.splits]
+        places = find_key(arguments.key, dataset=dataset, splits=splits, legend=legend)
+        for place in places[: arguments.limit]:
+            yield from itertools.islice(_read(place.split, first=place.number), 1)
+        return
+    first = arguments.image or 1
+    limit = (arguments.limit or _EXAMPLES) if arguments.image is None else 1
+    found = False
+    for shown in itertools.islice(_read(split, first=first), limit):
+        found = True
+        yield shown
+    if not found:
+        raise _no_example(first, split=split, path=dataset.path)
+
+
+def _read(split: StoredSplit, *, first: int) -> Iterator[_Shown]:
+    for shard, number, example in read_split(split, first=first):
+        yield _Shown(split, shard, number, example)
+
+
+def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
+    last = split.examples
+    if last is None:
+        last = sum(1 for _ in read_split(split))
+    if not last:
+        return InputError(uri=path, problem=f"no records in split {split.name!r}")
+    return InputError(
+        uri=path,
+        problem=f"no example {number:,} in split {split.name!r}, which has {last:,}; the last one "
+        f"is --image {last}",
+    )
+
+
+def _draw(shown: _Shown, *, legend: Legend, path: str, mark: Mark) -> None:
+    # Imported here, as Pillow takes a while.
+    from shardbeam.readers.report.draw import draw_picture, encode_png
+
+    picture = draw_picture(shown.picture(legend), legend=legend)
+    write_file(path, encode_png(picture, mark=mark.text), flag="--output")
+    size = f"{picture.width} {_TIMES} {picture.height} pixels"
+    write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
+
+
+def _print_tables(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> None:
+    layout = stdout_layout()
+    chosen = arguments.image is not None or arguments.key is not None
+    if not chosen:
+        # Fail before anything is printed if the split is missing or incomplete.
+        dataset.find_split(arguments.split or dataset.splits[0].name)
+        if not write_stdout(f"{_render_splits(dataset, layout=layout)}\n"):
+            return
+    separator = ""
+    for shown in _find(arguments, dataset=dataset, legend=legend):
+        table = render_example(shown.example, layout=layout)
+        if not write_stdout(f"{separator}{escape(shown.title())}\n{table}"):
+            return
+        separator = "\n"
+
+
+def _print_json(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> None:
+    examples = []
+    for shown in _find(arguments, dataset=dataset, legend=legend):
+        picture = shown.picture(legend)
+        examples.append(
+            {
+                "split": picture.split,
+                "number": picture.number,
+                "shard": picture.shard,
+                "key": picture.key,
+                "problems": picture.problems,
+                "features": {
+                    key: _json_feature(shown.example.features.feature[key])
+                    for key in sorted(picture.features)
+                },
+            }
+        )
+    splits = [
+        {
+            "name": split.name,
+            "shards": len(split.shards),
+            "examples": split.examples,
+            "bytes": split.num_bytes,
+        }
+        for split in dataset.splits
+    ]
+    _write_json({"path": dataset.path, "splits": splits, "examples": examples})
+
+
+def _json_feature(feature: Feature) -> dict[str, object]:
+    kind, values = feature_values(feature)
+    return {
+        "kind": None if kind is None else kind.value,
+        "values": [_json_value(value) for value in values],
+    }
+
+
+def _json_value(value: bytes | int | float) -> object:
+    if isinstance(value, float):
+        # The shortest text of a 32-bit float; JSON knows only 64-bit floats.
+        return float(str(np.float32(value))) if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return value
+    text = decode_text(value)
+    if text is not None:
+        return text
+    described: dict[str, object] = {
+        "bytes": len(value),
+        "sha256": hashlib.sha256(value).hexdigest(),
+    }
+    image = recognize_image(value)
+    if image is not None:
+        file_format, header = image
+        described["format"] = file_format.value
+        if header is not None:
+            described |= {"width": header.width, "height": header.height}
+    return described
+
+
+def _show_rejects(arguments: ShowArguments) -> None:
+    files = find_lines(arguments.path, what="rejects").files
+    rejects = (reject for file in files for reject in read_lines(file.uri, StoredReject))
+    if arguments.split is not None:
+        rejects = (reject for reject in rejects if reject.split == arguments.split)
+    limit = arguments.limit or _LINES
+    shown: list[StoredReject] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    for reject in rejects:
+        counts[reject.split, reject.reason] += 1
+        if len(shown) < limit:
+            shown.append(reject)
+    by_reason = [(*which, number) for which, number in sorted(counts.items())]
+    if arguments.json:
+        _write_json(
+            {
+                "path": arguments.path,
+                "counts": [
+                    {"split": split, "reason": reason, "rejects": number}
+                    for split, reason, number in by_reason
+                ],
+                "rejects": shown,
+            }
+        )
+        return
+    if not counts:
+        write_stdout("no rejects\n")
+        return
+    summary = make_table("split", "reason", numbers=["rejects"])
+    for split, reason, number in by_reason:
+        summary.add_row(cell_text(split or _NO_SPLIT), cell_text(reason), f"{number:,}")
+    table = make_table("split", "reason", "key", "detail", numbers=[])
+    for reject in shown:
+        table.add_row(
+            cell_text(reject.split or _NO_SPLIT),
+            cell_text(reject.reason),
+            cell_text(reject.key),
+            cell_text(reject.detail),
+        )
+    _write_lines(summary, table, shown=len(shown), total=sum(counts.values()))
+
+
+def _show_corrections(arguments: ShowArguments) -> None:
+    folder, files = find_lines(arguments.path, what="corrections")
+    named = [line for file in files for line in read_lines(file.uri, Corrected)]
+    totals = {
+        (split, what): count
+        for split, outcome in count_corrections(folder).items()
+        for what, count in outcome.corrections.items()
+    }
+    if arguments.split is not None:
+        named = [line for line in named if line.split == arguments.split]
+        totals = {which: count for which, count in totals.items() if which[0] == arguments.split}
+    by_kind = Counter((line.split, line.what) for line in named)
+    shown = spread(named, limit=arguments.limit or _LINES)
+    counts = [
+        {"split": split, "what": what, "corrections": totals.get((split, what)), "named": number}
+        for (split, what), number in sorted({**dict.fromkeys(totals, 0), **by_kind}.items())
+    ]
+    if arguments.json:
+        _write_json({"path": arguments.path, "counts": counts, "corrections": shown})
+        return
+    if not counts:
+        write_stdout("no corrections\n")
+        return
+    summary = make_table("split", "correction", numbers=["count", "named"])
+    for each in counts:
+        total = each["corrections"]
+        number = "?" if total is None else f"{total:,}"
+        summary.add_row(
+            cell_text(str(each["split"])),
+            cell_text(str(each["what"])),
+            number,
+            f"{each['named']:,}",
+        )
+    table = make_table("split", "correction", "key", "from", "to", numbers=[])
+    for line in shown:
+        values = (line.split, line.what, line.key, *map(describe_value, (line.before, line.after)))
+        table.add_row(*map(cell_text, values))
+    _write_lines(summary, table, shown=len(shown), total=len(named))
+
+
+def _show_findings(arguments: ShowArguments) -> None:
+    # Imported here, as pyarrow takes a while.
+    from shardbeam.readers.open.find_findings import (
+        list_kinds,
+        read_findings,
+        strongest_images,
+    )
+    from shardbeam.transforms.dataset.statistics_file import read_statistics
+
+    dataset = open_dataset(arguments.path)
+    manifest = dataset.read_manifest()
+    kinds = list(KINDS)
+    if manifest is not None:
+        kinds = [kind for kind in kinds if kind not in manifest.ignored_findings]
+    if isinstance(arguments.findings, str):
+        kinds = [arguments.findings]
+    names = [split.name for split in dataset.splits]
+    if arguments.split is not None:
+        names = [dataset.find_split(arguments.split).name]
+    found = read_findings(dataset, splits=names, kinds=kinds, indexes=arguments.index)
+    if arguments.all:
+        for key in dict.fromkeys(each.key for each in found):
+            if not write_stdout(f"{escape(key)}\n"):
+                return
+        return
+    shown = strongest_images(found, limit=arguments.limit or _FINDINGS)
+    shown.sort(key=lambda each: kinds.index(each.kind))
+    # Other programs write no statistics.
+    statistics = None if dataset.features is None else read_statistics(dataset.path)
+    of_classes = [
+        each
+        for each in list_kinds(statistics or {}, manifest=manifest)
+        if each.text and each.kind in kinds and (arguments.split in (None, each.split))
+    ]
+    if arguments.json:
+        _write_json({"path": dataset.path, "findings": shown, "classes": of_classes})
+    else:
+        tables = _render_findings(shown)
+        lines = "".join(
+            f"{each.kind}: {escape(cut(each.text))}\n" for each in of_classes[:_CLASS_FINDINGS]
+        )
+        if len(of_classes) > _CLASS_FINDINGS:
+            lines += f"... and {len(of_classes) - _CLASS_FINDINGS:,} more (--json has all)\n"
+        text = "\n".join(filter(None, [tables, lines]))
+        write_stdout(text or "nothing is worth a look\n")
+
+
+def _render_findings(found: Iterable[FoundImage]) -> str:
+    """Renders images that are worth a look, sorted by kind, as a table for each kind."""
+    tables = []
+    for kind, images in itertools.groupby(found, key=lambda each: each.kind):
+        table = make_table(KINDS[kind], "split", numbers=["example", "strength"])
+        for each in images:
+            table.add_row(
+                cell_text(each.key), cell_text(each.split), f"{each.number:,}", f"{each.strength:,}"
+            )
+        tables.append(f"{kind}\n{render_table(table, layout=stdout_layout())}")
+    return "\n".join(tables)
+
+
+def _write_lines(summary: Table, table: Table, *, shown: int, total: int) -> None:
+    """Prints how many rejects or corrections there are of each kind, and some of them."""
+    layout = stdout_layout()
+    tables = [render_table(each, layout=layout) for each in (summary, table) if each.rows]
+    if total > shown:
+        tables.append(f"{total - shown:,} more: --limit {total} shows all\n")
+    write_stdout("\n".join(tables))
+
+
+def _write_json(document: Mapping[str, object]) -> None:
+    # json, not msgspec, because names of files need not be valid Unicode.
+    write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
+
+
+def run_formats(arguments: FormatsArguments) -> None:
+    """Prints one line for each format: what it reads, and the flags that name its input.
+
+    Below are the ready configs, which a command takes in place of a format. If a format is given,
+    this prints the help of that format instead.
+
+    Raises:
+        FormatError: There is no such format.
+    """
+    if arguments.format:
+        write_stdout(describe_format(arguments.format))
+        return
+    formats = make_table("format", "reads", "flags", numbers=[])
+    for name, format_class in built_in_formats().items():
+        flags = [flag_name(key.name) for key in keys_of(format_class).values() if key.help]
+        formats.add_row(name, format_class.SUMMARY, " ".join(flags))
+    ready = make_table("ready config", "writes", numbers=[])
+    for name, file in ready_configs().items():
+        ready.add_row(name, describe_ready_config(file))
+    layout = stdout_layout()
+    write_stdout("\n".join(render_table(table, layout=layout) for table in (formats, ready)))
+
+
+def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
+    """Renders an Example as a table: one line for each key, with kind, count and values."""
+    table = make_table("key", "kind", numbers=["count"])
+    table.add_column("values", overflow="fold")
+    features = example.features.feature
+    # If there are too many keys, the usual ones are shown.
+    keys = sorted(features)
+    if len(keys) > _FEATURES:
+        keys.sort(key=lambda key: not key.startswith(_USUAL_KEYS))
+    for key in keys[:_FEATURES]:
+        kind, values = feature_values(features[key])
+        table.add_row(
+            cell_text(key),
+            "none" if kind is None else kind.value,
+            f"{len(values):,}",
+            Text(describe_values(values)),
+        )
+    add_rest(table, len(keys) - _FEATURES)
+    return render_table(table, layout=layout)
+
+
+def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
+    table = make_table("split", numbers=["shards", "examples", "bytes"])
+    for split in dataset.splits:
+        table.add_row(
+            Text(escape(split.name)),
+            f"{len(split.shards):,}",
+            "?" if split.examples is None else f"{split.examples:,}",
+            decimal(split.num_bytes),
+        )
+    return render_table(table, layout=layout)

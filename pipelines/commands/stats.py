@@ -1,0 +1,281 @@
+"""`shardbeam stats`: prints a dataset's statistics as tables or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from rich.filesize import decimal
+from rich.table import Table
+
+from shardbeam.pipelines.cli.commands import StatsArguments
+from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.shard_job import check_report, run_shard_job, write_report
+from shardbeam.pipelines.cli.summary import codes_table
+from shardbeam.pipelines.cli.tables import (
+    PLAIN,
+    PRINTED_CLASSES,
+    Layout,
+    add_rest,
+    make_table,
+    name_text,
+    render_table,
+    stdout_layout,
+)
+from shardbeam.pipelines.failures import RunError
+from shardbeam.readers.open.count_tasks import plan_counts
+from shardbeam.readers.open.find_feature_map import read_legend
+from shardbeam.readers.open.find_findings import list_kinds
+from shardbeam.readers.open.names import Mark, dataset_name
+from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
+from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.text import ascii_json, cut, escape
+from shardbeam.transforms.dataset.findings import KindFound
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.statistics import (
+    Statistics,
+    merge_statistics,
+    most_frequent_pairs,
+)
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.shards.count import CountResult, merge_counts
+
+# Findings, and pairs of classes, that are printed; JSON has all.
+_PRINTED_FINDINGS, _PRINTED_PAIRS = 50, 10
+_VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
+
+
+class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a dataset.
+
+    Attributes:
+        path: Its folder, or its only file.
+        splits: `{split: what is in it}`.
+        outcome: `{split: what became of its inputs}`, with rejects and corrections by reason; empty
+            for files that Shardbeam has not written.
+        findings: What is worth a look, the most notable first and what is usual last.
+    """
+
+    path: str
+    splits: Mapping[str, Statistics]
+    outcome: Mapping[str, SplitOutcome] = {}
+    findings: tuple[KindFound, ...] = ()
+
+
+class _Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a job, and the first problem that it met."""
+
+    splits: Mapping[str, Statistics]
+    problem: str
+
+
+def run_stats(arguments: StatsArguments) -> None:
+    """Prints the statistics of a dataset, from its `statistics.json`, or from its shards.
+
+    Raises:
+        InputError: There is no dataset, or it is incomplete.
+        RunError: A worker could not read it.
+        UsageError: `--report` is missing, which a cluster's workers need.
+    """
+    mark = Mark("result of stats", dataset_name(arguments.path))
+    if arguments.report:
+        check_report(
+            arguments.report, mark=mark, overwrite=arguments.overwrite, dataset=arguments.path
+        )
+    dataset = open_dataset(arguments.path)
+    # A single file has no manifest, even if it is a shard of a dataset.
+    manifest = dataset.read_manifest()
+    splits: Mapping[str, Statistics] | None = None
+    if manifest is not None and not arguments.recount:
+        splits = read_statistics(dataset.path)
+    if splits is None:
+        splits = _count(dataset, arguments=arguments, mark=mark)
+    splits = {split.name: splits[split.name] for split in dataset.splits if split.name in splits}
+    report = StatisticsReport(
+        path=dataset.path,
+        splits=splits,
+        outcome={}
+        if manifest is None
+        else {name: split.outcome for name, split in manifest.splits.items()},
+        findings=tuple(list_kinds(splits, manifest=manifest)),
+    )
+    if arguments.report:
+        write_report(report, uri=arguments.report, mark=mark)
+    write_stdout(render_json(report) if arguments.json else render_text(report, stdout_layout()))
+
+
+def _count(
+    dataset: StoredDataset, *, arguments: StatsArguments, mark: Mark
+) -> Mapping[str, Statistics]:
+    # Imported here, because reading `statistics.json` needs no Beam.
+    import apache_beam as beam
+    from apache_beam.transforms.combiners import ToList
+
+    from shardbeam.transforms.count_statistics import CountStatistics
+
+    legend = read_legend(dataset)
+    shards = plan_counts(dataset)
+    counters.shard_bytes.expect(sum(shard.data.size_bytes for shard in shards))
+    splits = [split.name for split in dataset.splits]
+
+    def add_steps(pipeline: beam.Pipeline, uri: str) -> None:
+        (
+            pipeline
+            | beam.Create(shards)
+            | CountStatistics(legend=legend)
+            | ToList()
+            | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri, mark=mark)
+        )
+
+    counts = run_shard_job(
+        add_steps,
+        name="stats",
+        path=dataset.path,
+        report=arguments.report,
+        beam_options=arguments.beam_options,
+        result_type=_Counts,
+    )
+    if counts.problem:
+        raise RunError(counts.problem)
+    return counts.splits
+
+
+def _write_counts(
+    counted: Iterable[CountResult], *, splits: Sequence[str], uri: str, mark: Mark
+) -> None:
+    shards = list(counted)
+    problems = sorted(shard.problem for shard in shards if shard.problem)
+    counts = _Counts(splits=merge_counts(shards, splits=splits), problem="".join(problems[:1]))
+    write_report(counts, uri=uri, mark=mark)
+
+
+def render_json(report: StatisticsReport) -> str:
+    """Renders a report as one JSON object on one line, in ASCII, with its keys sorted."""
+    return ascii_json(msgspec.json.encode(report, order="sorted"))
+
+
+def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
+    """Renders a report for people."""
+    splits = report.splits
+    tables = [
+        _overview_table(splits),
+        _classes_table(splits),
+        *(_histogram_table(each, splits) for each in HISTOGRAMS),
+        _pixels_table(splits),
+        _keypoints_table(splits),
+        _pairs_table(splits),
+        codes_table(report.outcome),
+    ]
+    parts = [render_table(table, layout=layout) for table in tables if table.rows]
+    lines = [
+        f"{'usual here' if each.usual else 'worth a look'}: {escape(cut(each.describe()))}\n"
+        for each in report.findings[:_PRINTED_FINDINGS]
+    ]
+    if len(report.findings) > _PRINTED_FINDINGS:
+        left = len(report.findings) - _PRINTED_FINDINGS
+        lines.append(f"... and {left:,} more (--json has all)\n")
+    findings = "".join(lines)
+    return "\n".join([*parts, findings] if findings else parts)
+
+
+_COLUMNS: dict[str, Callable[[Statistics], str]] = {
+    "examples": lambda split: f"{split.examples:,}",
+    "bytes": lambda split: decimal(split.num_bytes),
+    "images": lambda split: f"{split.images:,}",
+    "unannotated": lambda split: f"{split.unannotated:,}",
+    "labels": lambda split: f"{split.labels:,}",
+    "objects": lambda split: f"{split.objects:,}",
+    "crowds": lambda split: f"{split.crowds:,}",
+    "masks": lambda split: f"{split.masks:,}",
+    "empty masks": lambda split: f"{split.empty_masks:,}",
+    "captions": lambda split: f"{split.captions:,}",
+    "width": lambda split: _range(split.width_range),
+    "height": lambda split: _range(split.height_range),
+}
+
+
+def _range(sides: Sequence[int]) -> str:
+    return " to ".join(dict.fromkeys(map(str, sides))) + " px" if sides else ""
+
+
+def _overview_table(splits: Mapping[str, Statistics]) -> Table:
+    # Leave out columns that are empty for all splits, except those that every dataset has.
+    shown = [
+        name
+        for name, column in _COLUMNS.items()
+        if name in ("examples", "bytes")
+        or any(column(split) not in ("0", "") for split in splits.values())
+    ]
+    table = make_table("split", numbers=shown)
+    for name, split in splits.items():
+        table.add_row(name_text(name), *(_COLUMNS[column](split) for column in shown))
+    return table
+
+
+def _classes_table(splits: Mapping[str, Statistics]) -> Table:
+    totals = merge_statistics(splits.values())
+    has_objects = bool(totals.objects_by_class)
+    headings = [
+        f"{what} in {escape(name)}"
+        for name in splits
+        for what in (("images", "objects") if has_objects else ("images",))
+    ]
+    table = make_table("class", numbers=headings)
+    order = totals.objects_by_class if has_objects else totals.images_by_class
+    names = sorted(totals.images_by_class, key=lambda name: (-order.get(name, 0), name))
+    for name in names[:PRINTED_CLASSES]:
+        cells = []
+        for split in splits.values():
+            cells.append(f"{split.images_by_class.get(name, 0):,}")
+            if has_objects:
+                cells.append(f"{split.objects_by_class.get(name, 0):,}")
+        table.add_row(name_text(name), *cells)
+    add_rest(table, len(names) - PRINTED_CLASSES)
+    return table
+
+
+def _histogram_table(histogram: Histogram, splits: Mapping[str, Statistics]) -> Table:
+    table = make_table(histogram.heading, numbers=[escape(name) for name in splits])
+    counts = [getattr(split, histogram.field) for split in splits.values()]
+    found = {key for each in counts for key in each}
+    bins = list(histogram.bins(found))
+    # Formats of images are texts from the data, so there may be any number of them.
+    for key, words in bins[:PRINTED_CLASSES]:
+        table.add_row(name_text(words), *(f"{each.get(key, 0):,}" for each in counts))
+    add_rest(table, len(bins) - PRINTED_CLASSES)
+    return table
+
+
+def _pixels_table(splits: Mapping[str, Statistics]) -> Table:
+    table = make_table("pixels of maps", numbers=[escape(name) for name in splits])
+    totals = merge_statistics(splits.values()).pixels_by_class
+    whole = {name: sum(split.pixels_by_class.values()) for name, split in splits.items()}
+    for label in sorted(totals, key=lambda name: (-totals[name], name))[:PRINTED_CLASSES]:
+        shares = (
+            split.pixels_by_class.get(label, 0) / max(whole[name], 1)
+            for name, split in splits.items()
+        )
+        table.add_row(name_text(label), *(f"{share:.2%}" for share in shares))
+    add_rest(table, len(totals) - PRINTED_CLASSES)
+    return table
+
+
+def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:
+    table = make_table("split", "keypoint", numbers=_VISIBILITIES.values())
+    for name, split in splits.items():
+        keypoints = list(split.keypoints.items())
+        for keypoint, counts in keypoints[:PRINTED_CLASSES]:
+            cells = (f"{counts.get(visibility, 0):,}" for visibility in _VISIBILITIES)
+            table.add_row(name_text(name), name_text(keypoint), *cells)
+        add_rest(table, len(keypoints) - PRINTED_CLASSES)
+    return table
+
+
+def _pairs_table(splits: Mapping[str, Statistics]) -> Table:
+    table = make_table("class", "together with", numbers=["images"])
+    pairs = list(most_frequent_pairs(merge_statistics(splits.values())))
+    for first, second, count in pairs[:_PRINTED_PAIRS]:
+        table.add_row(name_text(first), name_text(second), f"{count:,}")
+    add_rest(table, len(pairs) - _PRINTED_PAIRS)
+    return table

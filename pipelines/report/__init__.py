@@ -1,1 +1,0 @@
-"""`shardbeam report`: shows a dataset on one self-contained HTML page."""

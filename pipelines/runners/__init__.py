@@ -1,0 +1,1 @@
+"""What differs between runners: their options, and jobs on Dataflow."""

@@ -1,0 +1,1 @@
+"""What is done with finished datasets: opened, compared, verified, exported, shown. Beam-free."""

@@ -1,0 +1,1 @@
+"""Compares two datasets: what was added, removed, moved or changed."""

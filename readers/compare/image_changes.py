@@ -1,0 +1,443 @@
+"""Finds what differs between two versions of a picture and its annotations.
+
+Objects have no names, so they are matched by their classes and boxes. Each rule applies to the
+objects that the rules before it have not matched:
+
+1. Objects that are the same in everything.
+2. Objects of one class whose boxes have an IoU of more than 0.5; the best pair first.
+3. Objects of two classes with the same box: an IoU of more than 0.95; the best pair first.
+4. Objects of one class whose boxes overlap at all; the best pair first.
+
+All others were removed or added. Among equally good pairs, the one with the earlier old object
+comes first, then the one with the earlier new object, so that the same Examples always give the
+same result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shardbeam.transforms.examples.decode.decode import Picture, PictureObject, class_of
+from shardbeam.transforms.examples.geometry.boxes import Box
+
+ADDED, REMOVED = "added", "removed"
+CLASS, BOX, CROWD, AREA = "class", "box", "crowd", "area"
+MASK, KEYPOINTS, ATTRIBUTES = "mask", "keypoints", "attributes"
+# The kinds of changes of an object, the most notable first.
+KINDS = (CLASS, BOX, MASK, KEYPOINTS, CROWD, ATTRIBUTES, AREA, REMOVED, ADDED)
+
+# Boxes of one class with a greater IoU are probably one object.
+_ALIKE_IOU = 0.5
+# Boxes of two classes with a greater IoU are the same box.
+_SAME_IOU = 0.95
+# If more pairs of objects would have to be compared, only boxes that are exactly equal are matched.
+_MOST_PAIRS = 1_000_000
+# At most this many changed objects of a picture are listed.
+_MOST_LISTED = 1_000
+# Sides that differ by less, in fractions of the image, differ by rounding (`label_digest`).
+_ROUNDING = 5e-5
+# Stands for the IoU of two objects of which only one has a box: less than that of any overlap.
+_UNKNOWN_IOU = 1e-12
+_NO_BOX = (-1.0, -1.0, -1.0, -1.0)
+# Keys whose changes other fields of `PictureChange` report.
+_IMAGE_KEYS = (
+    *("image/encoded", "image/key/sha256", "image/format", "image/width", "image/height"),
+)
+_OBJECT_KEYS = ("image/object/", "annotation/")
+_MAP_KEYS = ("image/segmentation/", "image/panoptic/")
+
+_Pair = tuple[int, int]
+
+
+class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that is not the same in both versions.
+
+    Attributes:
+        kinds: How it differs: `added`, `removed`, or some of `KINDS`.
+        old_class: Its class before; empty if it was added, or has no class.
+        new_class: Its class now; empty if it was removed, or has no class.
+        old_box: Its box before, `(xmin, ymin, xmax, ymax)` in fractions of the image.
+        new_box: Its box now.
+        iou: The IoU of both boxes; None if the box is the same, or if one is missing.
+        attributes: Names of its attributes that differ.
+        old_number: Its number among the old objects, from 1; None if it was added.
+        new_number: Its number among the new objects, from 1; None if it was removed.
+    """
+
+    kinds: tuple[str, ...]
+    old_class: str = ""
+    new_class: str = ""
+    old_box: Box | None = None
+    new_box: Box | None = None
+    iou: float | None = None
+    attributes: tuple[str, ...] = ()
+    old_number: int | None = None
+    new_number: int | None = None
+
+
+class ImageFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored image.
+
+    Attributes:
+        format: Its format.
+        width: In pixels.
+        height: In pixels.
+        num_bytes: Length of its file.
+    """
+
+    format: str
+    width: int
+    height: int
+    num_bytes: int
+
+
+class PictureChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between two versions of a picture.
+
+    Attributes:
+        objects: The objects that differ; at most 1,000.
+        more_objects: How many more objects differ.
+        same_objects: How many objects are the same.
+        objects_not_compared: How many objects there are, if they are too many to be compared.
+        labels_removed: Labels of the image that only the old version has.
+        labels_added: Labels of the image that only the new version has.
+        captions_removed: Captions that only the old version has.
+        captions_added: Captions that only the new version has.
+        old_image: The old image, if the new one has other bytes.
+        new_image: The new image, if it has other bytes.
+        maps: Maps that differ: `class_map`, `instance_map`.
+        keys_removed: Other keys that only the old Example has.
+        keys_added: Other keys that only the new Example has.
+        keys_changed: Other keys with different values.
+    """
+
+    objects: tuple[ObjectChange, ...] = ()
+    more_objects: int = 0
+    same_objects: int = 0
+    objects_not_compared: int = 0
+    labels_removed: tuple[str, ...] = ()
+    labels_added: tuple[str, ...] = ()
+    captions_removed: tuple[str, ...] = ()
+    captions_added: tuple[str, ...] = ()
+    old_image: ImageFacts | None = None
+    new_image: ImageFacts | None = None
+    maps: tuple[str, ...] = ()
+    keys_removed: tuple[str, ...] = ()
+    keys_added: tuple[str, ...] = ()
+    keys_changed: tuple[str, ...] = ()
+
+
+def compare_pictures(
+    old: Picture, new: Picture, *, default_keys: Mapping[str, str] | None = None
+) -> PictureChange:
+    """Finds out what differs between two versions of a picture.
+
+    Args:
+        old: The old version.
+        new: The new version.
+        default_keys: `{key as written: default key}` where they differ.
+    """
+    changed, same = _find_changed_objects(old.objects, new.objects)
+    labels_removed, labels_added = _subtract(old.labels, new.labels)
+    captions_removed, captions_added = _subtract(old.captions, new.captions)
+    is_other_image = old.image != new.image
+    maps = tuple(
+        name for name in ("class_map", "instance_map") if getattr(old, name) != getattr(new, name)
+    )
+    # Other fields report the changes of these keys.
+    explained = (
+        *(_OBJECT_KEYS if changed else ()),
+        *(("image/class/",) if labels_removed or labels_added else ()),
+        *(("image/caption",) if captions_removed or captions_added else ()),
+        *(_IMAGE_KEYS if is_other_image else ()),
+        *(_MAP_KEYS if maps else ()),
+        *(("image/filename", "image/source_id") if old.key != new.key else ()),
+    )
+    keys_removed, keys_added, keys_changed = _compare_keys(
+        old.features, new.features, explained=explained, default_keys=default_keys or {}
+    )
+    return PictureChange(
+        objects=tuple(changed[:_MOST_LISTED]),
+        more_objects=max(0, len(changed) - _MOST_LISTED),
+        same_objects=same,
+        labels_removed=labels_removed,
+        labels_added=labels_added,
+        captions_removed=captions_removed,
+        captions_added=captions_added,
+        old_image=_image_facts(old) if is_other_image else None,
+        new_image=_image_facts(new) if is_other_image else None,
+        maps=maps,
+        keys_removed=keys_removed,
+        keys_added=keys_added,
+        keys_changed=keys_changed,
+    )
+
+
+def _compare_keys(
+    old: Mapping[str, Sequence[Any]],
+    new: Mapping[str, Sequence[Any]],
+    *,
+    explained: tuple[str, ...],
+    default_keys: Mapping[str, str],
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Compares the keys of two Examples.
+
+    Args:
+        old: `{key: values}` of the old Example.
+        new: `{key: values}` of the new Example.
+        explained: Prefixes of the default keys that are left out.
+        default_keys: `{key as written: default key}` where they differ.
+
+    Returns:
+        The keys that only the old Example has, those that only the new one has, and those whose
+        values differ.
+    """
+
+    def list_keys(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(
+            sorted(key for key in keys if not default_keys.get(key, key).startswith(explained))
+        )
+
+    changed = (key for key in old.keys() & new.keys() if not _same_values(old[key], new[key]))
+    return (
+        list_keys(old.keys() - new.keys()),
+        list_keys(new.keys() - old.keys()),
+        list_keys(changed),
+    )
+
+
+def _image_facts(picture: Picture) -> ImageFacts:
+    return ImageFacts(
+        format=picture.format,
+        width=picture.width,
+        height=picture.height,
+        num_bytes=len(picture.image),
+    )
+
+
+def _subtract(old: Iterable[str], new: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the texts that only the old version has, and those that only the new one has."""
+    olds, news = Counter(old), Counter(new)
+    return tuple((olds - news).elements()), tuple((news - olds).elements())
+
+
+def _same_values(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Compares values; NaN equals NaN."""
+    return old == new or (
+        len(old) == len(new)
+        and all(
+            one == other or (one != one and other != other)
+            for one, other in zip(old, new, strict=True)
+        )
+    )
+
+
+# Objects.
+
+
+def _find_changed_objects(
+    olds: Sequence[PictureObject], news: Sequence[PictureObject]
+) -> tuple[list[ObjectChange], int]:
+    """Returns the objects that differ, the most notable first, and how many are the same."""
+    pairs, removed, added = _match_objects(olds, news)
+    changed = [
+        change for pair in pairs if (change := _compare_objects(olds, news, pair=pair)) is not None
+    ]
+    same = len(pairs) - len(changed)
+    changed += [_lone_object(olds, number, kind=REMOVED) for number in removed]
+    changed += [_lone_object(news, number, kind=ADDED) for number in added]
+    # The sort is stable: objects of one kind stay in their order.
+    changed.sort(key=lambda change: KINDS.index(change.kinds[0]))
+    return changed, same
+
+
+def _match_objects(
+    olds: Sequence[PictureObject], news: Sequence[PictureObject]
+) -> tuple[list[_Pair], list[int], list[int]]:
+    """Matches objects by the rules above.
+
+    Returns:
+        The pairs, in the order of the old objects; the removed ones; the added ones.
+    """
+    pairs = _match_equal(range(len(olds)), range(len(news)), olds=olds, news=news, key=_identity)
+    for is_one_class, least in ((True, _ALIKE_IOU), (False, _SAME_IOU), (True, 0.0)):
+        old_left = _left_over(len(olds), (one for one, _ in pairs))
+        new_left = _left_over(len(news), (other for _, other in pairs))
+        if not old_left or not new_left:
+            break
+        groups = [(old_left, new_left)]
+        if is_one_class:
+            groups = _by_class(old_left, new_left, olds=olds, news=news)
+        are_many = sum(len(ones) * len(others) for ones, others in groups) > _MOST_PAIRS
+        for ones, others in groups:
+            if are_many:
+                pairs += _match_equal(ones, others, olds=olds, news=news, key=_box_of)
+            else:
+                pairs += _match_boxes(ones, others, olds=olds, news=news, least=least)
+    return (
+        sorted(pairs),
+        _left_over(len(olds), (one for one, _ in pairs)),
+        _left_over(len(news), (other for _, other in pairs)),
+    )
+
+
+def _left_over(count: int, taken: Iterable[int]) -> list[int]:
+    """Returns the numbers below `count` that are not taken."""
+    found = set(taken)
+    return [number for number in range(count) if number not in found]
+
+
+def _identity(item: PictureObject) -> Hashable:
+    """Returns all values of an object; they are equal if two objects are the same."""
+    return (
+        *(class_of(item)[0], item.box, item.is_crowd, item.area, item.mask, item.keypoints),
+        tuple(sorted(item.attributes.items())),
+    )
+
+
+def _box_of(item: PictureObject) -> Hashable:
+    return item.box
+
+
+def _match_equal(
+    ones: Iterable[int],
+    others: Iterable[int],
+    *,
+    olds: Sequence[PictureObject],
+    news: Sequence[PictureObject],
+    key: Callable[[PictureObject], Hashable],
+) -> list[_Pair]:
+    """Pairs objects that have the same key, in order."""
+    waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for number in sorted(others, reverse=True):
+        waiting[key(news[number])].append(number)
+    pairs = []
+    for number in ones:
+        candidates = waiting.get(key(olds[number]))
+        if candidates:
+            pairs.append((number, candidates.pop()))
+    return pairs
+
+
+def _by_class(
+    old_left: Iterable[int],
+    new_left: Iterable[int],
+    *,
+    olds: Sequence[PictureObject],
+    news: Sequence[PictureObject],
+) -> list[tuple[list[int], list[int]]]:
+    """Groups the numbers of objects by class, without the classes that one side lacks."""
+    groups: dict[str, tuple[list[int], list[int]]] = {}
+    for side, numbers, objects in ((0, old_left, olds), (1, new_left, news)):
+        for number in numbers:
+            name = class_of(objects[number])[0]
+            groups.setdefault(name, ([], []))[side].append(number)
+    return [group for group in groups.values() if all(group)]
+
+
+def _match_boxes(
+    ones: Sequence[int],
+    others: Sequence[int],
+    *,
+    olds: Sequence[PictureObject],
+    news: Sequence[PictureObject],
+    least: float,
+) -> list[_Pair]:
+    """Pairs objects whose boxes have an IoU of more than `least`, the best pair first."""
+    ious = _pairwise_iou(
+        [olds[number].box for number in ones], [news[number].box for number in others]
+    )
+    rows, columns = np.nonzero(ious > least)
+    order = np.lexsort((columns, rows, -ious[rows, columns]))
+    pairs: list[_Pair] = []
+    taken: tuple[set[int], set[int]] = set(), set()
+    for row, column in zip(rows[order].tolist(), columns[order].tolist(), strict=True):
+        if row not in taken[0] and column not in taken[1]:
+            taken[0].add(row)
+            taken[1].add(column)
+            pairs.append((ones[row], others[column]))
+    return pairs
+
+
+def _pairwise_iou(
+    olds: Sequence[Box | None], news: Sequence[Box | None]
+) -> npt.NDArray[np.float64]:
+    """Returns the IoU of each old box with each new one, (old, new); equal boxes have 1."""
+    old = np.array([box or _NO_BOX for box in olds])[:, np.newaxis]
+    new = np.array([box or _NO_BOX for box in news])[np.newaxis]
+    low = np.maximum(old[..., :2], new[..., :2])
+    high = np.minimum(old[..., 2:], new[..., 2:])
+    both = _area_of(high - low)
+    union = _area_of(old[..., 2:] - old[..., :2]) + _area_of(new[..., 2:] - new[..., :2]) - both
+    ious: npt.NDArray[np.float64] = np.divide(both, union, out=np.zeros_like(both), where=both > 0)
+    ious[(old == new).all(axis=-1)] = 1.0
+    lacking = (old == _NO_BOX).all(axis=-1) ^ (new == _NO_BOX).all(axis=-1)
+    ious[lacking] = _UNKNOWN_IOU
+    return ious
+
+
+def _area_of(sides: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    area: npt.NDArray[np.float64] = np.maximum(sides, 0).prod(axis=-1)
+    return area
+
+
+def _compare_objects(
+    olds: Sequence[PictureObject], news: Sequence[PictureObject], *, pair: _Pair
+) -> ObjectChange | None:
+    """Compares two versions of an object; None if they are the same."""
+    old, new = olds[pair[0]], news[pair[1]]
+    attributes = tuple(
+        name
+        for name in sorted(old.attributes.keys() | new.attributes.keys())
+        if not _same_values([old.attributes.get(name)], [new.attributes.get(name)])
+    )
+    differs = {
+        CLASS: class_of(old)[0] != class_of(new)[0],
+        BOX: not _is_same_box(old.box, new.box),
+        MASK: old.mask != new.mask,
+        KEYPOINTS: old.keypoints != new.keypoints,
+        CROWD: old.is_crowd != new.is_crowd,
+        ATTRIBUTES: bool(attributes),
+        AREA: not _same_values([old.area], [new.area]),
+    }
+    kinds = tuple(kind for kind in KINDS if differs.get(kind))
+    if not kinds:
+        return None
+    iou = None
+    if differs[BOX] and old.box is not None and new.box is not None:
+        iou = round(float(_pairwise_iou([old.box], [new.box])[0, 0]), 6)
+    return ObjectChange(
+        kinds=kinds,
+        old_class=class_of(old)[0],
+        new_class=class_of(new)[0],
+        old_box=old.box,
+        new_box=new.box,
+        iou=iou,
+        attributes=attributes,
+        old_number=pair[0] + 1,
+        new_number=pair[1] + 1,
+    )
+
+
+def _is_same_box(old: Box | None, new: Box | None) -> bool:
+    if old is None or new is None:
+        return old is new
+    return all(abs(one - other) <= _ROUNDING for one, other in zip(old, new, strict=True))
+
+
+def _lone_object(objects: Sequence[PictureObject], number: int, *, kind: str) -> ObjectChange:
+    """Describes an object that only one version has."""
+    item = objects[number]
+    if kind == ADDED:
+        return ObjectChange(
+            kinds=(kind,), new_class=class_of(item)[0], new_box=item.box, new_number=number + 1
+        )
+    return ObjectChange(
+        kinds=(kind,), old_class=class_of(item)[0], old_box=item.box, old_number=number + 1
+    )

@@ -1,0 +1,1 @@
+"""Writes the images and annotations of a dataset as files again: COCO, YOLO."""

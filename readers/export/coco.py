@@ -1,0 +1,281 @@
+"""Writes a dataset as COCO: JSON files, and a folder of images for each split.
+
+    annotations/instances_train.json           objects; person_keypoints_train.json if the
+                                               objects have keypoints
+    annotations/captions_train.json            captions, if there are any
+    annotations/labels_train.json              classes of images, if there are any
+    images/train/...                           the images
+
+The format: https://cocodataset.org/#format-data. An annotation with only a `category_id` is the
+class of an image, as in datumaro's `coco_labels`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any, BinaryIO, ClassVar
+
+import msgspec
+import numpy as np
+
+from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.readers.export.base import Layout
+from shardbeam.readers.export.images import (
+    BOX_KEYS,
+    IMAGE_KEYS,
+    KEYPOINT_KEYS,
+    ExportImage,
+)
+from shardbeam.readers.export.names import (
+    NumberSet,
+    UniqueNames,
+    strip_layout,
+)
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ObjectAnnotation
+
+# An integer as it is usually written; `007` would come back as another text.
+_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
+_BOX_DIGITS = 2
+_POINT_DIGITS = 3
+_POINT_VALUES = 3
+_OBJECTS, _CAPTIONS, _LABELS = "instances", "captions", "labels"
+_KEYPOINTS = "person_keypoints"
+_FILE_NAME = "{}_{}.json"
+# The most bytes that names of annotation files have beside that of the split.
+_AROUND_BYTES = len(_FILE_NAME.format(_KEYPOINTS, ""))
+# A longer section waits on disk until its file is written.
+_MEMORY_BYTES = 1 << 20
+
+_rle_decoder = JsonDecoder()
+
+
+class CocoLayout(Layout):
+    """COCO: `annotations/` and `images/`."""
+
+    NAME: ClassVar[str] = "COCO"
+    KEYS: ClassVar[frozenset[str]] = (
+        IMAGE_KEYS
+        | BOX_KEYS
+        | KEYPOINT_KEYS
+        | {"image/source_id", "image/caption", "image/class/label", "image/class/text"}
+        | {"image/object/area", "image/object/mask", "annotation/area", "annotation/mask"}
+        | {"annotation/image_id", "annotation/id"}
+    )
+    ENTRIES: ClassVar[tuple[str, ...]] = ("images", "annotations")
+    MARKED: ClassVar[tuple[str, str]] = ("annotations", ".json")
+
+    _split: _Split | None = None
+    # The last ids that were given to images without one, and to annotations.
+    _last_image_id = _last_annotation_id = 0
+
+    def begin(self, split: str) -> None:
+        """Writes the annotation files of the split before, and begins another."""
+        self._end()
+        self._split = _Split(split, folder=self._folders[split], temporary=self.folder)
+
+    def add(self, image: ExportImage) -> int:
+        """Writes an image, and keeps what its split's files say about it."""
+        split = self._split
+        assert split is not None
+        if min(image.width, image.height) < 1:
+            raise InputError(
+                uri=self.dataset,
+                place=image.where,
+                problem="the size of the image is not known, and COCO's boxes are in pixels; "
+                "build the dataset again with `shardbeam build tfrecord`, and export that",
+            )
+        key = strip_layout(image.key, split=split.name)
+        name = self.unique_name(key, image=image, names=split.names)
+        image_id = self._image_id(image, split=split)
+        self.write(f"images/{split.folder}/{name}", image.data)
+        size = {"width": image.width, "height": image.height}
+        split.images.add({"id": image_id, "file_name": name, **size})
+        objects = 0
+        for item in image.objects:
+            objects += self._add_object(item, image=image, image_id=image_id, split=split)
+        split.has_objects |= image.has_objects
+        of_image: list[tuple[str, dict[str, Any]]] = [
+            *((_CAPTIONS, {"caption": caption}) for caption in image.captions),
+            *((_LABELS, {"category_id": self.classes.ids[label]}) for label in image.labels),
+        ]
+        for what, values in of_image:
+            self._annotate(what, {"image_id": image_id, **values}, split=split)
+        self.losses.note("annotation ids, renumbered from 1", count=objects + len(of_image))
+        self.losses.note("licenses and URLs of images")
+        return objects
+
+    def finish(self) -> None:
+        """Writes the annotation files of the last split."""
+        self._end()
+        self.losses.note("supercategories of classes", count=len(self.classes.ids))
+
+    @functools.cached_property
+    def _folders(self) -> dict[str, str]:
+        """`{split: its folder of images, also in the names of its files}`."""
+        names = UniqueNames(by_stem=False)
+        return {
+            split: self.unique_folder(split, names=names, around=_AROUND_BYTES)
+            for split in self.splits
+        }
+
+    def _image_id(self, image: ExportImage, *, split: _Split) -> int:
+        """Returns the image's own id if it is an unused integer, or else the next free one."""
+        if _INTEGER.fullmatch(image.image_id) and split.ids.add(int(image.image_id)):
+            return int(image.image_id)
+        if image.image_id:
+            self.losses.note(
+                "image ids that are not integers or occur twice, renumbered",
+                example=image.image_id,
+            )
+        self._last_image_id += 1
+        while not split.ids.add(self._last_image_id):
+            self._last_image_id += 1
+        return self._last_image_id
+
+    def _annotate(self, what: str, values: dict[str, Any], *, split: _Split) -> None:
+        """Adds an annotation to a file of the split, with an id that is in no other file."""
+        self._last_annotation_id += 1
+        split.section(what).add({"id": self._last_annotation_id, **values})
+
+    def _add_object(
+        self, item: ObjectAnnotation, *, image: ExportImage, image_id: int, split: _Split
+    ) -> bool:
+        """Adds an object to its split's file, and returns whether it was added.
+
+        An object whose box ends before it begins is left out.
+        """
+        size = (image.width, image.height) * 2
+        left, top, right, bottom = (
+            round(edge * side, _BOX_DIGITS) for edge, side in zip(item.bbox, size, strict=True)
+        )
+        width, height = round(right - left, _BOX_DIGITS), round(bottom - top, _BOX_DIGITS)
+        if width < 0 or height < 0:
+            self.losses.note("objects whose box ends before it begins", example=image.key)
+            return False
+        values: dict[str, Any] = {
+            "image_id": image_id,
+            "category_id": self.classes.ids[item.label],
+            "bbox": [left, top, width, height],
+        }
+        rle = _rle_decoder.decode(item.segmentation) if item.segmentation else None
+        if 0 <= item.area < math.inf:
+            # The shortest decimal number that is the same 32-bit float as the Example's.
+            area = float(str(np.float32(item.area * image.width * image.height)))
+        else:
+            area = sum(rle["counts"][1::2]) if rle else round(width * height, _BOX_DIGITS)
+        values |= {"area": area, "iscrowd": int(item.is_crowd)}
+        if rle:
+            values["segmentation"] = rle
+            self.losses.note("polygons: masks are written as run lengths (RLE)")
+        if item.keypoints:
+            split.has_keypoints = True
+            points = list(self._points(item, image=image))
+            labelled = sum(visibility > 0 for visibility in points[2::_POINT_VALUES])
+            values |= {"keypoints": points, "num_keypoints": labelled}
+        self._annotate(_OBJECTS, values, split=split)
+        return True
+
+    def _points(self, item: ObjectAnnotation, *, image: ExportImage) -> Iterator[float]:
+        for x, y, visibility in zip(*[iter(item.keypoints)] * _POINT_VALUES, strict=True):
+            yield round(x * image.width, _POINT_DIGITS)
+            yield round(y * image.height, _POINT_DIGITS)
+            yield int(visibility)
+
+    def _end(self) -> None:
+        """Writes the annotation files of the split that is being written, if there is one."""
+        split, self._split = self._split, None
+        if split is None:
+            return
+        if split.has_objects or not split.sections:
+            # An empty list says that the images have no objects.
+            split.section(_OBJECTS)
+        for what, section in split.sections.items():
+            kind = _KEYPOINTS if what == _OBJECTS and split.has_keypoints else what
+            categories = [] if what == _CAPTIONS else list(self._categories(split, what=what))
+            with self.create(f"annotations/{_FILE_NAME.format(kind, split.folder)}") as file:
+                info = {"description": self.mark, "contributor": "Shardbeam"}
+                file.write(b'{"info":%s,\n"licenses":[],\n' % msgspec.json.encode(info))
+                split.images.copy_to(file, name=b"images")
+                section.copy_to(file, name=b"annotations")
+                file.write(b'"categories":%s}\n' % msgspec.json.encode(categories))
+        split.close()
+
+    def _categories(self, split: _Split, *, what: str) -> Iterator[dict[str, Any]]:
+        for category_id, name in self.classes.by_id().items():
+            category: dict[str, Any] = {"id": category_id, "name": name, "supercategory": ""}
+            if what == _OBJECTS and split.has_keypoints:
+                # COCO numbers keypoints from 1.
+                skeleton = [[a + 1, b + 1] for a, b in self.classes.skeleton_of(name)]
+                category |= {"keypoints": self.classes.keypoints, "skeleton": skeleton}
+            yield category
+
+
+class _Section:
+    """A list in a JSON file that is written later: in memory, or on disk if it is long.
+
+    Args:
+        folder: Where its temporary file is made.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # Closed by `close`.
+            max_size=_MEMORY_BYTES, dir=folder
+        )
+        self._encoder = msgspec.json.Encoder()
+        self._is_empty = True
+
+    def add(self, item: dict[str, Any]) -> None:
+        self._file.write(b"\n" if self._is_empty else b",\n")
+        self._file.write(self._encoder.encode(item))
+        self._is_empty = False
+
+    def copy_to(self, file: BinaryIO, *, name: bytes) -> None:
+        file.write(b'"%s":[' % name)
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, file)
+        file.write(b"],\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Split:
+    """A split that is being written.
+
+    Attributes:
+        name: Its name.
+        folder: Name of its folder of images, also in the names of its files.
+        names: The names of its images.
+        ids: The ids of its images.
+        images: The section `images` of all its files.
+        sections: `{kind of file: its section "annotations"}`.
+        has_objects: Whether an Example has the keys of objects.
+        has_keypoints: Whether an object has keypoints.
+    """
+
+    def __init__(self, name: str, *, folder: str, temporary: str) -> None:
+        self.name = name
+        self.folder = folder
+        self.names = UniqueNames(by_stem=False)
+        self.ids = NumberSet()
+        self.images = _Section(temporary)
+        self.sections: dict[str, _Section] = {}
+        self.has_objects = self.has_keypoints = False
+        self._temporary = temporary
+
+    def section(self, kind: str) -> _Section:
+        """Returns the annotations of a kind of file, which is then written."""
+        if kind not in self.sections:
+            self.sections[kind] = _Section(self._temporary)
+        return self.sections[kind]
+
+    def close(self) -> None:
+        """Removes the temporary files."""
+        for section in (self.images, *self.sections.values()):
+            section.close()

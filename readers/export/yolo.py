@@ -1,0 +1,187 @@
+"""Writes a dataset as YOLO, in the folders that Ultralytics expects.
+
+    data.yaml                                  classes, splits, and the shape of keypoints
+    images/train/...                           the images
+    labels/train/...                           a text file for each, empty if it has no objects
+
+The format: https://docs.ultralytics.com/datasets/detect/ and /pose/. Images without objects are
+backgrounds there, with or without an empty file; only the empty file shows that the image was
+looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+from collections.abc import Collection
+from typing import Any, ClassVar
+
+from shardbeam.configs.yaml_text import dump_yaml
+from shardbeam.readers.export.base import Layout
+from shardbeam.readers.export.images import (
+    BOX_KEYS,
+    IMAGE_KEYS,
+    KEYPOINT_KEYS,
+    OBJECT_KEYS,
+    ExportImage,
+)
+from shardbeam.readers.export.names import (
+    UniqueNames,
+    split_names,
+    strip_layout,
+)
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ObjectAnnotation
+
+_DATA_FILE = "data.yaml"
+_DIGITS = 6
+_BOX_VALUES, _POINT_VALUES = 5, 3
+# Readers of YOLO accept keypoints outside of the image up to this, in fractions of the image.
+_TOLERANCE = 0.01
+# Readers find labels by the last folder `images` in an image's path, so no folder below it may have
+# a name like these.
+_RESERVED = frozenset({"images", "image", "labels", "label", "annotations"})
+_LABELS = ".txt"
+_KNOWN_SPLITS = ("train", "val", "test")
+# Keys of data.yaml with another meaning, so no split may have these names.
+_DATA_KEYS = frozenset(
+    {"path", "names", "nc", "channels", "kpt_shape", "kpt_names", "flip_idx", "download"}
+)
+_NOT_LABELLED = ("0",) * _POINT_VALUES
+
+
+class YoloLayout(Layout):
+    """YOLO: `images/`, `labels/` and `data.yaml`."""
+
+    NAME: ClassVar[str] = "YOLO"
+    KEYS: ClassVar[frozenset[str]] = IMAGE_KEYS | BOX_KEYS | KEYPOINT_KEYS
+    ENTRIES: ClassVar[tuple[str, ...]] = ("images", "labels", _DATA_FILE)
+    MARKED: ClassVar[tuple[str, str]] = ("", _DATA_FILE)
+
+    _split = ""
+    _has_objects = False
+    # The numbers of keypoints that objects have.
+    _point_counts: frozenset[int] = frozenset()
+
+    @classmethod
+    def check(cls, keys: Collection[str], *, dataset: str) -> None:
+        """Checks that Examples have objects."""
+        if OBJECT_KEYS.isdisjoint(keys):
+            raise InputError(
+                uri=dataset,
+                problem="has no objects, and YOLO describes nothing else; --format coco writes "
+                "classes of images and captions",
+            )
+
+    def begin(self, split: str) -> None:
+        """Begins a split."""
+        self._split = split
+        self._folder = self._folders[split]
+        self._names = UniqueNames(by_stem=True)
+
+    def add(self, image: ExportImage) -> int:
+        """Writes an image and its labels."""
+        name = self._name(image)
+        lines = [line for item in image.objects if (line := self._line(item, image=image))]
+        text = "".join(f"{line}\n" for line in lines)
+        # Labels go first, so that no image is there without them.
+        path = f"labels/{self._folder}/{posixpath.splitext(name)[0]}{_LABELS}"
+        self.write(path, text.encode())
+        self.write(f"images/{self._folder}/{name}", image.data)
+        self._has_objects |= image.has_objects
+        return len(lines)
+
+    def finish(self) -> None:
+        """Writes `data.yaml`."""
+        if not self._has_objects:
+            self.check((), dataset=self.dataset)
+        keypoints = list(self.classes.keypoints)
+        if self._point_counts - {len(keypoints)}:
+            self._pad_keypoints(len(keypoints))
+        names = sorted(self.classes.numbers.items(), key=lambda item: item[1])
+        data: dict[str, Any] = {
+            **{folder: f"images/{folder}" for folder in self._folders.values()},
+            "nc": len(names),
+            "names": {number: name for name, number in names},
+        }
+        if keypoints:
+            data["kpt_shape"] = [len(keypoints), _POINT_VALUES]
+            # A list for each class, because YAML would write a shared list as an alias.
+            data["kpt_names"] = {number: list(keypoints) for _, number in names}
+        text = dump_yaml(data)
+        self.write(_DATA_FILE, f"# {self.mark}\n{text}".encode())
+
+    def _pad_keypoints(self, points: int) -> None:
+        """Gives all objects the number of keypoints that `kpt_shape` promises.
+
+        The number is only known when all Examples have been read. Added keypoints are not labelled.
+        """
+        values = _BOX_VALUES + points * _POINT_VALUES
+        for root, _, names in os.walk(os.path.join(self.folder, "labels")):
+            for name in names:
+                with open(os.path.join(root, name), "r+", encoding="utf-8") as file:
+                    lines = [line.split() for line in file]
+                    if all(len(line) == values for line in lines):
+                        continue
+                    file.seek(0)
+                    for line in lines:
+                        missing = (values - len(line)) // _POINT_VALUES
+                        file.write(f"{' '.join([*line, *_NOT_LABELLED * missing])}\n")
+
+    @functools.cached_property
+    def _folders(self) -> dict[str, str]:
+        """`{split: its folder}`: `train`, `val` or `test` if it is one of these."""
+        folders = {split: split for split in self.splits if split in _KNOWN_SPLITS}
+        for split in self.splits:
+            known = next((name for name in _KNOWN_SPLITS if name in split_names(split)), "")
+            if not known and len(self.splits) == 1:
+                known = "train"
+            if known and known not in folders.values():
+                folders[split] = known
+        names = UniqueNames(by_stem=False)
+        for name in (*folders.values(), *_DATA_KEYS, *_RESERVED):
+            names.take(name, number=0)
+        return {
+            split: folders.get(split) or self.unique_folder(split, names=names)
+            for split in self.splits
+        }
+
+    def _name(self, image: ExportImage) -> str:
+        key = strip_layout(image.key, split=self._split)
+        while key.partition("/")[0].casefold() in _RESERVED and "/" in key:
+            key = key.partition("/")[2]
+        # A folder may have the name of the label file of another image.
+        reserved = _RESERVED | {_LABELS}
+        return self.unique_name(key, image=image, names=self._names, reserved=reserved)
+
+    def _line(self, item: ObjectAnnotation, *, image: ExportImage) -> str:
+        """Returns the line of an object: class, box and keypoints; empty if it is left out."""
+        if item.is_crowd:
+            self.losses.note("crowds, left out", example=image.key)
+            return ""
+        xmin, ymin, xmax, ymax = (min(max(edge, 0.0), 1.0) for edge in item.bbox)
+        if xmin >= xmax or ymin >= ymax:
+            self.losses.note("boxes without area in the image, left out", example=image.key)
+            return ""
+        if (xmin, ymin, xmax, ymax) != item.bbox:
+            self.losses.note("boxes that reach beyond the image, clipped", example=image.key)
+        values = [
+            str(self.classes.number_of(item.label)),
+            *map(_fraction, ((xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin)),
+        ]
+        self._point_counts |= {len(item.keypoints) // _POINT_VALUES}
+        for x, y, visibility in zip(*[iter(item.keypoints)] * _POINT_VALUES, strict=True):
+            if not visibility:
+                values += ["0", "0", "0"]
+            elif max(abs(x - 0.5), abs(y - 0.5)) > 0.5 + _TOLERANCE:
+                self.losses.note("keypoints outside of the image, not labelled", example=image.key)
+                values += ["0", "0", "0"]
+            else:
+                values += [_fraction(x), _fraction(y), str(int(visibility))]
+        return " ".join(values)
+
+
+def _fraction(value: float) -> str:
+    # Adding 0 makes -0 positive.
+    return f"{round(value, _DIGITS) + 0.0:.{_DIGITS}f}".rstrip("0").rstrip(".")

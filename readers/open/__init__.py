@@ -1,0 +1,1 @@
+"""Opens datasets of Shardbeam and of TFDS, and other TFRecord files."""

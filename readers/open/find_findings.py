@@ -1,0 +1,269 @@
+"""Reads from the indexes of a dataset which of its Examples are worth a look."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardbeam.readers.open.record_reader import find_index, read_bounds
+from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.example_findings import ObjectLimits, limit_objects
+from shardbeam.transforms.dataset.findings import (
+    SAME_PICTURE,
+    KindFound,
+    find_kinds,
+    limits_of,
+)
+from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.manifest import Manifest
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.duplicates.duplicates import DUPLICATES, load_duplicates
+from shardbeam.transforms.storage.base import join_uri
+
+# The columns of an index that `find_in_index` needs.
+COLUMNS = ("key", "source", "objects", "findings")
+# The columns of `duplicates.parquet` that `read_same_pictures` needs.
+_MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
+
+_Image = TypeVar("_Image", bound="FoundImage")
+# {(split, shard, row): strength}
+SamePictures: TypeAlias = Mapping[tuple[str, int, int], int]
+
+
+def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
+    """Lists the kinds of findings in a dataset, without those that its config ignores.
+
+    Args:
+        splits: `{split: what is in it}`.
+        manifest: Its manifest, if Shardbeam has written it.
+    """
+    if manifest is None:
+        return find_kinds(splits)
+    duplicates = manifest.duplicates
+    return find_kinds(
+        splits,
+        # A sample (`limit`) does not show which classes never occur.
+        classes=() if manifest.config.get("limit") else manifest.labels,
+        corrections={name: split.outcome.corrections for name, split in manifest.splits.items()},
+        same_pictures=None if duplicates is None else duplicates.same_pictures,
+        ignore=manifest.ignored_findings,
+    )
+
+
+class FoundImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An Example that is worth a look.
+
+    Attributes:
+        split: Its split.
+        number: Its number there, from 1.
+        source: The source of its image.
+        key: The key of its image.
+        kind: The kind of finding.
+        strength: How far it is from usual (`examples.findings.Finding`).
+    """
+
+    split: str
+    number: int
+    source: str
+    key: str
+    kind: str
+    strength: int
+
+
+def read_findings(
+    dataset: StoredDataset,
+    *,
+    splits: Collection[str],
+    kinds: Collection[str],
+    indexes: str | None = None,
+) -> Iterator[FoundImage]:
+    """Yields the findings of a dataset, in its order, one of each kind for each Example.
+
+    Args:
+        dataset: The dataset.
+        splits: The splits to read.
+        kinds: The kinds to yield.
+        indexes: A folder with the indexes of its shards (`shardbeam index`); None for those in the
+            dataset, which Shardbeam has built.
+
+    Raises:
+        InputError: The dataset has no index with findings, or an index is missing or damaged.
+    """
+    statistics: Mapping[str, Statistics] | None = {}
+    if indexes is None:
+        statistics = read_statistics(dataset.path) if dataset.features is not None else None
+    if statistics is None:
+        raise InputError(
+            uri=dataset.path,
+            problem="says nothing about findings: only datasets that this version of Shardbeam has "
+            "built do; build it again with --reuse, which copies the shards and counts them; for "
+            "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
+            "--index",
+        )
+    same_pictures = read_same_pictures(dataset) if SAME_PICTURE in kinds and not indexes else {}
+    for name in splits:
+        split = dataset.find_split(name)
+        if indexes is None:
+            limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
+            tables = _read_indexes(split, dataset=dataset)
+        else:
+            limits = limit_objects(_count_objects(split, folder=indexes))
+            tables = _read_separate_indexes(split, folder=indexes)
+        for found in _read_split(split, tables, limits=limits, same_pictures=same_pictures):
+            if found.kind in kinds:
+                yield found
+
+
+def read_same_pictures(dataset: StoredDataset) -> SamePictures:
+    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
+    manifest = dataset.read_manifest()
+    if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
+        return {}
+    table = load_duplicates(
+        dataset.path, listed=dataset.listed_files().get(DUPLICATES), columns=_MARKED_COLUMNS
+    )
+    if table.column_names != [*_MARKED_COLUMNS]:
+        raise InputError(
+            uri=join_uri(dataset.path, DUPLICATES),
+            problem="not the duplicates of a dataset: a column is missing",
+        )
+    rows = table.filter(table["same_picture"].is_valid()).to_pylist()
+    return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
+
+
+def _read_indexes(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
+    """Yields the indexes in a dataset, one for each shard of a split."""
+    most = max(split.shard_examples, default=0)
+    listed = dataset.listed_files()
+    for shard in split.shards:
+        path = index_path(shard.path)
+        uri = join_uri(dataset.path, path)
+        yield uri, load_index(uri, listed=listed.get(path), columns=COLUMNS, max_rows=most)
+
+
+def _read_separate_indexes(split: StoredSplit, *, folder: str) -> Iterator[tuple[str, pa.Table]]:
+    """Yields the indexes that `shardbeam index` wrote, one for each shard of a split."""
+    for shard in split.shards:
+        uri = find_index(shard, folder=folder)
+        _, table = read_bounds(shard, index=uri, listed=None, columns=COLUMNS)
+        yield uri, table
+
+
+def _count_objects(split: StoredSplit, *, folder: str) -> Mapping[int, int]:
+    """Counts the Examples of a split by their numbers of objects."""
+    counts: Counter[int] = Counter()
+    for _, table in _read_separate_indexes(split, folder=folder):
+        counts.update(table["objects"].to_pylist())
+    return counts
+
+
+def strongest_images(found: Iterator[_Image], *, limit: int) -> list[_Image]:
+    """Chooses the strongest findings of each kind; each image counts once.
+
+    Among equally strong findings, the smallest hashes of source and key come first, so that the
+    choice does not depend on the order of the shards.
+
+    Args:
+        found: All findings.
+        limit: At most this many of each kind are chosen.
+    """
+    # {kind: {image: finding}}
+    by_kind: dict[str, dict[tuple[str, str, str], _Image]] = {}
+    for each in found:
+        images = by_kind.setdefault(each.kind, {})
+        image = each.split, each.source, each.key
+        if image not in images or each.strength > images[image].strength:
+            images[image] = each
+            # Keep only the strongest from time to time: a dataset may have millions of findings.
+            if len(images) > 4 * limit + 1000:
+                by_kind[each.kind] = {
+                    (kept.split, kept.source, kept.key): kept
+                    for kept in heapq.nsmallest(limit, images.values(), key=_rank)
+                }
+    return [
+        each
+        for images in by_kind.values()
+        for each in heapq.nsmallest(limit, images.values(), key=_rank)
+    ]
+
+
+def _rank(found: FoundImage) -> tuple[int, bytes]:
+    name = f"{found.source}\0{found.key}".encode("utf-8", "surrogatepass")
+    return -found.strength, hashlib.sha256(name).digest()
+
+
+def _read_split(
+    split: StoredSplit,
+    tables: Iterable[tuple[str, pa.Table]],
+    *,
+    limits: ObjectLimits,
+    same_pictures: SamePictures,
+) -> Iterator[FoundImage]:
+    first = 1
+    for number, (uri, table) in enumerate(tables):
+        if "findings" not in table.column_names or table["findings"].null_count:
+            problem = "an older version of Shardbeam wrote it, without findings; make it again"
+            raise InputError(uri=uri, problem=problem)
+        yield from find_in_index(
+            table,
+            split=split.name,
+            shard=number,
+            first=first,
+            limits=limits,
+            same_pictures=same_pictures,
+        )
+        first += table.num_rows
+
+
+def find_in_index(
+    table: pa.Table,
+    *,
+    split: str,
+    shard: int,
+    first: int,
+    limits: ObjectLimits,
+    same_pictures: SamePictures,
+) -> Iterator[FoundImage]:
+    """Yields the findings of a shard, in its order, one of each kind for each Example.
+
+    Args:
+        table: Its index with at least `COLUMNS`.
+        split: Its split.
+        shard: The shard's number in the split, from 0.
+        first: Number of its first Example in the split, from 1.
+        limits: Which numbers of objects are worth a look in the split.
+        same_pictures: The pictures that `read_same_pictures` gives.
+    """
+    by_objects = map(limits.finding, table["objects"].to_pylist())
+    lengths = pc.list_value_length(table["findings"]).to_pylist()
+    for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
+        same_picture = same_pictures.get((split, shard, row))
+        if of_objects is None and not length and same_picture is None:
+            # Most rows are like this, so only the others are decoded as a whole.
+            continue
+        (values,) = table.slice(row, 1).to_pylist()
+        found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
+        found += [] if of_objects is None else [of_objects]
+        found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
+        for kind, strength in found:
+            yield FoundImage(
+                split=split,
+                number=first + row,
+                source=values["source"],
+                key=values["key"],
+                kind=kind,
+                strength=strength,
+            )

@@ -1,0 +1,89 @@
+"""Finds Examples by their keys, in a dataset's index, or else by reading all Examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardbeam.configs.nearest import did_you_mean
+from shardbeam.readers.open.images import read_pictures
+from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.formats.names import loosened
+from shardbeam.transforms.storage.base import join_uri
+
+# To suggest a key, a wrong key is compared with this many of the first keys, and with this many of
+# the keys that differ from it only by folder, case or extension.
+_COMPARED = 10_000
+
+
+class FoundExample(NamedTuple):
+    """Where an Example is.
+
+    Attributes:
+        split: Its split.
+        number: Its number there, from 1.
+    """
+
+    split: StoredSplit
+    number: int
+
+
+def find_key(
+    key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], legend: Legend
+) -> list[FoundExample]:
+    """Finds the Examples of an image; there are several if each object has its own.
+
+    Args:
+        key: The image's key.
+        dataset: The dataset.
+        splits: The splits to search.
+        legend: How its Examples are to be read.
+
+    Raises:
+        InputError: No Example has the key, or the dataset cannot be read.
+    """
+    found = []
+    compared: list[str] = []
+    alike: list[str] = []
+    name = loosened(key, "name")
+    for split in splits:
+        for number, other in _read_keys(split, dataset=dataset, legend=legend):
+            if other == key:
+                found.append(FoundExample(split, number))
+            elif not found:
+                if len(compared) < _COMPARED:
+                    compared.append(other)
+                if len(alike) < _COMPARED and loosened(other, "name") == name:
+                    alike.append(other)
+    if not found:
+        hint = did_you_mean(key, alike) or (f"; did you mean {alike[0]!r}?" if alike else "")
+        hint = hint or did_you_mean(key, compared)
+        raise InputError(uri=dataset.path, problem=f"no example with the key {key!r}{hint}")
+    return found
+
+
+def _read_keys(
+    split: StoredSplit, *, dataset: StoredDataset, legend: Legend
+) -> Iterator[tuple[int, str]]:
+    number = 1
+    if legend.is_ours and dataset.features is not None:
+        most = max(split.shard_examples, default=0)
+        listed = dataset.listed_files()
+        for shard in split.shards:
+            path = index_path(shard.path)
+            table = load_index(
+                join_uri(dataset.path, path),
+                listed=listed.get(path),
+                columns=["key"],
+                max_rows=most,
+            )
+            keys = table.column("key")
+            for key in keys.to_pylist():
+                yield number, key
+                number += 1
+    else:
+        for picture in read_pictures(split, legend=legend, with_objects=False):
+            yield picture.number, picture.key

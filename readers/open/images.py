@@ -1,0 +1,195 @@
+"""Reads the Examples of a split as pictures, for people to look at."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.readers.open.examples import read_examples
+from shardbeam.readers.open.stored_dataset import StoredSplit
+from shardbeam.transforms.containers.base import Container, find_container
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
+from shardbeam.transforms.core.errors import InputError, naming
+from shardbeam.transforms.examples.decode.decode import Picture, make_picture, parse_example
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.storage.base import StoredFile
+
+_ENDS = (
+    "the file ends before this Example, which its index lists; `shardbeam verify` finds out more"
+)
+
+
+class Place(NamedTuple):
+    """Where an Example is.
+
+    Attributes:
+        split: Its split.
+        number: Its number there, from 1.
+        shard: Number of its shard in the split, from 0.
+        offset: Where it begins in the shard, like `IndexRow.offset`.
+        length: Length of its record in bytes; None if it is not known.
+    """
+
+    split: str
+    number: int
+    shard: int
+    offset: int
+    length: int | None = None
+
+
+class StoredExample(NamedTuple):
+    """An Example, and the length of its record in bytes."""
+
+    place: Place
+    example: Example
+    num_bytes: int
+
+    def picture(self, split: StoredSplit, *, legend: Legend, with_objects: bool = True) -> Picture:
+        """Makes a picture of it.
+
+        Args:
+            split: Its split.
+            legend: How it is to be read.
+            with_objects: Whether its objects are read.
+        """
+        return make_picture(
+            self.example,
+            legend=legend,
+            split=split.name,
+            shard=posixpath.basename(split.shards[self.place.shard].uri),
+            number=self.place.number,
+            with_objects=with_objects,
+        )
+
+
+def read_pictures(
+    split: StoredSplit, *, legend: Legend, first: int = 1, with_objects: bool = True
+) -> Iterator[Picture]:
+    """Yields the pictures of a split, in order; reads only as far as the caller iterates.
+
+    Args:
+        split: The split.
+        legend: How its Examples are to be read.
+        first: The number of the first picture to yield, from 1. Shards before it are skipped
+            unread if the dataset says how many Examples they hold.
+        with_objects: Whether their objects are read.
+
+    Raises:
+        InputError: A file cannot be read, is cut off or damaged, or a record in it is not a
+            `tf.train.Example`.
+    """
+    for shard, number, example in read_split(split, first=first):
+        yield make_picture(
+            example,
+            legend=legend,
+            split=split.name,
+            shard=posixpath.basename(shard.uri),
+            number=number,
+            with_objects=with_objects,
+        )
+
+
+def read_split(split: StoredSplit, *, first: int = 1) -> Iterator[tuple[StoredFile, int, Example]]:
+    """Yields the Examples of a split with their shards and numbers, as `read_pictures` does."""
+    number = 1
+    for shard, examples in itertools.zip_longest(split.shards, split.shard_examples):
+        if examples is not None and number + examples <= first:
+            number += examples
+            continue
+        for example in read_examples(shard, container=split.container):
+            if number >= first:
+                yield shard, number, example
+            number += 1
+
+
+def read_with_places(split: StoredSplit) -> Iterator[StoredExample]:
+    """Yields the Examples of a split with their places, in order.
+
+    Raises:
+        InputError: See `read_pictures`.
+    """
+    reader = find_container(split.container)
+    number = 1
+    for index, shard in enumerate(split.shards):
+        for offset, record in reader.read(shard):
+            example = parse_example(record, uri=shard.uri, place=reader.describe_place(offset))
+            place = Place(split.name, number, index, offset, len(record))
+            yield StoredExample(place, example, len(record))
+            number += 1
+
+
+class PlacedExamples:
+    """Reads Examples of a dataset at known places.
+
+    A record of a TFRecord file is read by itself. Files of other containers can only be checked as
+    a whole: such a file is read once, when the first of its Examples is asked for, and its Examples
+    at all places are kept in a temporary file.
+
+    Args:
+        splits: `{name: split}`.
+        places: All places that may be asked for.
+    """
+
+    def __init__(self, splits: Mapping[str, StoredSplit], places: Iterable[Place]) -> None:
+        self._splits = splits
+        # {(split, shard): offsets}
+        self._offsets: dict[tuple[str, int], set[int]] = {}
+        for place in places:
+            self._offsets.setdefault((place.split, place.shard), set()).add(place.offset)
+        # The file has no name, and is gone when this object is.
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        # {(split, shard): {offset: its record in the temporary file}}
+        self._kept: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+
+    def read(self, place: Place) -> StoredExample:
+        """Reads an Example; if its length is known, no more bytes than these are fetched.
+
+        Raises:
+            InputError: It cannot be read, is damaged, is not there, or has another length.
+        """
+        split = self._splits[place.split]
+        reader, shard = find_container(split.container), split.shards[place.shard]
+        if reader.checks_records:
+            end = shard.size_bytes
+            if place.length is not None:
+                end = min(end, place.offset + OVERHEAD_BYTES + place.length)
+            file = msgspec.structs.replace(shard, size_bytes=end)
+            _, record = next(reader.read(file, start=place.offset), (0, None))
+        else:
+            record = self._read_kept(place, reader=reader, shard=shard)
+        words = reader.describe_place(place.offset)
+        if record is None:
+            raise InputError(uri=shard.uri, place=words, problem=_ENDS)
+        if place.length not in (None, len(record)):
+            raise InputError(
+                uri=shard.uri,
+                place=words,
+                problem=f"the record has {len(record):,} bytes, and {place.length:,} in the index: "
+                "the dataset has changed, or is damaged; check it with `shardbeam verify`",
+            )
+        return StoredExample(place, parse_example(record, uri=shard.uri, place=words), len(record))
+
+    def _read_kept(self, place: Place, *, reader: Container, shard: StoredFile) -> bytes | None:
+        file = place.split, place.shard
+        if file not in self._kept:
+            wanted = self._offsets[file]
+            kept = self._kept[file] = {}
+            for offset, record in reader.read(shard, start=min(wanted)):
+                if offset in wanted:
+                    with naming(tempfile.gettempdir()):
+                        kept[offset] = self._file.seek(0, os.SEEK_END), self._file.write(record)
+                    if len(kept) == len(wanted):
+                        break
+        if place.offset not in self._kept[file]:
+            return None
+        begin, size_bytes = self._kept[file][place.offset]
+        with naming(tempfile.gettempdir()):
+            self._file.seek(begin)
+            return self._file.read(size_bytes)

@@ -1,0 +1,152 @@
+"""Makes indexes of anyone's uncompressed TFRecord files."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import google_crc32c
+
+from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import IndexRow, fill_findings
+from shardbeam.transforms.dataset.statistics import StatisticsCounter
+from shardbeam.transforms.examples.decode.decode import (
+    feature_values,
+    parse_example,
+    recognize_image,
+)
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.encode.image_features import IMAGE
+from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, list_class_ids
+from shardbeam.transforms.examples.encode.maps import list_map_classes
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.shards.count import read_values
+from shardbeam.transforms.storage.base import StoredFile
+
+# The objects of an Example are as many as the values of the first of these keys that it has.
+_OBJECTS = (
+    *("image/object/bbox/xmin", "image/object/class/label", "image/object/class/text"),
+    "annotation/class/label",
+)
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+def check_indexable(dataset: StoredDataset) -> list[StoredSplit]:
+    """Returns the splits of a dataset if indexes can be made of all its shards.
+
+    Raises:
+        InputError: A split is incomplete, its shards are not TFRecord files, or two shards have
+            the same name.
+    """
+    splits = [dataset.find_split(split.name) for split in dataset.splits]
+    for split in splits:
+        if split.container != "tfrecord":
+            readers = find_container(split.container).readers
+            raise InputError(
+                uri=dataset.path,
+                problem=f"only TFRecord files need an index, not {split.container}"
+                + (f"; read these with {readers}" if readers else ""),
+            )
+    names = Counter(posixpath.basename(shard.uri) for split in splits for shard in split.shards)
+    for name, count in names.items():
+        if count > 1:
+            raise InputError(uri=dataset.path, problem=f"{count} of its shards are named {name}")
+    return splits
+
+
+def index_shard(
+    shard: StoredFile, *, split: str, shard_index: int, legend: Legend
+) -> list[IndexRow]:
+    """Reads a TFRecord file to its end, and makes the rows of its index.
+
+    Digests of labels and hashes of pictures, which only a build makes, are left out. No picture is
+    decoded, so findings are those of boxes and masks.
+
+    Args:
+        shard: The file.
+        split: Its split.
+        shard_index: Its number within the split.
+        legend: How its Examples are to be read.
+
+    Raises:
+        InputError: It cannot be read or is damaged, or a record is not an Example.
+    """
+    container = find_container("tfrecord")
+    counter = StatisticsCounter(class_names=legend.map_names())
+    rows = []
+    for place, record in container.read(shard):
+        words = container.describe_place(place)
+        example = parse_example(record, uri=shard.uri, place=words)
+        values = _Values(example, legend=legend)
+        image = next((each for each in values.of(IMAGE) if isinstance(each, bytes)), b"")
+        file_format, header = recognize_image(image) or (None, None)
+        labels = {key: _integers(values.of(key)) for key in CLASS_IDS if values.has(key)}
+        counted = read_values(example, legend=legend)
+        counter.add(counted, num_bytes=len(record), image_bytes=len(image))
+        rows.append(
+            IndexRow(
+                key=values.text("image/filename") or values.text("image/source_id"),
+                source=split,
+                split=split,
+                shard=shard_index,
+                offset=place,
+                length=len(record),
+                sha256=hashlib.sha256(image).hexdigest() if image else "",
+                width=header.width if header else values.side("image/width"),
+                height=header.height if header else values.side("image/height"),
+                format=file_format.value if file_format else values.text("image/format"),
+                objects=next((len(values.of(key)) for key in _OBJECTS if values.has(key)), 0),
+                crc32c=google_crc32c.value(record),
+                classes=list_class_ids(labels) if labels else None,
+                findings={},
+                map_classes=None
+                if legend.numbered_maps
+                else list_map_classes(counted, names=legend.class_names),
+            )
+        )
+    fill_findings(rows, counter.strongest_findings())
+    return rows
+
+
+def render_idx(rows: Sequence[IndexRow]) -> bytes:
+    """Renders the index that NVIDIA DALI and the package `tfrecord` read: a line for each record.
+
+    A line is `<offset> <size>`: the first byte of the record and its length, with its frame. These
+    are the bytes that `tfrecord2idx` writes (of DALI and of the package `tfrecord`).
+    """
+    return b"".join(b"%d %d\n" % (row.offset, row.length + OVERHEAD_BYTES) for row in rows)
+
+
+class _Values:
+    """The values of an Example by default key."""
+
+    def __init__(self, example: Example, *, legend: Legend) -> None:
+        self._features = example.features.feature
+        self._keys = legend.keys
+
+    def has(self, key: str) -> bool:
+        return self._keys.get(key, key) in self._features
+
+    def of(self, key: str) -> Sequence[Any]:
+        if not self.has(key):
+            return ()
+        return feature_values(self._features[self._keys.get(key, key)])[1]
+
+    def text(self, key: str) -> str:
+        value = next(iter(self.of(key)), b"")
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+    def side(self, key: str) -> int:
+        value = next(iter(self.of(key)), 0)
+        return value if isinstance(value, int) and value in _INT32 and value > 0 else 0
+
+
+def _integers(values: Sequence[Any]) -> list[int]:
+    """Returns the values that the index can hold as ids."""
+    return [value for value in values if isinstance(value, int) and value in _INT32]

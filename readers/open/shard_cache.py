@@ -1,0 +1,383 @@
+"""Whole copies of shards in a folder on disk, which processes of one user may fill and read.
+
+The folder may be one that other users write to, such as `/tmp/copies`. So the copies lie in a
+folder of the user inside it, which nobody else can enter. It is opened once for each use, and files
+are opened relative to what was opened: a link under one of these names is never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import posixpath
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import google_crc32c
+
+from shardbeam.readers.open.open_files import OPEN_FILES
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.staging.folder_lock import is_at
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+_PART_BYTES = 8 << 20
+_DIGEST_DIGITS = 16
+# A file system allows 255 bytes for a name.
+_NAME_CHARACTERS = 40
+# Only files with such names are counted and deleted.
+_COPY = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}-.*", re.DOTALL)
+_PART = ".part"
+# A process holds a lock on this file while it counts, deletes or renames copies.
+_LOCK = ".lock"
+_MODE = 0o700
+# Between two looks at copies that other processes are making.
+_WAIT_S = 0.05
+
+
+class ShardCache:
+    """Copies of shards in a folder of the user.
+
+    A copy's name depends on the shard's address, version, size and checksum, so a shard that has
+    changed is copied again.
+
+    Args:
+        folder: The folder of all users; it is made if it does not exist.
+        max_bytes: What all copies of the user may take; None for no bound. To make room for a copy,
+            those are deleted that were opened longest ago. A process that has one of them open
+            can read it to the end.
+    """
+
+    def __init__(self, folder: str, *, max_bytes: int | None = None) -> None:
+        self._parent = folder
+        self.folder = os.path.join(folder, f"shardbeam-{os.geteuid()}")
+        self._max_bytes = max_bytes
+
+    def check_room(self, shards: Sequence[StoredFile]) -> None:
+        """Makes sure that there is room for all copies that are missing, or for `max_bytes`.
+
+        Raises:
+            InputError: There is not, a shard is larger than `max_bytes`, or the folder cannot be
+                used.
+        """
+        largest = max(shards, key=lambda shard: shard.size_bytes)
+        if self._max_bytes is not None and largest.size_bytes > self._max_bytes:
+            raise InputError(
+                uri=largest.uri,
+                problem=f"has {largest.size_bytes:,} bytes, more than all copies may take "
+                f"(cache_bytes={self._max_bytes:,}); raise cache_bytes, or read without a cache",
+            )
+        with self._enter() as folder:
+            room = None
+            if self._max_bytes is not None:
+                with _lock_names(folder):
+                    room = max(0, self._delete_oldest(folder))
+            missing = [shard for shard in shards if not _has(shard, folder=folder)]
+            # Other processes may be making copies now.
+            begun = sum(_used_bytes(f"{_name(shard)}{_PART}", folder=folder) for shard in missing)
+            needed = sum(shard.size_bytes for shard in missing) - begun
+            what = f"{len(missing):,} shards of {needed:,} bytes"
+            if room is not None and room < needed:
+                needed = room
+                what = f"{room:,} more bytes of copies (cache_bytes={self._max_bytes:,})"
+            if needed > shutil.disk_usage(self.folder).free:
+                raise self._no_room(what)
+
+    def open(self, shard: StoredFile) -> int:
+        """Opens a whole copy, which this or another process makes if it is missing.
+
+        Returns:
+            A file descriptor for reading; the copy may be deleted while it is open.
+
+        Raises:
+            InputError: The shard cannot be read or was changed, or the copy cannot be written.
+            DamagedError: The copy has another checksum than the shard.
+            ChangedError: The shard has another version.
+        """
+        # Other processes may have deleted copies that are open here.
+        OPEN_FILES.close_deleted_copies()
+        with self._enter() as folder:
+            while True:
+                descriptor = _open_copy(shard, folder=folder)
+                if descriptor is not None:
+                    return descriptor
+                try:
+                    descriptor = self._make_copy(shard, folder=folder)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    raise self._no_room(f"{shard.size_bytes:,} bytes") from error
+                if descriptor is not None:
+                    return descriptor
+
+    @contextlib.contextmanager
+    def _enter(self) -> Iterator[int]:
+        """Opens the user's folder, and makes it if it does not exist.
+
+        Raises:
+            InputError: It is not a folder that this user alone can enter, or something in it cannot
+                be read or written.
+        """
+        try:
+            os.makedirs(self._parent, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.folder, _MODE)
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._check(os.lstat(self.folder))
+            problem = f"cannot be made: {error.strerror}"
+            raise InputError(uri=error.filename or self.folder, problem=problem) from error
+        try:
+            self._check(os.fstat(descriptor))
+            yield descriptor
+        except InputError:
+            raise
+        except OSError as error:
+            problem = f"cannot hold copies of shards: {error.strerror or error}"
+            raise InputError(uri=self.folder, problem=problem) from error
+        finally:
+            os.close(descriptor)
+
+    def _check(self, status: os.stat_result) -> None:
+        """Makes sure that the user's folder is a folder that the user alone can enter.
+
+        Raises:
+            InputError: It is not.
+        """
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        if not stat.S_ISDIR(status.st_mode):
+            problem = "is a link or a file, and must be a folder; remove it"
+        elif status.st_uid != os.geteuid():
+            problem = (
+                f"belongs to another user ({status.st_uid}), who could change what is read; have "
+                "it removed"
+            )
+        elif mode != _MODE:
+            problem = (
+                f"has the mode {mode:04o} instead of {_MODE:04o}, so other users may have changed "
+                f"what is in it; delete it (or, if nobody has, run `chmod {_MODE:o}` on it)"
+            )
+        else:
+            return
+        problem += ", or choose another folder for cache=, or read without a cache"
+        raise InputError(uri=self.folder, problem=problem)
+
+    def _make_copy(self, shard: StoredFile, *, folder: int) -> int | None:
+        """Makes a copy, and opens it; None if another process may just have made it."""
+        name = _name(shard)
+        part = f"{name}{_PART}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+        with (
+            os.fdopen(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file,
+            # One process copies; the others wait until it has finished, or was killed.
+            _lock(file.fileno()),
+        ):
+            if not is_at(file.fileno(), part, folder=folder):
+                return None
+            try:
+                if _has(shard, folder=folder):
+                    os.unlink(part, dir_fd=folder)
+                    return None
+                file.truncate(0)
+                self._make_room(shard, file, folder=folder)
+                _copy(shard, file)
+                with _lock_names(folder):
+                    os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+                    # Opened at once, because others may delete it to make room.
+                    return _open_copy(shard, folder=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(part, dir_fd=folder)
+                raise
+
+    def _make_room(self, shard: StoredFile, file: BinaryIO, *, folder: int) -> None:
+        """Waits until there is room for a copy beside those of others, and reserves it."""
+        while self._max_bytes is not None:
+            with _lock_names(folder):
+                if self._delete_oldest(folder, beside=shard.size_bytes) >= 0:
+                    # Files are counted by their length, so nobody else gets this room.
+                    file.truncate(shard.size_bytes)
+                    return
+            # Others are making copies: these have their room, and can be deleted when finished.
+            time.sleep(_WAIT_S)
+
+    def _delete_oldest(self, folder: int, *, beside: int = 0) -> int:
+        """Deletes copies until the others fit into `max_bytes`.
+
+        Args:
+            folder: The user's folder.
+            beside: Bytes of a copy that is to be made.
+
+        Returns:
+            The bytes that are left; negative as long as others make copies that leave no room.
+        """
+        files = []
+        for name in os.listdir(folder):
+            status = _stat(name, folder=folder) if _COPY.fullmatch(name) else None
+            if status is not None and status.st_size:
+                files.append((status.st_mtime_ns, name, status.st_size))
+        left = (self._max_bytes or 0) - beside - sum(size for *_, size in files)
+        for _, name, size in sorted(files):
+            if left >= 0:
+                break
+            if _delete(name, folder=folder):
+                left += size
+        OPEN_FILES.close_deleted_copies()
+        return left
+
+    def _no_room(self, what: str) -> InputError:
+        free = shutil.disk_usage(self.folder).free
+        return InputError(
+            uri=self.folder,
+            problem=f"has no room for {what}: {free:,} bytes are free; free some, choose another "
+            f"folder, {'set' if self._max_bytes is None else 'lower'} cache_bytes, or read without "
+            "a cache",
+        )
+
+
+def _name(shard: StoredFile) -> str:
+    what = f"{shard.uri}\n{shard.version}\n{shard.size_bytes}"
+    if shard.crc32c:
+        # Another file may have the same length and time (`cp -p`, `rsync -t`).
+        what += f"\n{shard.crc32c}"
+    digest = hashlib.sha256(what.encode(errors="surrogateescape")).hexdigest()
+    name = posixpath.basename(shard.uri)[-_NAME_CHARACTERS:]
+    return f"{digest[:_DIGEST_DIGITS]}-{name}"
+
+
+def _stat(name: str, *, folder: int) -> os.stat_result | None:
+    """Describes a regular file; None if there is none."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _has(shard: StoredFile, *, folder: int) -> bool:
+    status = _stat(_name(shard), folder=folder)
+    return status is not None and status.st_size == shard.size_bytes
+
+
+def _used_bytes(name: str, *, folder: int) -> int:
+    """Returns what a file takes on the disk, which is less than its length if it has holes."""
+    status = _stat(name, folder=folder)
+    return 0 if status is None else min(status.st_size, status.st_blocks * 512)
+
+
+def _open_copy(shard: StoredFile, *, folder: int) -> int | None:
+    """Opens a whole copy; None if there is none."""
+    try:
+        descriptor = os.open(_name(shard), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    if os.fstat(descriptor).st_size != shard.size_bytes:
+        os.close(descriptor)
+        return None
+    # Its time says when it was last used. A folder that can only be read holds it, too.
+    with contextlib.suppress(OSError):
+        os.utime(descriptor)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _lock(descriptor: int) -> Iterator[None]:
+    """Waits for the lock of an open file, and holds it."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        # Closing the file would keep the lock, if another thread has forked meanwhile.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _lock_names(folder: int) -> Iterator[None]:
+    """Waits for the lock of all copies, and holds it for a short time."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    descriptor = os.open(_LOCK, flags, 0o600, dir_fd=folder)
+    try:
+        with _lock(descriptor):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+def _delete(name: str, *, folder: int) -> bool:
+    """Deletes a copy, or what a killed process has left of one; False if it is being made."""
+    try:
+        if not name.endswith(_PART):
+            os.unlink(name, dir_fd=folder)
+            return True
+        descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_at(descriptor, name, folder=folder):
+            os.unlink(name, dir_fd=folder)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _copy(shard: StoredFile, file: BinaryIO) -> None:
+    """Copies a shard to an open file.
+
+    Raises:
+        DamagedError: The copy has another checksum than the shard.
+        InputError: The shard cannot be read.
+        ChangedError: It has another version.
+        OSError: The copy cannot be written.
+    """
+    expected = shard.crc32c or _stored_checksum(shard)
+    crc32c = 0
+    for offset in range(0, shard.size_bytes, _PART_BYTES):
+        data = _read(shard, offset=offset)
+        crc32c = google_crc32c.extend(crc32c, data)
+        file.write(data)
+    if expected not in ("", f"{crc32c:08x}"):
+        problem = f"its copy has the checksum {crc32c:08x}, not {expected}"
+        raise DamagedError(uri=shard.uri, problem=problem)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _stored_checksum(shard: StoredFile) -> str:
+    """Returns the checksum that the storage knows: ranges that are read have none of their own."""
+    try:
+        stored = storage_for(shard.uri).stat(shard.uri)
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise InputError(uri=shard.uri, problem=problem) from error
+    return "" if stored is None else stored.crc32c
+
+
+def _read(shard: StoredFile, *, offset: int) -> bytes:
+    """Reads a part of a shard.
+
+    Raises:
+        ChangedError: The shard has another version.
+        InputError: It cannot be read, or ends too early.
+    """
+    size_bytes = min(_PART_BYTES, shard.size_bytes - offset)
+    try:
+        data = storage_for(shard.uri).read(
+            shard.uri, offset=offset, size_bytes=size_bytes, version=shard.version
+        )
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise InputError(uri=shard.uri, problem=problem) from error
+    if len(data) != size_bytes:
+        raise InputError(uri=shard.uri, problem=f"ends before byte {offset + size_bytes:,}")
+    return data

@@ -1,0 +1,1 @@
+"""The page of `shardbeam report`, and the pictures on it."""

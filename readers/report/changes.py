@@ -1,0 +1,221 @@
+"""Finds what has changed since an earlier version of a dataset, and draws it for the page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.readers.compare.changed_images import (
+    ChangedPicture,
+    compare_labels,
+    read_changed,
+)
+from shardbeam.readers.compare.describe_changes import (
+    COMPARED,
+    class_counts,
+    compare_statistics,
+    describe_change,
+    describe_key,
+    describe_picture,
+)
+from shardbeam.readers.compare.difference import Difference, compare_datasets
+from shardbeam.readers.compare.image_changes import MASK
+from shardbeam.readers.open.find_feature_map import read_legend
+from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
+from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
+from shardbeam.readers.report.facts import read_facts
+from shardbeam.readers.report.figure import Classes
+from shardbeam.readers.report.thumbnails import draw_thumbnail
+from shardbeam.transforms.core.text import NO_NAME
+from shardbeam.transforms.examples.decode.decode import Picture
+
+# At most this many examples of each kind of change, and this many classes, are named.
+_NAMED, _CLASSES = 10, 50
+# The longer side of a thumbnail in pixels, the most objects that are drawn on it, and the bytes of
+# all cards: pictures that do not fit are described in words only.
+_SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
+# At most this many lines about one picture are shown.
+_LINES = 12
+
+
+class _NoNumbers(ClassNumbers):
+    """Classes without numbers: the gallery's switches of classes leave these pictures alone."""
+
+    def __missing__(self, name: str) -> int:
+        return -1
+
+
+class ChangedExample(NamedTuple):
+    """An example that differs: how, in which splits, and its key."""
+
+    what: str
+    splits: str
+    key: str
+
+
+class ChangedClass(NamedTuple):
+    """A class whose count in a split has changed."""
+
+    split: str
+    name: str
+    unit: str
+    old: int
+    new: int
+
+
+class ChangedCard(NamedTuple):
+    """A picture before and after.
+
+    Attributes:
+        key: Its key, or both keys.
+        splits: Its split, or both splits.
+        lines: What has changed, in words.
+        more: How many more lines there are.
+        cards: The old picture and the new one, with the objects that have changed; empty if the
+            page has no room for them.
+    """
+
+    key: str
+    splits: str
+    lines: Sequence[str]
+    more: int
+    cards: Sequence[Card]
+
+
+class Changes(NamedTuple):
+    """The changes since an earlier version of a dataset.
+
+    Attributes:
+        name: Title of the earlier dataset.
+        version: Its version.
+        difference: What differs.
+        examples: The first examples of each kind of change.
+        classes: The classes whose counts have changed, the largest changes first.
+        pictures: The first pictures that have changed, before and after.
+    """
+
+    name: str
+    version: str
+    difference: Difference
+    examples: Sequence[ChangedExample]
+    classes: Sequence[ChangedClass]
+    pictures: Sequence[ChangedCard] = ()
+
+
+def find_changes(
+    previous: str, dataset: StoredDataset, *, render: Callable[[Card], str]
+) -> Changes:
+    """Compares a dataset with an earlier one.
+
+    Args:
+        previous: Where the earlier one is.
+        dataset: The dataset.
+        render: Renders a card, to find out how many bytes it adds to the page.
+
+    Raises:
+        InputError: One of them is not a dataset of Shardbeam, or cannot be read.
+    """
+    old = open_dataset(previous)
+    difference, images = compare_datasets(
+        old,
+        dataset,
+        limit=_NAMED,
+        images=COMPARED,
+        compare_labels=functools.partial(compare_labels, old=old, new=dataset),
+    )
+    facts = read_facts(old)
+    counts = class_counts(compare_statistics(old, dataset))
+    return Changes(
+        name=facts.title,
+        version=facts.version,
+        difference=difference,
+        examples=[
+            ChangedExample(*describe_change(change), describe_key(change))
+            for change in difference.changes
+        ],
+        classes=[
+            ChangedClass(split, name or NO_NAME, unit, *values)
+            for split, name, unit, values in counts[:_CLASSES]
+        ],
+        pictures=list(
+            _draw(read_changed(images, old=old, new=dataset), old=old, new=dataset, render=render)
+        ),
+    )
+
+
+def _draw(
+    pictures: Iterator[ChangedPicture],
+    *,
+    old: StoredDataset,
+    new: StoredDataset,
+    render: Callable[[Card], str],
+) -> Iterator[ChangedCard]:
+    legends = read_legend(old), read_legend(new)
+    # A class has the same colour before and after; only the values of old maps have old names.
+    before, after = (
+        Classes(legend.class_names, numbered_maps=legend.numbered_maps) for legend in legends
+    )
+    room = _MAX_BYTES
+    for number, picture in enumerate(pictures):
+        cards = list(_make_cards(picture, before=before, after=after, name=f"changed-{number}"))
+        num_bytes = sum(len(render(card).encode()) for card in cards)
+        if num_bytes > room:
+            cards = []
+        else:
+            room -= num_bytes
+        lines = list(describe_picture(picture))
+        yield ChangedCard(
+            key=describe_key(picture.change),
+            splits=describe_change(picture.change)[1],
+            lines=lines[:_LINES],
+            more=max(0, len(lines) - _LINES),
+            cards=cards,
+        )
+
+
+def _make_cards(
+    picture: ChangedPicture, *, before: Classes, after: Classes, name: str
+) -> Iterator[Card]:
+    """Draws the old and the new version of a picture."""
+    objects = picture.what.objects[:_OBJECTS]
+    for place, (version, numbers, classes) in enumerate(
+        (
+            (picture.old, [each.old_number for each in objects], before),
+            (picture.new, [each.new_number for each in objects], after),
+        )
+    ):
+        shown = _show_changed(
+            version,
+            numbers=numbers,
+            has_masks=any(MASK in change.kinds for change in picture.what.objects),
+            has_maps=bool(picture.what.maps),
+        )
+        thumbnail = draw_thumbnail(
+            shown, max_side=_SIDE, classes=classes if shown.class_map else after
+        )
+        yield make_card(
+            shown, thumbnail, classes=after, numbers=_NoNumbers(), name=f"{name}-{place}"
+        )
+
+
+def _show_changed(
+    picture: Picture, *, numbers: Collection[int | None], has_masks: bool, has_maps: bool
+) -> Picture:
+    """Leaves out what is not to be drawn: unchanged objects, masks and maps.
+
+    Args:
+        picture: One version of the picture.
+        numbers: The numbers of the changed objects, from 1; if none changed, the first are drawn.
+        has_masks: Whether masks are drawn.
+        has_maps: Whether maps are drawn.
+    """
+    objects = tuple(
+        item if has_masks else msgspec.structs.replace(item, mask=b"")
+        for number, item in enumerate(picture.objects, 1)
+        if number in numbers or (not numbers and number <= _OBJECTS)
+    )
+    shown = msgspec.structs.replace(picture, objects=objects)
+    return shown if has_maps else msgspec.structs.replace(shown, class_map=b"", instance_map=b"")

@@ -1,0 +1,337 @@
+"""Charts of a dataset's statistics for the page: classes, sizes, keypoints."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from shardbeam.readers.open.count_tasks import plan_counts
+from shardbeam.readers.open.stored_dataset import StoredDataset
+from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.text import NO_NAME
+from shardbeam.transforms.dataset.statistics import (
+    Statistics,
+    merge_statistics,
+    most_frequent_pairs,
+)
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.shards.count import count_shard, merge_counts
+
+# How many rows of a chart are shown at first, and altogether.
+_FIRST, _MOST = 25, 1000
+_PAIRS = 10
+# If there are more splits, they are shown as one.
+MOST_SPLITS = 8
+_VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
+# Histograms that say nothing if all images have the same size.
+_OF_SIZE = ("widths", "heights", "aspects")
+# The first word of a bar of two classes.
+_PAIR = "pair"
+
+_Key = TypeVar("_Key", str, int)
+
+
+class Part(NamedTuple):
+    """A bar of a row, or a piece of it.
+
+    Attributes:
+        number: Decides its colour: the number of its split, or of a keypoint's visibility.
+        amount: How many.
+        start: Where it begins, in percent of the row's width.
+        width: How wide it is, in percent.
+    """
+
+    number: int
+    amount: int
+    start: float
+    width: float
+
+
+class Row(NamedTuple):
+    """A row of a chart.
+
+    Attributes:
+        name: What is counted.
+        total: How many in all.
+        parts: Its bars.
+        bar: Its number among the bars that lead to pictures; -1 for a class.
+    """
+
+    name: str
+    total: int
+    parts: Sequence[Part]
+    bar: int = -1
+
+
+class Chart(NamedTuple):
+    """A chart of rows.
+
+    Attributes:
+        heading: What its rows are.
+        title: What is counted, and by what.
+        unit: What is counted.
+        rows: The rows that are seen at once.
+        more: The rows after them.
+        left_out: How many more there are.
+        summary: The least, the median and the most; empty if they say nothing.
+    """
+
+    heading: str
+    title: str
+    unit: str
+    rows: Sequence[Row]
+    more: Sequence[Row] = ()
+    left_out: int = 0
+    summary: str = ""
+
+
+class Bars:
+    """Numbers the bars that lead to pictures."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def number(self, *bar: str) -> int:
+        """Returns the number of a bar: of a field and a bin, or of two classes."""
+        return self._numbers.setdefault(bar, len(self._numbers))
+
+    def of_picture(self, statistics: Statistics, classes: frozenset[str]) -> list[int]:
+        """Lists the bars that count a picture.
+
+        Args:
+            statistics: The statistics of its Example alone.
+            classes: Its classes.
+        """
+        return [
+            number
+            for bar, number in self._numbers.items()
+            if (
+                classes.issuperset(bar[1:])
+                if bar[0] == _PAIR
+                else bar[1] in getattr(statistics, bar[0])
+            )
+        ]
+
+
+class Pair(NamedTuple):
+    """Two classes that occur together, and in how many images."""
+
+    first: str
+    second: str
+    images: int
+    bar: int
+
+
+class Charts(NamedTuple):
+    """All charts of a dataset.
+
+    Attributes:
+        splits: The names of the splits that the charts show.
+        classes: The classes, the most frequent first, with one bar for each split. A bar shows the
+            class's share of the split, so that splits of different sizes can be compared.
+        sizes: Histograms; each row has one piece for each split.
+        same: What is the same for all images, or all objects, one line each.
+        keypoints: Keypoints; each row has a piece for visible, hidden and not labelled ones.
+        pairs: The classes that occur together most often.
+        bars: The bars that lead to pictures.
+    """
+
+    splits: Sequence[str]
+    classes: Chart | None
+    sizes: Sequence[Chart]
+    same: Sequence[str]
+    keypoints: Chart | None
+    pairs: Sequence[Pair]
+    bars: Bars
+
+
+def count_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
+    """Reads all shards of a dataset, and counts the statistics of each split.
+
+    Raises:
+        InputError: A file cannot be read, or is damaged.
+    """
+    counted = [count_shard(shard, legend=legend) for shard in plan_counts(dataset)]
+    for shard in counted:
+        if shard.problem:
+            raise InputError(uri=dataset.path, problem=shard.problem)
+    return merge_counts(counted, splits=[split.name for split in dataset.splits])
+
+
+def make_charts(splits: Mapping[str, Statistics]) -> Charts:
+    """Makes the charts of a dataset.
+
+    Args:
+        splits: `{split: what is in it}`, in the order of the splits' colours.
+    """
+    total = merge_statistics(splits.values())
+    if len(splits) > MOST_SPLITS:
+        splits = {"all splits": total}
+    bars = Bars()
+    sizes = list(_chart_sizes(splits, total=total, bars=bars))
+    return Charts(
+        splits=list(splits),
+        classes=_chart_classes(splits, total=total),
+        sizes=[each for each in sizes if isinstance(each, Chart)],
+        same=[each for each in sizes if isinstance(each, str)],
+        keypoints=_chart_keypoints(total, bars=bars),
+        pairs=[
+            Pair(first or NO_NAME, second or NO_NAME, count, bars.number(_PAIR, first, second))
+            for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
+        ],
+        bars=bars,
+    )
+
+
+def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Chart | None:
+    unit, field = "objects", "objects_by_class"
+    if not total.objects_by_class:
+        unit, field = "images", "images_by_class"
+    totals: Mapping[str, int] = getattr(total, field)
+    counts = [getattr(split, field) for split in splits.values()]
+    sums = [sum(each.values()) or 1 for each in counts]
+    widest = max(
+        (each[name] / whole for each, whole in zip(counts, sums, strict=True) for name in each),
+        default=0,
+    )
+    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    rows = [
+        Row(
+            name or NO_NAME,
+            totals[name],
+            [
+                Part(number, each.get(name, 0), 0, 100 * each.get(name, 0) / whole / widest)
+                for number, (each, whole) in enumerate(zip(counts, sums, strict=True))
+            ],
+        )
+        for name in ordered[:_MOST]
+    ]
+    title = f"{unit.capitalize()} by class"
+    return _chart("class", title, rows, unit=unit, number=len(ordered))
+
+
+def _chart_sizes(
+    splits: Mapping[str, Statistics], *, total: Statistics, bars: Bars
+) -> Iterator[Chart | str]:
+    """Yields a chart of each histogram, or a line where all are the same."""
+    sides = (total.width_range, total.height_range)
+    is_one_size = all(ends and ends[0] == ends[-1] for ends in sides)
+    if is_one_size:
+        size = " \N{MULTIPLICATION SIGN} ".join(f"{ends[0]:,}" for ends in sides)
+        yield f"All {total.images:,} images have {size} pixels."
+    for histogram in HISTOGRAMS:
+        if is_one_size and histogram.field in _OF_SIZE:
+            continue
+        counts = [getattr(split, histogram.field) for split in splits.values()]
+        found = {key for each in counts for key in each}
+        bins = list(histogram.bins(found, gaps=True))
+        if len(bins) == 1:
+            (_, words), number = bins[0], sum(sum(each.values()) for each in counts)
+            yield f"All {number:,} {histogram.unit}: {histogram.heading} {words or NO_NAME}."
+            continue
+        rows = [
+            (words or NO_NAME, [each.get(key, 0) for each in counts], (histogram.field, key))
+            for key, words in bins
+        ]
+        summary = _summarize(histogram, total)
+        chart = _stack(
+            histogram.heading,
+            histogram.title,
+            rows,
+            unit=histogram.unit,
+            bars=bars,
+            summary=summary,
+        )
+        if chart is not None:
+            yield chart
+
+
+def _summarize(histogram: Histogram, total: Statistics) -> str:
+    """Describes the least, median and greatest value of a histogram: exactly, or by bin."""
+    if not histogram.is_ordered:
+        return ""
+    if histogram.field == "objects_per_image" and total.images_by_objects:
+        exact = {int(key): count for key, count in total.images_by_objects.items()}
+        least, median, most = (f"{value:,}" for value in _ends_and_median(exact))
+        return f"least {least}, median {median}, most {most}"
+    counts: Mapping[str, int] = getattr(total, histogram.field)
+    words = dict(histogram.bins(counts))
+    if not words:
+        return ""
+    least, median, most = _ends_and_median({key: counts[key] for key in words})
+    ends = {"widths": total.width_range, "heights": total.height_range}.get(histogram.field)
+    if ends:
+        return f"least {ends[0]:,}, median {words[median]}, most {ends[-1]:,}"
+    return f"least {words[least]}, median {words[median]}, most {words[most]}"
+
+
+def _ends_and_median(counts: Mapping[_Key, int]) -> tuple[_Key, _Key, _Key]:
+    """Returns the first, the middle and the last of sorted values, by how often each occurs."""
+    values = [value for value in counts if counts[value]]
+    if not isinstance(values[0], str):
+        values.sort()
+    half, seen = sum(counts.values()) / 2, 0
+    for value in values:
+        seen += counts[value]
+        if seen >= half:
+            return values[0], value, values[-1]
+    raise AssertionError("no values")
+
+
+def _chart_keypoints(total: Statistics, *, bars: Bars) -> Chart | None:
+    rows = [
+        (
+            name or NO_NAME,
+            [counts.get(code, 0) for code, _ in _VISIBILITIES],
+            ("keypoints", name),
+        )
+        for name, counts in sorted(total.keypoints.items(), key=_numbers_as_such)
+    ]
+    return _stack("keypoint", "Objects by keypoint", rows, unit="objects", bars=bars)
+
+
+def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
+    """Returns a sort key that puts `left_2` before `left_10`."""
+    parts = re.split(r"([0-9]{1,18})", named[0])
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def _stack(
+    heading: str,
+    title: str,
+    rows: Sequence[tuple[str, Sequence[int], tuple[str, str]]],
+    *,
+    unit: str,
+    bars: Bars,
+    summary: str = "",
+) -> Chart | None:
+    """Makes a chart of stacked bars; each row has its name, its counts and its field and bin."""
+    widest = max((sum(counts) for _, counts, _ in rows), default=0) or 1
+    stacked = []
+    for name, counts, bar in rows[:_MOST]:
+        starts = itertools.accumulate(counts, initial=0)
+        parts = [
+            Part(number, count, 100 * start / widest, 100 * count / widest)
+            for number, (count, start) in enumerate(zip(counts, starts, strict=False))
+        ]
+        stacked.append(Row(name, sum(counts), parts, bars.number(*bar)))
+    return _chart(heading, title, stacked, unit=unit, number=len(rows), summary=summary)
+
+
+def _chart(
+    heading: str, title: str, rows: Sequence[Row], *, unit: str, number: int, summary: str = ""
+) -> Chart | None:
+    if not rows:
+        return None
+    return Chart(
+        heading,
+        title,
+        unit,
+        rows[:_FIRST],
+        rows[_FIRST:],
+        left_out=number - len(rows),
+        summary=summary,
+    )

@@ -1,0 +1,172 @@
+"""Draws the pictures of the page one after another, and keeps none of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.readers.open.images import Place, PlacedExamples
+from shardbeam.readers.open.stored_dataset import StoredSplit
+from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
+from shardbeam.readers.report.charts import Bars
+from shardbeam.readers.report.duplicate_cards import Group
+from shardbeam.readers.report.figure import Classes
+from shardbeam.readers.report.finding_cards import make_notes
+from shardbeam.readers.report.page import Pair, PairCard, ShownCard, render_card
+from shardbeam.readers.report.sampled_images import Candidate
+from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.dataset.example_findings import Finding
+from shardbeam.transforms.examples.decode.decode import Picture
+from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.shards.count import count_example
+
+# If the caller gives no number of pictures, each has room for at least this many bytes.
+_PICTURE_BYTES = 40_000
+# Pictures of duplicates are smaller: they are compared, and there are up to 160.
+_PAIR_SIDE = 480
+
+
+class Gallery(NamedTuple):
+    """What the pictures of a page have in common.
+
+    Attributes:
+        splits: `{name: split}`, in the order of the dataset.
+        examples: Reads the Examples that are shown.
+        legend: How the Examples are to be read.
+        classes: The dataset's classes.
+        numbers: Numbers of its classes in the page.
+        bars: The bars of the page's charts.
+        ignored: Kinds of findings that the dataset's config ignores.
+    """
+
+    splits: Mapping[str, StoredSplit]
+    examples: PlacedExamples
+    legend: Legend
+    classes: Classes
+    numbers: ClassNumbers
+    bars: Bars
+    ignored: Collection[str] = ()
+
+    def draw(
+        self, chosen: Sequence[Candidate], *, room: int, is_number_given: bool
+    ) -> list[ShownCard]:
+        """Draws pictures until there is no more room.
+
+        Args:
+            chosen: The pictures, the most telling first.
+            room: How many bytes their cards may have together.
+            is_number_given: Whether the number of pictures matters more than their size.
+
+        Returns:
+            The cards that there is room for, in the same order.
+
+        Raises:
+            InputError: An Example cannot be read.
+        """
+        shown: list[ShownCard] = []
+        for number, candidate in enumerate(chosen):
+            # There may be no room at all, if the rest of the page is too long already.
+            share = max(0.0, room / (len(chosen) - number))
+            if not is_number_given:
+                share = max(share, _PICTURE_BYTES)
+            card = self._draw(candidate, room=share, name=f"c{number}")
+            html = render_card(card)
+            counters.pictures.add()
+            room -= len(html.encode())
+            if room < 0:
+                break
+            shown.append(ShownCard(candidate.place, _without_texts(card), card.layers, html))
+        return shown
+
+    def _draw(self, candidate: Candidate, *, room: float, name: str) -> Card:
+        split = self.splits[candidate.place.split]
+        stored = self.examples.read(candidate.place)
+        statistics, findings = count_example(
+            stored.example, num_bytes=stored.num_bytes, legend=self.legend
+        )
+        picture, odd = _odd_objects_first(
+            stored.picture(split, legend=self.legend),
+            [each for each in findings if each.kind not in self.ignored],
+        )
+        of_index = [each for each in candidate.kinds if each[0] not in self.ignored]
+        return make_card(
+            picture,
+            fit_thumbnail(picture, room=room, classes=self.classes),
+            classes=self.classes,
+            numbers=self.numbers,
+            name=name,
+            split=list(self.splits).index(split.name),
+            notes=make_notes(odd, of_index),
+            bars=self.bars.of_picture(statistics, candidate.classes),
+        )
+
+    def draw_pairs(self, groups: Sequence[Group], *, room: int) -> Iterator[Pair]:
+        """Draws groups of duplicates.
+
+        Args:
+            groups: The groups.
+            room: How many bytes their pictures may have together.
+
+        Raises:
+            InputError: An Example cannot be read.
+        """
+        share = room / max(1, sum(len(group.places) for group in groups))
+        for group in groups:
+            cards = [
+                PairCard(
+                    self._draw_for_pair(place, room=share, name=f"d{group.number}-{number}"),
+                    "" if not distance else f"{distance} of 64 bits differ",
+                )
+                for number, (place, distance) in enumerate(
+                    zip(group.places, group.distances, strict=True)
+                )
+            ]
+            yield Pair(group, cards)
+
+    def _draw_for_pair(self, place: Place, *, room: float, name: str) -> Card:
+        split = self.splits[place.split]
+        picture = _without_masks(self.examples.read(place).picture(split, legend=self.legend))
+        return make_card(
+            picture,
+            fit_thumbnail(picture, room=room, classes=self.classes, max_side=_PAIR_SIDE),
+            classes=self.classes,
+            numbers=self.numbers,
+            name=name,
+        )
+
+
+def _without_texts(card: Card) -> Card:
+    """Returns a card without what only its own HTML shows, because all cards stay in memory."""
+    thumbnail = card.thumbnail._replace(uri="", overlays=())
+    return card._replace(thumbnail=thumbnail, areas=(), tags=(), rows=(), features=(), poses=())
+
+
+def _odd_objects_first(
+    picture: Picture, findings: Sequence[Finding]
+) -> tuple[Picture, Sequence[Finding]]:
+    """Moves the objects that findings name to the front, if they would not be drawn otherwise.
+
+    Returns:
+        The picture, and the findings with the new numbers of its objects.
+    """
+    odd = dict.fromkeys(number for each in findings for number in each.objects)
+    count = len(picture.objects)
+    if not odd or max(odd) < MOST_OBJECTS or max(odd) >= count:
+        return picture, findings
+    order = [*odd, *(number for number in range(count) if number not in odd)]
+    places = {number: place for place, number in enumerate(order)}
+    return (
+        msgspec.structs.replace(picture, objects=tuple(picture.objects[each] for each in order)),
+        [
+            each._replace(objects=tuple(places[number] for number in each.objects))
+            for each in findings
+        ],
+    )
+
+
+def _without_masks(picture: Picture) -> Picture:
+    objects = tuple(msgspec.structs.replace(item, mask=b"") for item in picture.objects)
+    return msgspec.structs.replace(picture, objects=objects, class_map=b"", instance_map=b"")

@@ -1,0 +1,422 @@
+r"""Renders the page.
+
+Texts of the dataset can never become markup: Jinja escapes them, and control characters (also those
+that change the direction of writing) are written like `\x1b`. The page's content security policy
+allows only its own script and style, which are named by their digests, and no requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jinja2
+import markupsafe
+from markupsafe import Markup
+from rich.filesize import decimal
+
+from shardbeam.readers.compare.difference import SplitDifference
+from shardbeam.readers.open.images import Place
+from shardbeam.readers.open.names import Mark
+from shardbeam.readers.open.read_rejects import StoredReject
+from shardbeam.readers.report.cards import Card, ClassNumbers, look_class, style_looks
+from shardbeam.readers.report.changes import Changes
+from shardbeam.readers.report.charts import MOST_SPLITS, Charts
+from shardbeam.readers.report.duplicate_cards import Duplicates, Group
+from shardbeam.readers.report.facts import Code, Facts, SplitFacts
+from shardbeam.readers.report.figure import OBJECT, Classes
+from shardbeam.readers.report.sampled_images import Sample
+from shardbeam.readers.report.shown_findings import show_findings
+from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.core.text import NO_NAME, describe_value, escape
+from shardbeam.transforms.dataset.findings import KINDS, KindFound
+
+# The most characters of a text, and of the config, that are shown.
+_TEXT_CHARACTERS = 400
+_CONFIG_CHARACTERS = 100_000
+_SHARDS = 1000
+_SPLITS = 200
+_LAYERS = {
+    "boxes": "Boxes",
+    "labels": "Labels",
+    "masks": "Masks",
+    "keypoints": "Keypoints",
+    "map": "Class map",
+    "segments": "Segments",
+    "captions": "Captions",
+}
+
+
+class ShownCard(NamedTuple):
+    """A card of the gallery.
+
+    Attributes:
+        place: Where its Example is.
+        card: The card, without what only its text needs.
+        layers: The layers that it has.
+        html: Its text.
+    """
+
+    place: Place
+    card: Card
+    layers: Collection[str]
+    html: Markup
+
+
+class PairCard(NamedTuple):
+    """A picture of a group of duplicates, and how far its hash differs, in words."""
+
+    card: Card
+    note: str
+
+
+class Pair(NamedTuple):
+    """A group of duplicates, and some of its pictures."""
+
+    group: Group
+    cards: Sequence[PairCard]
+
+
+class Report(NamedTuple):
+    """The content of the page.
+
+    Attributes:
+        facts: The dataset's metadata.
+        charts: Charts of its statistics.
+        kinds: What is worth a look in it.
+        classes: Its classes.
+        numbers: Numbers of its classes in the page.
+        sample: The pictures that were chosen for the gallery.
+        cards: The cards of the gallery, in the order of the dataset.
+        is_number_given: Whether the caller has named the number of pictures, or the pictures.
+        duplicates: Its duplicates; None if they were not looked for.
+        pairs: The first groups of duplicates with their pictures.
+        changes: What has changed since an earlier dataset, if one was named.
+        reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
+    """
+
+    facts: Facts
+    charts: Charts
+    kinds: Sequence[KindFound]
+    classes: Classes
+    numbers: ClassNumbers
+    sample: Sample
+    cards: Sequence[ShownCard] = ()
+    is_number_given: bool = False
+    duplicates: Duplicates | None = None
+    pairs: Sequence[Pair] = ()
+    changes: Changes | None = None
+    reject_pictures: Mapping[int, str] = {}
+
+
+class _CorrectionRows(NamedTuple):
+    """The listed corrections of one kind."""
+
+    code: Code
+    rows: Sequence[tuple[Corrected, str, str]]
+
+
+class Lines(str):
+    """A text whose line ends are kept, not escaped."""
+
+
+class _Class(NamedTuple):
+    number: int
+    look: str
+    name: str
+    pictures: int
+
+
+class _SplitRow(NamedTuple):
+    facts: SplitFacts
+    examples: int
+    share: float
+    size: str
+    rejected: int
+    excluded: int
+
+
+class _Tile(NamedTuple):
+    name: str
+    value: str
+    kind: str = ""
+
+
+class _RejectRow(NamedTuple):
+    reject: StoredReject
+    uri: str
+    alt: str
+
+
+def render_card(card: Card) -> Markup:
+    """Renders a card of the gallery."""
+    return Markup(_macro("card_item")(card))
+
+
+def render_page(report: Report) -> str:
+    """Renders the page."""
+    style, script = f"{_asset('style.css')}{style_looks()}\n", _asset("page.js")
+    cards = [shown.card for shown in report.cards]
+    facts, sample = report.facts, report.sample
+    shown = Counter(number for card in cards for number in card.class_numbers.split())
+    names = sorted(report.numbers.items(), key=lambda item: item[1])
+    classes = {
+        name: _Class(number, look_class(report.classes.look(name)), name, shown[str(number)])
+        for name, number in names
+        if shown[str(number)]
+    }
+    by_class = report.charts.classes
+    # The names in the chart, and the class of each in pictures.
+    charted = {
+        row.name: OBJECT if row.name == NO_NAME else row.name
+        for row in ((*by_class.rows, *by_class.more) if by_class is not None else ())
+    }
+    rejects = [
+        _RejectRow(reject, report.reject_pictures.get(number, ""), f"the rejected {reject.key}")
+        for number, reject in enumerate(facts.listed_rejects)
+    ]
+    corrections = list(_correction_rows(facts))
+    worth = show_findings(report.kinds, cards=cards)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            mark=Mark("report", facts.name).text,
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            facts=facts,
+            sections=list(_sections(report)),
+            charts=report.charts,
+            columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
+            tiles=list(_tiles(facts, sample)),
+            splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
+            has_outcomes=any(split.outcome is not None for split in facts.splits),
+            worth=worth,
+            alarms=list(_alarms(report)),
+            is_indexed=sample.is_indexed,
+            gallery_hint=_gallery_hint(report),
+            cards=[shown.html for shown in report.cards],
+            classes=list(classes.values()),
+            charted={
+                row: (classes.get(name), look_class(report.classes.look(name)))
+                for row, name in charted.items()
+            },
+            kinds=_kinds_shown(cards),
+            bar_pictures=Counter(int(number) for card in cards for number in card.bars.split()),
+            split_pictures=Counter(card.split for card in cards),
+            layers=[
+                (layer, title)
+                for layer, title in _LAYERS.items()
+                if any(layer in shown.layers for shown in report.cards)
+            ],
+            changes=report.changes,
+            change_columns=SplitDifference.__struct_fields__,
+            duplicates=report.duplicates,
+            pairs=report.pairs,
+            rejects=rejects,
+            rejects_title=_rejects_title(facts),
+            first_rejects=_first_of_each(rejects),
+            correction_links={
+                rows.code.code: f"correction-{rows.code.code}" for rows in corrections
+            },
+            has_reject_pictures=bool(report.reject_pictures),
+            corrections=corrections,
+            config=Lines(facts.config[:_CONFIG_CHARACTERS]),
+            shards=facts.files[:_SHARDS],
+        )
+    )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_as_text,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {"breakable": _breakable, "line": markupsafe.escape}
+    return environment
+
+
+@functools.cache
+def _macro(name: str) -> Callable[..., str]:
+    macro: Callable[..., str] = getattr(_environment().get_template("parts.html.j2").module, name)
+    return macro
+
+
+def _as_text(value: object) -> object:
+    """Shortens a text and escapes control characters; afterwards Jinja escapes markup."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    if isinstance(value, Lines):
+        return "\n".join(map(escape, value.split("\n")))
+    if len(value) > _TEXT_CHARACTERS:
+        value = f"{value[:_TEXT_CHARACTERS]}… ({len(value):,} characters)"
+    return escape(value)
+
+
+def _breakable(name: str) -> Markup:
+    """Lets a long name wrap after `/` and `_`, but not within a word."""
+    parts = re.split(r"(?<=[/_])(?=[^/_])", str(_as_text(name)))
+    return Markup("<wbr>").join(parts)
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
+        f"script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _sections(report: Report) -> Iterator[tuple[str, str]]:
+    facts, charts = report.facts, report.charts
+    yield "look", "Worth a look"
+    if report.changes is not None:
+        yield "changes", "Changes"
+    yield "overview", "Overview"
+    if charts.classes:
+        yield "classes", "Classes"
+    if charts.sizes or charts.same:
+        yield "sizes", "Sizes"
+    yield "gallery", "Gallery"
+    if facts.duplicates is not None:
+        yield "duplicates", "Duplicates"
+    if facts.rejects:
+        yield "rejects", "Rejects"
+    if facts.corrections or facts.exclusions:
+        yield "corrections", "Corrections"
+    if facts.provenance or facts.config:
+        yield "provenance", "Provenance"
+
+
+def _alarms(report: Report) -> Iterator[tuple[str, str]]:
+    """Yields `(section, text)` for the problems that other sections show."""
+    facts = report.facts
+    if (found := facts.duplicates) is not None:
+        for count, text in (
+            (found.contradictions, "of equal files with different labels"),
+            (found.near_contradictions, "of nearly equal files with different classes"),
+            (found.leaks, "of pictures in several splits"),
+        ):
+            if count:
+                yield "duplicates", f"{count:,} {'group' if count == 1 else 'groups'} {text}"
+    rejected = sum(code.total for code in facts.rejects)
+    if rejected:
+        yield "rejects", "1 rejected image" if rejected == 1 else f"{rejected:,} rejected images"
+
+
+def _kinds_shown(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
+    """Lists the kinds of findings in the gallery: name, words, and how many pictures have it."""
+    counts = Counter(kind for card in cards for kind in card.kinds.split())
+    return [(kind, KINDS[kind], counts[kind]) for kind in KINDS if counts[kind]]
+
+
+def _first_of_each(rejects: Sequence[_RejectRow]) -> dict[str, str]:
+    """Returns `{reason: id of its first listed reject}`."""
+    first: dict[str, str] = {}
+    for number, row in enumerate(rejects):
+        first.setdefault(row.reject.reason, f"reject-{number}")
+    return first
+
+
+def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
+    outcomes = [split.outcome for split in facts.splits if split.outcome is not None]
+    yield _Tile("examples", f"{sum(sample.examples.values()):,}")
+    if any(outcome.objects for outcome in outcomes):
+        yield _Tile("objects", f"{sum(outcome.objects for outcome in outcomes):,}")
+    if sample.classes or facts.labels:
+        yield _Tile("classes", f"{len(sample.classes.keys() | facts.labels.keys()):,}")
+    yield _Tile("splits", f"{len(facts.splits):,}")
+    yield _Tile("shards", f"{sum(split.shards for split in facts.splits):,}")
+    yield _Tile("size", decimal(sum(split.num_bytes for split in facts.splits)))
+    if outcomes:
+        rejected = sum(code.total for code in facts.rejects)
+        if facts.duplicates is not None:
+            found = facts.duplicates
+            harm = found.leaks or found.contradictions or found.near_contradictions
+            yield _Tile(
+                "groups of duplicates", f"{facts.duplicates.groups:,}", kind="bad" if harm else ""
+            )
+        yield _Tile("rejected images", f"{rejected:,}", kind="bad" if rejected else "")
+        yield _Tile("corrections", f"{sum(code.total for code in facts.corrections):,}")
+
+
+def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
+    most = max(sample.examples.values(), default=0)
+    for split in facts.splits:
+        examples = sample.examples.get(split.name, 0)
+        outcome = split.outcome
+        yield _SplitRow(
+            facts=split,
+            examples=examples,
+            share=100 * examples / most if most else 0,
+            size=decimal(split.num_bytes),
+            rejected=sum(outcome.rejected.values()) if outcome else 0,
+            excluded=sum(outcome.excluded.values()) if outcome else 0,
+        )
+
+
+def _gallery_hint(report: Report) -> str:
+    sample = report.sample
+    count, total = len(report.cards), sum(sample.examples.values())
+    if not total:
+        return "The dataset has no Examples."
+    if count == total:
+        return f"All {total:,} Examples."
+    hint = f"{count:,} of {total:,} Examples"
+    left_out = len(sample.chosen) - count
+    if left_out and report.is_number_given:
+        hint += f"; {left_out:,} more were asked for, but do not fit on a page of 10 MB"
+    elif left_out:
+        hint += "; more do not fit on a page of 10 MB"
+    if not report.is_number_given:
+        first = "what is worth a look, then " if sample.found else ""
+        hint += f": {first}some of every class, then others by chance"
+    places = {card.place for card in report.cards}
+    known = (each.classes for each in sample.chosen if each.place in places)
+    numbers = {number for shown in report.cards for number in shown.card.class_numbers.split()}
+    drawn = {name for name, number in report.numbers.items() if str(number) in numbers}
+    absent = sorted(sample.classes.keys() - drawn.union(*known))
+    if absent:
+        missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
+        hint += f"; {missing} not among them: {list_classes(absent)}"
+    elif sample.classes and not left_out:
+        hint += "; every class is among them"
+    return f"{hint}."
+
+
+def _rejects_title(facts: Facts) -> str:
+    total = sum(code.total for code in facts.rejects)
+    listed = len(facts.listed_rejects)
+    return f"The first {listed:,} of {total:,}" if listed < total else "All of them"
+
+
+def _correction_rows(facts: Facts) -> Iterator[_CorrectionRows]:
+    for code in facts.corrections:
+        rows = [
+            (line, describe_value(line.before), describe_value(line.after))
+            for line in facts.listed_corrections
+            if line.what == code.code
+        ]
+        if rows:
+            yield _CorrectionRows(code, rows)

@@ -1,0 +1,111 @@
+"""Joins what is worth a look in a dataset with the pictures that show it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardbeam.readers.report.cards import Card
+from shardbeam.transforms.dataset.findings import CORRECTION, KINDS, KindFound
+
+# At most this many pictures of each kind are shown above the charts.
+_SHOWN = 4
+
+
+class Evidence(NamedTuple):
+    """A picture that shows a finding.
+
+    Attributes:
+        card: Its card in the gallery.
+        text: The finding in words.
+        objects: Numbers of the objects that it names, from 0.
+    """
+
+    card: Card
+    text: str
+    objects: frozenset[int]
+
+
+class KindShown(NamedTuple):
+    """A kind of finding.
+
+    Attributes:
+        kind: The kind's stable name.
+        title: What is found.
+        images: How many images have it.
+        lines: How many images of each split have it; for findings about classes, the findings.
+        link: The section of the page that shows more; empty if there is none.
+        pictures: The strongest examples.
+        in_gallery: How many pictures of the gallery have it.
+    """
+
+    kind: str
+    title: str
+    images: int
+    lines: Sequence[str]
+    link: str = ""
+    pictures: Sequence[Evidence] = ()
+    in_gallery: int = 0
+
+
+class WorthALook(NamedTuple):
+    """What is worth a look in a dataset.
+
+    Attributes:
+        of_images: Kinds that images have.
+        of_classes: Kinds that are about classes, or about the dataset as a whole.
+        usual: Kinds that are usual here.
+    """
+
+    of_images: Sequence[KindShown] = ()
+    of_classes: Sequence[KindShown] = ()
+    usual: Sequence[KindShown] = ()
+
+
+def show_findings(kinds: Sequence[KindFound], *, cards: Sequence[Card]) -> WorthALook:
+    """Joins what is worth a look with the pictures of the gallery that show it.
+
+    Args:
+        kinds: What is worth a look, by kind and split.
+        cards: The cards of the gallery.
+    """
+    notable = [each for each in kinds if not each.usual]
+    usual = {each.kind for each in kinds if each.usual} - {each.kind for each in notable}
+    return WorthALook(
+        of_images=list(_by_kind([each for each in notable if each.images], cards=cards)),
+        of_classes=list(_by_kind([each for each in notable if not each.images], cards=())),
+        usual=[
+            each._replace(pictures=())
+            for each in _by_kind([each for each in kinds if each.kind in usual], cards=cards)
+        ],
+    )
+
+
+def _by_kind(found: Sequence[KindFound], *, cards: Sequence[Card]) -> Iterator[KindShown]:
+    order = list(KINDS)
+    ordered = sorted(found, key=lambda each: order.index(each.kind))
+    for kind, group in itertools.groupby(ordered, key=lambda each: each.kind):
+        of_kind = list(group)
+        shown = sorted(_evidence(kind, cards), key=lambda item: -item[0])
+        lines = [
+            each.text or (f"{each.count}; {each.classes}" if each.objects else each.count)
+            for each in of_kind
+        ]
+        yield KindShown(
+            kind=kind,
+            title=KINDS[kind][:1].upper() + KINDS[kind][1:],
+            images=sum(each.images for each in of_kind),
+            lines=lines,
+            link="corrections" if kind == CORRECTION else "" if cards else "classes",
+            pictures=[evidence for _, evidence in shown[:_SHOWN]],
+            in_gallery=len(shown),
+        )
+
+
+def _evidence(kind: str, cards: Sequence[Card]) -> Iterator[tuple[int, Evidence]]:
+    """Yields the pictures that show a kind of finding, each with the finding's strength."""
+    for card in cards:
+        for note in card.notes:
+            if note.kind == kind:
+                yield note.strength, Evidence(card, note.text, frozenset(note.objects))

@@ -1,0 +1,1 @@
+"""Compares a dataset with its manifest."""

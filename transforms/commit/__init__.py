@@ -1,0 +1,1 @@
+"""Decides whether a dataset is committed, and commits it."""

@@ -1,0 +1,224 @@
+"""Compares a repair with the dataset that it repairs, before the commit.
+
+A repair reads the sources again. Their names, sizes and times were found to be unchanged, but not
+their content: a picture may have been replaced by another of the same size and time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, ShardResult
+from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.manifest import MANIFEST, decode_manifest, was_changed
+from shardbeam.transforms.dataset.metadata import DatasetSettings
+from shardbeam.transforms.dataset.outcome import Outcome, Status
+from shardbeam.transforms.staging.staging import Staging
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+_NAMED_SHARDS = 10
+_NAMED_IMAGES = 3
+_COLUMNS = ("source", "key", "sha256", "length", "crc32c")
+
+_ImageKey = tuple[str, str]
+
+
+class _Examples(NamedTuple):
+    """The index's facts about one image's Examples; equal facts mean equal Examples."""
+
+    pictures: tuple[str, ...]
+    lengths: tuple[int, ...]
+    checksums: tuple[int | None, ...]
+
+
+def find_differences(
+    shards: Sequence[ShardResult],
+    label_map: LabelMap,
+    *,
+    dataset: DatasetSettings,
+    staging: Staging,
+) -> list[str]:
+    """Compares staged shards with the dataset that they are to repair.
+
+    Each shard is compared with the CRC-32C and the number of examples in the manifest. If the
+    manifest itself was changed, it is compared with the old index: the SHA-256 of each image and
+    the CRC-32C of each Example.
+
+    Args:
+        shards: All shards.
+        label_map: The labels.
+        dataset: The config, and the versions of this program and its libraries.
+        staging: Where the shards wait; its output is the dataset.
+
+    Returns:
+        One line for each difference, with names and causes, and one that says what to do; empty if
+        the repaired dataset is as it was.
+
+    Raises:
+        InputError: The manifest is gone or damaged, or cannot be read.
+    """
+    uri = join_uri(staging.output, MANIFEST)
+    try:
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    manifest = decode_manifest(data, uri=uri)
+    is_changed = was_changed(data)
+    # A manifest that was changed says nothing that can be relied on.
+    listed = {} if is_changed else {entry.path: entry for entry in manifest.shards()}
+    files = {} if is_changed else {file.path: file for file in manifest.files}
+    found = []
+    if not is_changed and manifest.labels != label_map.ids:
+        found.append("the classes differ from the manifest's")
+    built = {shard.data.path for shard in shards}
+    found += [f"{path}: would be missing" for path in listed if path not in built]
+    for shard in sorted(shards, key=lambda shard: (shard.split, shard.shard_index)):
+        entry = listed.get(shard.data.path)
+        if entry is None and not is_changed:
+            found.append(f"{shard.data.path}: would be a new shard")
+        elif entry is None or (entry.crc32c, entry.examples) != (
+            shard.data.crc32c,
+            shard.data.examples,
+        ):
+            # To name images, both indexes must be read: do this only for the first shards.
+            names = len(found) < _NAMED_SHARDS or entry is None
+            index = files.get(shard.index.path)
+            problem = "differs"
+            if names:
+                problem = _compare(shard, entry=entry, index=index, staging=staging)
+            if problem:
+                found.append(f"{shard.data.path}: {problem}")
+    if not found:
+        return []
+    more = len(found) - _NAMED_SHARDS
+    return [
+        *found[:_NAMED_SHARDS],
+        *([f"... and {more:,} more"] if more > 0 else []),
+        _describe_cause(
+            {"Shardbeam": manifest.shardbeam, **manifest.codecs},
+            {"Shardbeam": dataset.shardbeam, **dataset.codecs},
+        ),
+        "put back the files that it was built from and run the same command again, or build a new "
+        f"dataset: shardbeam build CONFIG --overwrite --reuse {staging.output}",
+    ]
+
+
+def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
+    """Refuses a repair that would change the dataset, whatever the outcome is so far.
+
+    Args:
+        outcome: The outcome so far.
+        differences: The differences that `find_differences` found.
+    """
+    if not differences:
+        return outcome
+    lines = ["the repair would change the dataset, so nothing was changed", *differences]
+    return msgspec.structs.replace(
+        outcome,
+        status=Status.NOT_REPAIRED,
+        message="\n".join([*lines, *filter(None, [outcome.message])]),
+        # These files are not kept.
+        rejects="",
+        corrections="",
+    )
+
+
+def _compare(
+    shard: ShardResult, *, entry: ShardEntry | None, index: DatasetFile | None, staging: Staging
+) -> str:
+    """Describes how a shard differs from that of the dataset; empty if it does not.
+
+    Args:
+        shard: The shard.
+        entry: Its entry in the manifest, if the manifest can be relied on.
+        index: The entry of its index, as well.
+        staging: Where it waits.
+    """
+    path = shard.index.path
+    moved = join_uri(staging.output, path)
+    old = _read_examples([moved], listed=index)
+    # A killed commit may have moved the new index already.
+    new = _read_examples([staging.uri(shard.staged, path), moved], listed=shard.index)
+    if entry is None and old is None:
+        return "cannot be compared: the manifest was changed, and its index is gone or damaged"
+    if entry is None and old == new:
+        return ""
+    parts = []
+    if entry is not None and entry.examples != shard.data.examples:
+        parts.append(f"{shard.data.examples:,} examples, but the manifest says {entry.examples:,}")
+    if old is not None and new is not None:
+        # A shard's result travels without its rejects.
+        finished = staging.read_shard(shard_key=shard.key)
+        rejects = finished.rejects if finished is not None else ()
+        parts += _compare_images(old, new, rejects=rejects)
+    return "; ".join(parts) or "other bytes"
+
+
+def _compare_images(
+    old: Mapping[_ImageKey, _Examples],
+    new: Mapping[_ImageKey, _Examples],
+    *,
+    rejects: Iterable[Reject],
+) -> Iterator[str]:
+    """Names the images that differ, one text for each kind of change."""
+    rejected = {(reject.source, reject.key): reject for reject in rejects}
+    changes: dict[str, list[str]] = defaultdict(list)
+    for image in {**old, **new}:
+        before, after = old.get(image), new.get(image)
+        if before == after:
+            continue
+        name = repr(image[1])
+        if after is None:
+            reject = rejected.get(image)
+            cause = f"{reject.reason.value}: {reject.detail}" if reject else "left out"
+            changes["no longer written"].append(f"{name} ({cause})")
+        elif before is None:
+            changes["not written then"].append(name)
+        elif before.pictures != after.pictures:
+            changes["another picture"].append(name)
+        else:
+            changes["the same picture with other labels or features"].append(name)
+    for change, names in changes.items():
+        more = len(names) - _NAMED_IMAGES
+        rest = f" and {more:,} more" if more > 0 else ""
+        yield f"{change}: {', '.join(names[:_NAMED_IMAGES])}{rest}"
+
+
+def _read_examples(
+    uris: Iterable[str], *, listed: DatasetFile | None
+) -> dict[_ImageKey, _Examples] | None:
+    """Reads the first index that exists and is not damaged; None if there is none."""
+    for uri in uris:
+        try:
+            table = load_index(uri, listed=listed, columns=_COLUMNS)
+        except InputError:
+            continue
+        rows: dict[_ImageKey, list[tuple[str, int, int | None]]] = defaultdict(list)
+        for row in table.to_pylist():
+            example = (row["sha256"], row["length"], row.get("crc32c"))
+            rows[row["source"], row["key"]].append(example)
+        return {image: _Examples(*zip(*examples, strict=True)) for image, examples in rows.items()}
+    return None
+
+
+def _describe_cause(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    others = [
+        f"{name} {then.get(name, 'unknown')} (now {version})"
+        for name, version in now.items()
+        if then.get(name) != version
+    ]
+    if others:
+        return f"it was built by other versions, which may be the cause: {', '.join(others)}"
+    return (
+        "all files have the same sizes and times as then: one was replaced by another of the same "
+        "size and time, or could not be read then"
+    )

@@ -1,1 +1,0 @@
-"""Writes a dataset's images and annotations as files again: COCO, YOLO. Beam-free."""

@@ -1,0 +1,287 @@
+"""What is worth a look in a dataset, by its statistics: which kinds of findings, and how many.
+
+A kind that many images share is usual in this dataset: a set of product photographs has boxes over
+the whole image. It is listed as usual, so that the rare findings are not lost among the many.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from shardbeam.transforms.core.labels import MAX_CLASS_NAME, list_classes
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.dataset.example_findings import (
+    BRIGHT_PICTURE,
+    DARK_PICTURE,
+    DUPLICATE_BOX,
+    LARGE_BOX,
+    LOW_CONTRAST,
+    MANY_OBJECTS,
+    NO_OBJECTS,
+    SAME_BOX,
+    SPARSE_MASK,
+    THIN_BOX,
+    TINY_BOX,
+    ObjectLimits,
+    limit_objects,
+)
+from shardbeam.transforms.dataset.imbalance import find_imbalances
+from shardbeam.transforms.dataset.statistics import Statistics
+
+# A kind of images that is found when duplicates are looked for (`dataset.same_pictures`).
+SAME_PICTURE = "same_picture"
+# Kinds of the dataset as a whole, which name classes and no images.
+UNUSED_CLASS = "unused_class"
+SIMILAR_NAMES = "similar_names"
+RARE_CLASS = "rare_class"
+CORRECTION = "correction"
+
+# {kind: what is found}, in the order of `configs.schema.FindingKind`.
+KINDS: Mapping[str, str] = {
+    DUPLICATE_BOX: "boxes of one class that are nearly the same",
+    SAME_BOX: "boxes of two classes that are nearly the same",
+    LARGE_BOX: "a box over more than 90 % of the image",
+    TINY_BOX: "a box of at most 16 square pixels",
+    THIN_BOX: "a box more than 20 times as long as wide",
+    SPARSE_MASK: "a mask that fills less than 2 % of its box",
+    MANY_OBJECTS: "far more objects than the split's other images",
+    NO_OBJECTS: "no objects, where nearly all images have some",
+    SAME_PICTURE: "the same picture as another one, or nearly, with objects of other classes",
+    DARK_PICTURE: "a picture that is almost black",
+    BRIGHT_PICTURE: "a picture that is almost white",
+    LOW_CONTRAST: "a picture with hardly any contrast",
+    UNUSED_CLASS: "classes that never occur",
+    SIMILAR_NAMES: "classes whose names are nearly the same",
+    RARE_CLASS: "classes that are rare, or missing from a split",
+    CORRECTION: "corrections that changed annotations",
+}
+# Corrections of pictures, and those that the config asks for.
+_HARMLESS = (
+    Correction.WRONG_EXTENSION_KEPT,
+    Correction.JPEG_DAMAGE_KEPT,
+    Correction.JPEG_JUNK_KEPT,
+    Correction.IMAGE_CONVERTED,
+    Correction.IMAGE_RESIZED,
+    Correction.ORIENTATION_APPLIED,
+    Correction.EXCLUDED_LABEL_DROPPED,
+    Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+    Correction.SMALL_OBJECT_DROPPED,
+    Correction.OBJECT_OUTSIDE_CROP_DROPPED,
+    Correction.BOX_CUT_BY_CROP,
+    Correction.SEGMENT_OUTSIDE_CROP_DROPPED,
+    Correction.REGION_OF_EXCLUDED_LABEL_VOID,
+)
+
+# A kind is usual if a greater share of a split's images has it, and more than just a few of them.
+# It is usual for a class if a greater share of its objects has it, and there are enough to tell.
+_USUAL_IMAGES, _USUAL_OBJECTS, _ENOUGH_OBJECTS = 0.01, 0.005, 200
+_FEW_IMAGES = 3
+# The rarer of two similar names is probably a slip if its class has less than this share of the
+# other's objects.
+_SLIP_SHARE = 0.01
+
+
+class KindFound(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of one kind in a split, or in the whole dataset.
+
+    Attributes:
+        kind: The kind's stable name.
+        split: The split; empty if the finding is about the dataset as a whole.
+        images: Images that have it; 0 for findings about classes.
+        share: Their share of the split's images.
+        usual: Whether it is usual here, because many images have it.
+        objects: `{class: objects}` that have it, without classes in which it is usual. Two classes
+            are joined by " + ".
+        usual_classes: `{class: share of its objects}` of classes in which it is usual.
+        text: A finding about classes in words; empty for others.
+    """
+
+    kind: str
+    split: str = ""
+    images: int = 0
+    share: float = 0.0
+    usual: bool = False
+    objects: Mapping[str, int] = {}
+    usual_classes: Mapping[str, float] = {}
+    text: str = ""
+
+    def describe(self) -> str:
+        """Describes the finding in one line."""
+        if self.text:
+            return self.text
+        line = f"{self.count}: {KINDS[self.kind]}"
+        return f"{line} ({self.classes})" if self.classes else line
+
+    @property
+    def count(self) -> str:
+        """How many images of the split have it."""
+        images = "1 image" if self.images == 1 else f"{self.images:,} images"
+        return f"{images} of {self.split} ({self.share:.2%})"
+
+    @property
+    def classes(self) -> str:
+        """The classes whose objects have it, with their numbers of objects, the largest first."""
+        most = sorted(self.objects.items(), key=lambda item: (-item[1], item[0]))
+        usual = sorted(self.usual_classes.items(), key=lambda item: (-item[1], item[0]))
+        counts = list_classes([f"{name}: {count:,}" for name, count in most])
+        shares = list_classes([f"{name}: {share:.2%}" for name, share in usual])
+        return "; ".join(filter(None, [counts, shares and f"usual for {shares}"]))
+
+
+def find_kinds(
+    splits: Mapping[str, Statistics],
+    *,
+    classes: Collection[str] = (),
+    corrections: Mapping[str, Mapping[str, int]] | None = None,
+    same_pictures: Mapping[str, int] | None = None,
+    ignore: Collection[str] = (),
+) -> list[KindFound]:
+    """Lists the findings by kind and split, the most notable first and the usual ones last.
+
+    Args:
+        splits: `{split: what is in it}`.
+        classes: Names of the declared classes.
+        corrections: `{split: {correction: count}}`.
+        same_pictures: `{split: images}` (`DuplicateCounts.same_pictures`).
+        ignore: Kinds to leave out.
+    """
+    same = same_pictures or {}
+    found = [
+        *(
+            each
+            for name, split in splits.items()
+            for each in _find_in_split(name, split, same_pictures=same.get(name, 0))
+        ),
+        *_find_in_classes(splits, classes=classes),
+        *_find_corrections(corrections or {}),
+    ]
+    order = list(KINDS)
+    return sorted(
+        # A later version may know more kinds.
+        (each for each in found if each.kind in KINDS and each.kind not in ignore),
+        key=lambda each: (each.usual, not each.images, order.index(each.kind)),
+    )
+
+
+def most_notable(found: Sequence[KindFound], *, number: int) -> list[KindFound]:
+    """Returns a pair of classes that may be one, then the kinds that most images have.
+
+    Usual kinds are left out.
+    """
+    similar = [each for each in found if each.kind == SIMILAR_NAMES]
+    of_images = [each for each in found if each.images and not each.usual]
+    return [*similar[:1], *sorted(of_images, key=lambda each: -each.images)][:number]
+
+
+def limits_of(statistics: Statistics) -> ObjectLimits:
+    """Decides which numbers of objects are worth a look in a split."""
+    return limit_objects({int(key): count for key, count in statistics.images_by_objects.items()})
+
+
+def _count_images(statistics: Statistics) -> Mapping[str, int]:
+    """Counts the images of each kind of finding in a split."""
+    limits = limits_of(statistics)
+    counts = Counter(statistics.images_by_finding)
+    for objects, images in statistics.images_by_objects.items():
+        if (found := limits.finding(int(objects))) is not None:
+            counts[found[0]] += images
+    return counts
+
+
+def _find_in_split(name: str, split: Statistics, *, same_pictures: int) -> Iterator[KindFound]:
+    counts = {**_count_images(split), **({SAME_PICTURE: same_pictures} if same_pictures else {})}
+    for kind, images in counts.items():
+        share = images / max(1, split.images)
+        objects, usual_classes = {}, {}
+        for label, (count, of) in _count_objects(split, kind=kind).items():
+            if of >= _ENOUGH_OBJECTS and count > _USUAL_OBJECTS * of:
+                usual_classes[label] = count / of
+            else:
+                objects[label] = count
+        yield KindFound(
+            kind=kind,
+            split=name,
+            images=images,
+            share=share,
+            usual=(images > _FEW_IMAGES and share > _USUAL_IMAGES)
+            or (bool(usual_classes) and not objects),
+            objects=objects,
+            usual_classes=usual_classes,
+        )
+
+
+def _count_objects(split: Statistics, *, kind: str) -> dict[str, tuple[int, int]]:
+    """Returns `{class: (objects with this finding, objects)}`.
+
+    For two classes, the objects are those of the smaller one.
+    """
+    of = split.objects_by_class
+    if kind == SAME_BOX:
+        return {
+            f"{one} + {other}": (count, min(of.get(one, 0), of.get(other, 0)))
+            for one, others in split.same_boxes.items()
+            for other, count in others.items()
+        }
+    counts = split.objects_by_finding.get(kind, {})
+    return {name: (count, of.get(name, 0)) for name, count in counts.items()}
+
+
+def _find_in_classes(
+    splits: Mapping[str, Statistics], *, classes: Collection[str]
+) -> Iterator[KindFound]:
+    counts: dict[str, int] = {}
+    for split in splits.values():
+        for name, count in (split.objects_by_class or split.images_by_class).items():
+            counts[name] = counts.get(name, 0) + count
+        for name in split.images_by_class:
+            counts.setdefault(name, 0)
+    unused = sorted(set(classes) - counts.keys())
+    if unused:
+        occur = (
+            "1 class never occurs" if len(unused) == 1 else f"{len(unused):,} classes never occur"
+        )
+        yield KindFound(kind=UNUSED_CLASS, text=f"{occur}: {list_classes(unused)}")
+    for one, other in _similar_names({**dict.fromkeys(classes, 0), **counts}):
+        yield KindFound(kind=SIMILAR_NAMES, text=f"{one!r} and {other!r} may be one class")
+    for line in find_imbalances(splits):
+        yield KindFound(kind=RARE_CLASS, text=line)
+
+
+def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields pairs of classes that may be one.
+
+    Their names differ only in case, spaces, hyphens and underscores; or two characters of a rare
+    name are exchanged.
+    """
+    by_form: dict[str, list[str]] = {}
+    for name in sorted(counts):
+        by_form.setdefault(re.sub(r"[\s_-]+", "", name.casefold()), []).append(name)
+    for names in by_form.values():
+        for other in names[1:]:
+            yield names[0], other
+    for name in sorted(counts):
+        for slip in _slips(name):
+            if slip in counts and counts[name] < _SLIP_SHARE * counts[slip]:
+                yield slip, name
+
+
+def _slips(name: str) -> Iterator[str]:
+    """Yields a name with each pair of neighbours exchanged in turn; digits stay where they are."""
+    if len(name) > MAX_CLASS_NAME:
+        return
+    for at, (one, other) in enumerate(itertools.pairwise(name)):
+        if one != other and not (one.isdigit() or other.isdigit()):
+            yield f"{name[:at]}{other}{one}{name[at + 2 :]}"
+
+
+def _find_corrections(corrections: Mapping[str, Mapping[str, int]]) -> Iterator[KindFound]:
+    harmless = {each.value for each in _HARMLESS}
+    for split, counts in corrections.items():
+        for code, count in counts.items():
+            if code not in harmless:
+                yield KindFound(kind=CORRECTION, split=split, text=f"{count:,} {code} in {split}")

@@ -1,1 +1,0 @@
-"""Reads datasets of Shardbeam and of TFDS, and other TFRecord files. Beam-free."""

@@ -1,0 +1,1 @@
+"""Finds images that are in a dataset several times."""

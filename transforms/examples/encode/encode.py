@@ -1,0 +1,491 @@
+"""Turns a record into Examples: reads, checks, converts and encodes its image."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import google_crc32c
+import msgspec
+import pyarrow
+
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.reasons import (
+    LOST_LABELS,
+    LOST_OBJECTS,
+    PASSING_REASONS,
+    Correction,
+    Exclusion,
+    Reason,
+)
+from shardbeam.transforms.core.records import (
+    Coding,
+    ImageAnnotations,
+    ImageRef,
+    MaskRole,
+    Record,
+    Reject,
+    decode_annotations,
+)
+from shardbeam.transforms.core.sharding import image_number
+from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, Values
+from shardbeam.transforms.examples.encode.label_digest import (
+    digest_classes,
+    digest_image,
+    digest_image_by_object,
+    list_class_ids,
+)
+from shardbeam.transforms.examples.encode.maps import PIXELS, list_map_classes
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
+from shardbeam.transforms.examples.encode.serialize import ExampleLayout
+from shardbeam.transforms.examples.geometry.boxes import Box, annotated_frame
+from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
+from shardbeam.transforms.images.cost import mask_bytes
+from shardbeam.transforms.storage.image_bytes import read_bytes
+
+# Increased whenever the same input and settings give other bytes than before.
+ENCODING_VERSION = 5
+
+_BYTES_PER_MB = 1_000_000
+
+
+# Stands for the image of a row of a table without images.
+_NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
+
+
+def library_versions() -> dict[str, str]:
+    """Returns `{library: version}` of the libraries that make images, masks and index files."""
+    return {
+        **codec_versions(),
+        "pyarrow": pyarrow.__version__,
+        # Pillow has its own zlib.
+        "python-zlib": zlib.ZLIB_RUNTIME_VERSION,
+        "pycocotools": importlib.metadata.version("pycocotools"),
+    }
+
+
+def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
+    """Digests everything that decides an Example's bytes: settings, labels and versions."""
+    schema = plan_features(settings).schema()
+    versions = library_versions()
+    # pyarrow writes only indexes.
+    versions.pop("pyarrow", None)
+    what = [ENCODING_VERSION, schema, settings, label_map, versions]
+    return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
+
+
+class FetchedRecord(NamedTuple):
+    """A record and its files.
+
+    Attributes:
+        record: The record.
+        annotations: Its decoded annotations.
+        files: The bytes of its image and masks, or why they could not be read.
+    """
+
+    record: Record
+    annotations: ImageAnnotations
+    files: Mapping[ImageRef, bytes | RejectedError]
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the image; 0 if there is none."""
+        return self.record.size_bytes
+
+
+def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
+    """Reads a record's image, and the masks that annotate it.
+
+    Args:
+        record: The record.
+        settings: The limit of a file's size.
+
+    Raises:
+        InputError: The storage cannot be read at all.
+        OSError: The worker is out of file descriptors or memory.
+    """
+    files: dict[ImageRef, bytes | RejectedError] = {}
+    annotations = decode_annotations(record.annotations)
+    for file, unreadable in (
+        (record.image, Reason.IMAGE_UNREADABLE),
+        *((mask, Reason.MASK_UNREADABLE) for mask in annotations.masks.values()),
+    ):
+        if file is not None:
+            try:
+                files[file] = _read(file, unreadable=unreadable, settings=settings)
+            except RejectedError as error:
+                files[file] = error
+                break
+    return FetchedRecord(record, annotations, files)
+
+
+def _read(file: ImageRef, *, unreadable: Reason, settings: ImageConfig) -> bytes:
+    size_bytes = max(file.size_bytes, file.decoded_bytes)
+    if size_bytes > settings.max_file_mb * _BYTES_PER_MB:
+        raise RejectedError(
+            Reason.FILE_TOO_LARGE,
+            f"{size_bytes} bytes are more than max_file_mb, {settings.max_file_mb}",
+        )
+    return read_bytes(file, unreadable=unreadable)
+
+
+class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
+    """A serialized Example with facts for its shard's index and statistics.
+
+    Attributes:
+        chunks: The serialized `tf.train.Example` in parts, so that its image is not copied.
+        size_bytes: Its length.
+        crc32c: Its CRC-32C, computed while the image is still in the processor's cache.
+        sha256: Digest of the stored image's bytes, hex; empty if there is no image.
+        labels: Digest of the image's labels (`label_digest`), including objects that are in other
+            Examples.
+        classes_digest: Digest of the image's classes (`digest_classes`).
+        classes: Ids of the Example's classes (`list_class_ids`); None if the dataset has no label
+            map.
+        map_classes: Ids of the classes of its map (`list_map_classes`); None if it has no map, or
+            if the values of maps are no ids of classes.
+        objects: The number of its objects.
+        values: `{default key: values}`, also of keys that the config drops, without the image.
+        image: The stored image's bytes; empty if there is no image.
+        layout: The keys as written.
+    """
+
+    chunks: tuple[bytes, ...]
+    size_bytes: int
+    crc32c: int
+    sha256: str
+    labels: str
+    classes_digest: str
+    classes: Sequence[int] | None
+    map_classes: Sequence[int] | None
+    objects: int
+    values: Values
+    image: bytes
+    layout: ExampleLayout
+
+    def features(self) -> dict[str, Sequence[Any]]:
+        """Returns `{key as written: values}` of all features, for containers that hold columns."""
+        return self.layout.features(self.values, image=self.image)
+
+    @property
+    def data(self) -> bytes:
+        """The serialized `tf.train.Example` in one piece."""
+        return b"".join(self.chunks)
+
+
+class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome for a record: Examples, a reject or an exclusion.
+
+    Attributes:
+        record: The record.
+        content_sha256: Digest of the image file, hex; empty if it was not read.
+        image: The stored image, if the record has one and makes Examples.
+        examples: One Example, or one for each object.
+        corrections: All corrections, including those of the annotations and the image.
+        readings: Counts of boxes by how their numbers may be read (`box_readings`).
+        reject: The reject, if the record could not be used.
+        unread: The file that could not be read, if that is the cause.
+        excluded: The rule that leaves the image out, if one does.
+    """
+
+    record: Record
+    content_sha256: str = ""
+    image: StoredImage | None = None
+    examples: Sequence[EncodedExample] = ()
+    corrections: Corrections = msgspec.field(default_factory=Corrections)
+    readings: Mapping[str, int] = {}
+    reject: Reject | None = None
+    unread: ImageRef | None = None
+    excluded: Exclusion | None = None
+
+
+class RecordEncoder:
+    """Encodes the records of one split, always with the same keys.
+
+    Threads may share an encoder.
+
+    Args:
+        settings: All settings that decide an Example's bytes.
+        label_map: The labels' written names and ids; objects of other labels are left out.
+        split: The split, for rejects.
+        memory: The budget that decoding shares with other images.
+
+    Raises:
+        ValueError: The settings of features are wrong (`plan_features`).
+    """
+
+    def __init__(
+        self,
+        settings: EncoderSettings,
+        *,
+        label_map: LabelMap,
+        split: str = "",
+        memory: MemoryBudget | None = None,
+    ) -> None:
+        plan = plan_features(settings)
+        self._settings = settings
+        self._groups = plan.groups
+        self._layout = ExampleLayout(plan)
+        self._label_map = label_map
+        self._map_names = label_map.map_names()
+        if any(extra.spec.key == PIXELS for extra in settings.extras):
+            # The source's own feature replaces the counts of a map.
+            self._map_names = {}
+        self._split = split
+        self._memory = memory or MemoryBudget()
+
+    def encode(self, item: Record | FetchedRecord) -> EncodedRecord:
+        """Encodes a record; reads its image and masks unless `fetch` has read them.
+
+        Raises:
+            InputError: The storage cannot be read at all.
+            OSError: The worker is out of file descriptors or memory.
+        """
+        fetched = fetch(item, settings=self._settings.image) if isinstance(item, Record) else item
+        record, annotations, files = fetched
+        if self._settings.source_id == "number":
+            number = image_number(source=record.source, key=record.key)
+            annotations = msgspec.structs.replace(annotations, image_id=str(number))
+        if record.image is None:
+            examples, corrections, _ = self.encode_image(
+                _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
+            )
+            return EncodedRecord(
+                record=record,
+                content_sha256=hashlib.sha256(record.annotations).hexdigest(),
+                examples=examples,
+                corrections=corrections,
+            )
+        content_sha256 = ""
+        try:
+            data = _found(files[record.image])
+            content_sha256 = hashlib.sha256(data).hexdigest()
+            if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
+                image = store_cifar(
+                    data,
+                    raw=record.image.coding is Coding.CIFAR_RAW,
+                    settings=self._settings.image,
+                )
+            else:
+                image = check_image(
+                    data, name=record.key, settings=self._settings.image, memory=self._memory
+                )
+            examples, corrections, readings = self.encode_image(
+                image,
+                key=record.key,
+                annotations=annotations,
+                sha256=content_sha256 if image.data is data else None,
+                masks={role: _found(files[mask]) for role, mask in annotations.masks.items()},
+            )
+        except RejectedError as error:
+            if error.reason is Reason.OBJECTS_LOST and self._settings.objects_lost == "drop":
+                return EncodedRecord(
+                    record=record, content_sha256=content_sha256, excluded=Exclusion.OBJECTS_LOST
+                )
+            reject = Reject(
+                split=self._split,
+                source=record.source,
+                key=record.key,
+                stage="encode",
+                reason=error.reason,
+                detail=error.detail,
+                listed=True,
+            )
+            # A container's own `problem` is permanent; only read errors are retried.
+            unread = [file for file, data in files.items() if data is error and not file.problem]
+            return EncodedRecord(
+                record=record,
+                content_sha256=content_sha256,
+                reject=reject,
+                unread=unread[0] if unread and error.reason in PASSING_REASONS else None,
+            )
+        return EncodedRecord(
+            record=record,
+            content_sha256=content_sha256,
+            image=image if examples else None,
+            examples=examples,
+            corrections=corrections if examples else Corrections(),
+            readings=readings if examples else {},
+            excluded=None if examples else Exclusion.NO_OBJECTS,
+        )
+
+    def encode_image(
+        self,
+        image: StoredImage,
+        *,
+        key: str,
+        annotations: ImageAnnotations,
+        sha256: str | None = None,
+        masks: Mapping[MaskRole, bytes] | None = None,
+    ) -> tuple[Sequence[EncodedExample], Corrections, Mapping[str, int]]:
+        """Encodes one image.
+
+        Boxes are written as fractions of the image, so a resize changes them only if it adds
+        borders or crops. Areas are in pixels² of the stored image, so a resize scales them.
+
+        Args:
+            image: The image as it is stored.
+            key: The image's key.
+            annotations: The image's annotations.
+            sha256: Digest of `image.data`, hex, if it is known already.
+            masks: The files that annotate the image, by the meaning of their pixels.
+
+        Returns:
+            The Examples; all corrections, including those of `annotations` and `image`; and
+            counts of boxes by how their numbers may be read (`box_readings`).
+
+        Raises:
+            RejectedError: The annotations are of an image of another size, a mask cannot be used,
+                or all objects are lost (unless `objects_lost` is `keep`).
+        """
+        corrections = Corrections(annotations.corrections, annotations.changes)
+        for correction, (before, after) in zip(image.corrections, image.changes, strict=True):
+            corrections.note(correction, before, after)
+        annotated = annotations.width, annotations.height
+        frame = annotated_frame(
+            annotated=annotated,
+            stored=(image.file_width, image.file_height),
+            orientation=image.orientation,
+            upright=image.upright,
+            settings=self._settings.image,
+            boxes=_boxes_in_pixels(annotations),
+            normalized=annotations.normalized,
+        )
+        if frame.correction is not None:
+            corrections.note(frame.correction, annotated, (frame.width, frame.height))
+        subject = AnnotatedImage(
+            key=key,
+            annotations=annotations,
+            image=image,
+            sha256=hashlib.sha256(image.data).hexdigest() if sha256 is None else sha256,
+            frame=frame,
+            masks=masks or {},
+            label_map=self._label_map,
+            panoptic=self._settings.panoptic,
+            min_side_px=self._settings.min_side_px,
+            min_area_px=self._settings.min_area_px,
+            corrections=corrections,
+            readings=Counter(),
+        )
+        return list(self._examples(subject)), corrections, subject.readings
+
+    def _examples(self, subject: AnnotatedImage) -> Iterator[EncodedExample]:
+        """Renders the values of an image's Examples and serializes each Example."""
+        lost = {} if self._settings.objects_lost == "keep" else _find_lost(subject)
+        if lost:
+            raise RejectedError(Reason.OBJECTS_LOST, _describe_lost(lost, subject=subject))
+        with self._memory.take(_masks_bytes(subject)) if subject.masks else nullcontext():
+            rendered = [(group.by_object, group.values(subject)) for group in self._groups]
+        if self._settings.single_label and len(subject.labels) != 1:
+            raise RejectedError(
+                Reason.ANNOTATION_MALFORMED,
+                f"{len(subject.labels)} labels; the format says that every image has one",
+            )
+        whole: dict[str, Sequence[Any]] = {}
+        of_objects: dict[str, Sequence[Any]] = {}
+        for by_object, group in rendered:
+            (of_objects if by_object else whole).update(group)
+        objects = subject.objects
+        classes = whole.get("image/class/text", ())
+        per_annotation = self._settings.example_per == "annotation"
+        labels = (
+            digest_image_by_object(whole, of_objects=of_objects, size=subject.size)
+            if per_annotation
+            else digest_image(whole)
+        )
+        for index in range(len(objects) if per_annotation else 1):
+            values: Values = whole
+            if per_annotation:
+                values = {
+                    **whole,
+                    **{key: of_each[index] for key, of_each in of_objects.items()},
+                }
+            chunks = self._layout.serialize(values, image=subject.image.data)
+            yield EncodedExample(
+                chunks=chunks,
+                size_bytes=sum(map(len, chunks)),
+                crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
+                sha256=subject.sha256,
+                labels=labels,
+                classes_digest=digest_classes(classes),
+                classes=list_class_ids(values) if self._label_map.ids else None,
+                map_classes=list_map_classes(values, names=self._map_names)
+                if self._map_names
+                else None,
+                objects=1 if per_annotation else len(objects),
+                values=values,
+                image=subject.image.data,
+                layout=self._layout,
+            )
+
+
+def _find_lost(subject: AnnotatedImage) -> dict[Correction, int]:
+    """Counts what is lost of an image's annotations, if it would look as if it had none.
+
+    Objects that the config leaves out are not lost, and neither are those of the background. Lost
+    labels only count if nothing else is left.
+
+    Returns:
+        `{correction: count}`; empty if the image may be written.
+    """
+    if subject.objects:
+        return {}
+    annotations = subject.annotations
+    found = {what: subject.corrections[what.value] for what in LOST_OBJECTS}
+    found[Correction.OBJECT_WITHOUT_BOX_DROPPED] -= sum(
+        sum(shapes.values())
+        for label, shapes in annotations.lost.items()
+        if label in subject.label_map.left_out
+    )
+    is_annotated_otherwise = (
+        annotations.captions
+        or annotations.masks
+        or annotations.stuff
+        or annotations.segments
+        or annotations.values
+        or subject.label_map.written.keys() & annotations.labels
+    )
+    if not is_annotated_otherwise:
+        found |= {what: subject.corrections[what.value] for what in LOST_LABELS}
+    return {what: count for what, count in sorted(found.items()) if count > 0}
+
+
+def _describe_lost(lost: Mapping[Correction, int], *, subject: AnnotatedImage) -> str:
+    kinds = []
+    for what, count in lost.items():
+        (before, _), *_ = subject.corrections.changes.get(what.value) or [(None, None)]
+        example = "" if before is None else f" ({'such as ' * (count > 1)}{before})"
+        kinds.append(f"{count:,} {what.value}{example}")
+    return f"nothing is left of its annotations: {', '.join(kinds)}"
+
+
+def _masks_bytes(subject: AnnotatedImage) -> int:
+    """Returns the bytes that decoding an image's masks takes."""
+    # A mask is only decoded if it has the image's size or the annotated one.
+    sizes = (subject.file_size, subject.scaled_size or subject.file_size)
+    pixels = max(width * height for width, height in sizes)
+    return sum(mask_bytes(data, pixels=pixels) for data in subject.masks.values())
+
+
+def _boxes_in_pixels(annotations: ImageAnnotations) -> Iterator[Box] | None:
+    """Returns the boxes that are given in pixels; None if nothing is annotated in pixels."""
+    objects = (*annotations.objects, *annotations.stuff)
+    if annotations.normalized or not (objects or annotations.masks):
+        return None
+    return (item.bbox for item in objects)
+
+
+def _found(data: bytes | RejectedError) -> bytes:
+    if isinstance(data, RejectedError):
+        raise data
+    return data

@@ -1,0 +1,1 @@
+"""Boxes, masks and polygons."""

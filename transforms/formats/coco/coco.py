@@ -1,0 +1,284 @@
+"""COCO: one JSON file, or several, for many images.
+
+The format: https://cocodataset.org/#format-data.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence, Set
+from typing import Annotated
+
+import msgspec
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    MaskRole,
+)
+from shardbeam.transforms.formats.base import Kind, Match, Place, Role
+from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
+from shardbeam.transforms.formats.coco.annotations import AnnotationReader
+from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
+from shardbeam.transforms.formats.coco.coco_panoptic import PanopticReader, PngNames, find_png_names
+from shardbeam.transforms.formats.coco.recognize import (
+    TASKS,
+    CocoBoxes,
+    Task,
+    is_stuff_name,
+    recognize_coco,
+    sniff_class_ids,
+    sniff_tasks,
+)
+from shardbeam.transforms.formats.mask_values import (
+    MaskClassesKey,
+    MaskReading,
+    MaskValuesKey,
+    check_mask_keys,
+    decide_mask_values,
+    given_values,
+    ids_of_classes,
+    look_at_maps,
+)
+from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
+from shardbeam.transforms.formats.parsing.root_files import RootFiles
+from shardbeam.transforms.formats.recognition import Folder, Recognized
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
+
+
+class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
+    """COCO: instances, keypoints, captions, stuff and panoptic segments, merged by image.
+
+    `file_name` is the image's key. Images of one file that share an id cannot be used. Entries
+    that share a `file_name` are merged if they give the image the same size. An annotation with the
+    same id (or, like it, none), category and box as an earlier one is left out.
+
+    Images and annotations are joined by the key. With maps, which have another extension, they are
+    joined by the key without its extension. Panoptic PNGs may differ from their images in the
+    beginnings and endings of their names.
+
+    Attributes:
+        images: Root folder of the images.
+        annotations: The JSON files of instances, keypoints, captions and stuff.
+        panoptic: The JSON file of panoptic segments.
+        panoptic_masks: The folder of its PNGs.
+        semantic_masks: A folder of PNGs with a class id for each pixel, named like the images.
+        mask_classes: `{class id: name}` of classes in these PNGs that no file declares.
+        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids; 0 is the
+            background unless it is named.
+        box_format: What the four numbers of `bbox` mean.
+        box_units: The units of boxes, and with them of polygons, keypoints and areas.
+        tasks: The keys to fill. Where None, `resolve` finds out what the files hold; until then,
+            the tasks are objects and the masks that are given.
+        _masks: Whether objects carry their segmentation.
+        _png_names: How names of panoptic PNGs differ from those of their images.
+        _mask_reading: How the PNGs of `semantic_masks` are read.
+    """
+
+    SOME_OF = ("annotations", "panoptic", "semantic_masks")
+    SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
+    ROOTS = ("images", "panoptic_masks", "semantic_masks")
+    # Often each of several files names its own part of one folder's images.
+    UNANNOTATED = "drop"
+
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    annotations: Annotated[list[Location], named("COCO JSON file")] = []
+    panoptic: Annotated[Location, named("COCO JSON file of panoptic segments")] | None = None
+    panoptic_masks: (
+        Annotated[Location, named("folder of the panoptic PNGs", metavar="DIR")] | None
+    ) = None
+    semantic_masks: (
+        Annotated[Location, named("folder of PNGs whose pixels are class ids", metavar="DIR")]
+        | None
+    ) = None
+    mask_classes: MaskClassesKey = {}
+    mask_values: MaskValuesKey = {}
+    match: Match = "path"
+    box_format: BoxFormatKey = "xywh"
+    box_units: BoxUnitsKey = "px"
+    tasks: (
+        Annotated[list[Task], msgspec.Meta(min_length=1), named("kinds of annotations to read")]
+        | None
+    ) = None
+    _masks: bool = False
+    _png_names: PngNames = PngNames()
+    _mask_reading: MaskReading = MaskReading()
+
+    def __post_init__(self) -> None:
+        self.check_some()
+        if (self.panoptic is None) != (self.panoptic_masks is None):
+            missing = "panoptic" if self.panoptic is None else "panoptic_masks"
+            raise Problem((missing,), "missing; the JSON file and the PNGs go together")
+        needed_mask = "" if self.semantic_masks is not None else "semantic_masks"
+        check_mask_keys(classes=self.mask_classes, values=self.mask_values, key=needed_mask)
+        for task in self.tasks or ():
+            given, needed = bool(self.annotations), "annotations"
+            if task == "panoptic":
+                given, needed = self.panoptic is not None, "panoptic and panoptic_masks"
+            elif task == "semantic":
+                given |= self.semantic_masks is not None
+                needed = "semantic_masks, or annotations of stuff"
+            if not given:
+                raise Problem(("tasks",), f"{task} needs {needed}")
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes JSON files whose images are in the folder."""
+        return recognize_coco(folder, is_lvis=False)
+
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of the tasks, and masks if they are wanted; keypoints come with objects."""
+        tasks = self.tasks
+        if tasks is None:
+            tasks = self._with_maps({"detection"} if self.annotations else set())
+        kinds = {Kind(task) for task in tasks}
+        if Kind.KEYPOINTS in kinds:
+            kinds.add(Kind.DETECTION)
+        if Kind.DETECTION in kinds and self._masks:
+            kinds.add(Kind.INSTANCE_MASKS)
+        return frozenset(kinds)
+
+    def resolve(self) -> CocoFormat:
+        """Finds the tasks from the beginnings of the files, unless they are given.
+
+        The first maps of classes show what their values mean. Without annotation files, the source
+        has objects: every image is a negative.
+
+        Raises:
+            InputError: A file cannot be read, or its panoptic PNGs are missing or are not named
+                like their images.
+            Problem: Nothing says what the values of maps mean.
+        """
+        names = self._png_names
+        if self.panoptic and self.panoptic_masks and Kind.PANOPTIC in self.kinds:
+            names = find_png_names(self.panoptic, masks=self.panoptic_masks)
+        tasks = self.tasks
+        if tasks is None:
+            found: set[Task] = set()
+            for uri in self.annotations:
+                found |= sniff_tasks(uri, storage=storage_for(uri))
+            tasks = self._with_maps(found) or ["detection"]
+        changes = {"tasks": tasks, "_png_names": names, "_mask_reading": self._read_masks(tasks)}
+        if all(getattr(self, key) == value for key, value in changes.items()):
+            return self
+        return msgspec.structs.replace(self, **changes)
+
+    def _read_masks(self, tasks: Sequence[Task]) -> MaskReading:
+        """Finds out what the values of `semantic_masks` mean."""
+        if self.semantic_masks is None or "semantic" not in tasks:
+            return MaskReading()
+        if self.mask_values:
+            return given_values(self.mask_values)
+        maps = look_at_maps(
+            (path, file)
+            for path, file in RootFiles(self.semantic_masks).walk()
+            if listing_exclusion(path) is None
+        )
+        classes = ids_of_classes(self.mask_classes)
+        return decide_mask_values(
+            maps,
+            declared=lambda: {*classes.values(), *sniff_class_ids(self.annotations)},
+            classes=classes,
+        )
+
+    def declared_categories(self) -> Iterator[Category]:
+        """Returns the classes of `mask_classes`."""
+        for name, class_id in ids_of_classes(self.mask_classes).items():
+            yield Category(name=name, source_id=class_id, origin="mask_classes")
+
+    def warnings(self) -> Iterator[str]:
+        """Warns of files and boxes; says how maps are read if their values are no ids."""
+        yield from super().warnings()
+        if self._mask_reading.said:
+            yield self._mask_reading.said
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Distinguishes images, panoptic PNGs and maps of classes by their root.
+
+        Root 0 holds the images. `panoptic_masks` comes next if it is given, then `semantic_masks`.
+        """
+        key = normalize_key(path)
+        if root == 0:
+            return Place(role=Role.IMAGE, key=key, join=self._join_of(key))
+        if listing_exclusion(path) is not None:
+            return Place(role=Role.OTHER)
+        if root == 1 and self.panoptic_masks is not None:
+            if Kind.PANOPTIC not in self.kinds:
+                return Place(role=Role.OTHER)
+            join = self._png_names.join_of(key)
+            return Place(role=Role.ATTACHED, join=join, mask=MaskRole.PANOPTIC)
+        if Kind.SEMANTIC not in self.kinds:
+            return Place(role=Role.OTHER)
+        return Place(
+            role=Role.MASK,
+            join=self._join_of(key),
+            mask=MaskRole.SEMANTIC,
+            values=self._mask_reading.values,
+        )
+
+    def annotation_files(self) -> Sequence[str]:
+        """Returns the URIs of the JSON files; `panoptic` comes last."""
+        if self.panoptic is None or Kind.PANOPTIC not in self.kinds:
+            return self.annotations
+        return (*self.annotations, self.panoptic)
+
+    def read_annotations(
+        self, *, storage: Storage, file_index: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Parses one JSON file.
+
+        Yields:
+            An entry for each of `images`, one with the defect `UNKNOWN_IMAGE_ID` for each image
+            id that only annotations name, and the categories.
+        """
+        uri = self.annotation_files()[file_index]
+        file = CocoFile(uri, storage=storage, image_type=CocoImage)
+        reader = (
+            AnnotationReader(
+                file,
+                wanted=self._wanted(uri),
+                box_format=self.box_format,
+                box_units=self.box_units,
+            )
+            if file_index < len(self.annotations)
+            else PanopticReader(file, names=self._png_names)
+        )
+        yield from file.entries(
+            reader.annotate,
+            key_of=lambda image: normalize_key(image.file_name),
+            join_of=self._join_of,
+            file_index=file_index,
+            keep=reader.keep if isinstance(reader, AnnotationReader) else None,
+        )
+        yield from reader.categories()
+
+    def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
+        """Leaves out a panoptic PNG if no annotation names a segment of it."""
+        if annotations.segments or MaskRole.PANOPTIC not in annotations.masks:
+            return annotations
+        masks = dict(annotations.masks)
+        del masks[MaskRole.PANOPTIC]
+        return msgspec.structs.replace(annotations, masks=masks)
+
+    def _with_maps(self, tasks: Set[Task]) -> list[Task]:
+        if self.panoptic is not None:
+            tasks = tasks | {"panoptic"}
+        if self.semantic_masks is not None:
+            tasks = tasks | {"semantic"}
+        return [task for task in TASKS if task in tasks]
+
+    def _join_of(self, key: str) -> str:
+        has_maps = self.semantic_masks is not None or self.panoptic_masks is not None
+        return without_extension(key) if has_maps else key
+
+    def _wanted(self, uri: str) -> frozenset[Kind]:
+        # Where objects are not wanted, a file of stuff may have any name.
+        is_stuff = Kind.SEMANTIC in self.kinds and (
+            is_stuff_name(uri) or Kind.DETECTION not in self.kinds
+        )
+        return self.kinds - {Kind.DETECTION if is_stuff else Kind.SEMANTIC}

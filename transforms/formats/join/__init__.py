@@ -1,0 +1,1 @@
+"""Joins annotations with images."""

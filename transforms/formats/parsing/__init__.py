@@ -1,0 +1,1 @@
+"""Parsers of the files that several formats have: JSON, XML, lines, key files."""

@@ -1,0 +1,203 @@
+"""Finds the columns of a table that hold boxes, by their names and by their first values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shardbeam.transforms.core.kinds import BoxFormat
+from shardbeam.transforms.formats.parsing.table_columns import first_of, is_number
+
+# Names in lower case, without spaces, `_` and `-`.
+_PREFIXES = ("", "bbox", "box")
+
+
+def _names(*names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{name}" for name in names for prefix in _PREFIXES)
+
+
+_TOP_LEFT = (_names("xmin", "x1", "left"), _names("ymin", "y1", "top"))
+_BOTTOM_RIGHT = (_names("xmax", "x2", "right"), _names("ymax", "y2", "bottom"))
+_CENTRE = (_names("cx", "xcenter", "centerx"), _names("cy", "ycenter", "centery"))
+# Columns `width` and `height` may hold the size of the image, so other names come first.
+_OWN_WIDTH = (*("boxwidth", "bboxwidth"), *_names("w"))
+_OWN_HEIGHT = (*("boxheight", "bboxheight"), *_names("h"))
+SIZE_NAMES = (("width",), ("height",))
+_SIDES = ((*_OWN_WIDTH, "width"), (*_OWN_HEIGHT, "height"))
+_CORNERS = (*_TOP_LEFT, *_BOTTOM_RIGHT)
+
+# Names of four columns, and what they say about the numbers; None if they do not say it.
+_NAMES: Sequence[tuple[Sequence[Sequence[str]], BoxFormat | None]] = (
+    (_CORNERS, "xyxy"),
+    ((*_CENTRE, *_SIDES), "cxcywh"),
+    ((*_TOP_LEFT, *_SIDES), "xywh"),
+    ((("bboxx", "boxx"), ("bboxy", "boxy"), *_SIDES), "xywh"),
+    ((("x",), ("y",), _OWN_WIDTH, _OWN_HEIGHT), "xywh"),
+    ((("x",), ("y",), *SIZE_NAMES), None),
+)
+# Numbers with a unit, which are texts.
+_WITH_UNIT = re.compile(r"-?[0-9.,]+\s*(%|px|pixels?)", re.IGNORECASE)
+_SPACE = re.compile(r"[\s,;]+")
+_LISTS, _BETWEEN = re.compile(r"\s*\[\s*\["), re.compile(r"\]\s*,?\s*\[")
+_FIX = (
+    "xyxy if they are two corners, xywh for the top left corner and the sides, cxcywh for the "
+    "centre and the sides; to write them as features, give them types in `columns`"
+)
+
+
+class UnclearBoxesError(ValueError):
+    """Columns look like boxes, and nothing says what their numbers mean."""
+
+
+class BoxColumns(NamedTuple):
+    """The columns of boxes.
+
+    Attributes:
+        names: A column for each of a box's four numbers, or one with all of them; empty if there
+            are no boxes.
+        format: What the numbers mean.
+    """
+
+    names: tuple[str, ...] = ()
+    format: BoxFormat = "xyxy"
+
+
+def find_boxes(
+    names: Sequence[str],
+    *,
+    values: Callable[[str], Iterable[object]],
+    box_format: BoxFormat | None,
+    are_sizes: Callable[[Sequence[str]], bool],
+) -> BoxColumns:
+    """Finds the columns of boxes.
+
+    Args:
+        names: The columns that may hold boxes.
+        values: Returns the first values of a column.
+        box_format: What the numbers mean, if the config says so.
+        are_sizes: Whether the last two of four columns hold the size of whole images.
+
+    Raises:
+        UnclearBoxesError: The columns look like boxes, and their meaning is not certain.
+    """
+    if box_format is None and (third := first_of(_names("x3"), names)):
+        raise UnclearBoxesError(
+            f"the columns up to {third} look like the corners of quadrilaterals, which are not "
+            "read: name the four columns of a box in box_columns, or give these types in `columns`"
+        )
+    for candidates, meaning in _NAMES:
+        columns = tuple(first_of(each, names) for each in candidates)
+        if all(columns) and (example := _first_with_unit(columns, values=values)):
+            raise UnclearBoxesError(
+                f"the columns {', '.join(columns)} look like boxes, but hold {example!a} and the "
+                "like: write numbers without a unit (fractions of 1 in the place of percent); to "
+                "write them as features, give them types in `columns`"
+            )
+        # A number with a decimal comma is text, and only rejects its row.
+        if not all(columns) or not any(is_number(it) for name in columns for it in values(name)):
+            continue
+        if box_format is not None:
+            # The names of corners do not matter then, as tools write anything into them.
+            if candidates is _CORNERS or box_format in ("xywh", "cxcywh"):
+                return BoxColumns(columns, box_format)
+        elif candidates is _CORNERS or not are_sizes(columns):
+            if meaning is None:
+                raise UnclearBoxesError(
+                    f"the columns {', '.join(columns)} look like boxes: set box_format to xywh if "
+                    f"{columns[0]} and {columns[1]} are the top left corner, or to cxcywh if they "
+                    "are the centre; to write them as features, give them types in `columns`"
+                )
+            return BoxColumns(columns, meaning)
+    return _find_lists(names, values=values, box_format=box_format)
+
+
+def _find_lists(
+    names: Sequence[str],
+    *,
+    values: Callable[[str], Iterable[object]],
+    box_format: BoxFormat | None,
+) -> BoxColumns:
+    for name in names:
+        if example := next(filter(_holds_boxes, values(name)), None):
+            raise UnclearBoxesError(
+                f"the cells of the column {name} hold several boxes, such as {str(example)[:60]}, "
+                "but a row is one object: write a row for each, or give the column the type string "
+                "in `columns`"
+            )
+    found = {name: example for name in names if (example := _first_list(values(name)))}
+    if not found:
+        return BoxColumns()
+    if len(found) > 1:
+        raise UnclearBoxesError(
+            f"the columns {', '.join(found)} look like boxes: name one in box_columns; to write "
+            "the others as features, give them types in `columns`"
+        )
+    ((name, example),) = found.items()
+    if box_format is None:
+        raise UnclearBoxesError(
+            f"the cells of the column {name} look like boxes, such as {example}: set box_format "
+            f"to {_FIX}"
+        )
+    return BoxColumns((name,), box_format)
+
+
+def meaning_of(columns: Sequence[str]) -> BoxFormat:
+    """Returns what the names of given columns say about their numbers.
+
+    Raises:
+        UnclearBoxesError: They do not say it.
+    """
+    for candidates, meaning in _NAMES:
+        found = (first_of(each, [name]) for each, name in zip(candidates, columns, strict=False))
+        if meaning is not None and len(columns) == len(candidates) and all(found):
+            return meaning
+    raise UnclearBoxesError(
+        f"box_columns: the names do not say what the numbers mean: set box_format to {_FIX}"
+    )
+
+
+def four_numbers(cell: object) -> list[float] | None:
+    """Reads four numbers from a cell: a list, or a text such as `[1, 2, 3, 4]` or `1 2 3 4`."""
+    values: list[Any]
+    if isinstance(cell, str):
+        values = _SPACE.split(cell.strip().strip("()[]{}").strip())
+    elif isinstance(cell, list):
+        values = cell
+    else:
+        return None
+    if len(values) != 4 or any(isinstance(value, bool) for value in values):
+        return None
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _holds_boxes(cell: object) -> bool:
+    """Whether a cell is a list of boxes, such as `[[1, 2, 3, 4], [5, 6, 7, 8]]`."""
+    parts: list[Any] = []
+    if isinstance(cell, str) and _LISTS.match(cell):
+        parts = _BETWEEN.split(cell.strip(" []"))
+    elif isinstance(cell, list):
+        parts = [part for part in cell if isinstance(part, list)]
+    return bool(parts) and all(four_numbers(part) is not None for part in parts)
+
+
+def _first_list(values: Iterable[object]) -> list[float] | None:
+    """Returns the first four numbers of a column, if more than half of its cells hold four."""
+    cells = [value for value in values if not is_missing(value)]
+    found = [numbers for cell in cells if (numbers := four_numbers(cell)) is not None]
+    return found[0] if 2 * len(found) > len(cells) else None
+
+
+def is_missing(cell: object) -> bool:
+    """Whether a cell holds nothing: it is empty, NaN or an empty list."""
+    return cell is None or cell == [] or cell != cell
+
+
+def _first_with_unit(
+    columns: Sequence[str], *, values: Callable[[str], Iterable[object]]
+) -> str | None:
+    cells = (cell for name in columns for cell in values(name) if isinstance(cell, str))
+    return next((cell for cell in cells if _WITH_UNIT.fullmatch(cell.strip())), None)

@@ -1,0 +1,603 @@
+"""Reads TFRecord files of Examples: which keys they have, and their images and annotations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import posixpath
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import google_crc32c
+import msgspec
+
+from shardbeam.transforms.containers.tfrecord import CONTAINER, HEADER_BYTES
+from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    Coding,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    MaskRole,
+    encode_annotations,
+)
+from shardbeam.transforms.examples.decode.decode import (
+    NO_ID,
+    Picture,
+    annotations_of,
+    class_of,
+    feature_values,
+    keypoint_names,
+    make_picture,
+    parse_example,
+)
+from shardbeam.transforms.examples.decode.feature_map import (
+    Legend,
+    StoredKeys,
+)
+from shardbeam.transforms.examples.encode.image_features import IMAGE
+from shardbeam.transforms.examples.encode.maps import CLASS_MAP
+from shardbeam.transforms.examples.encode.schema import check_key, known_keys
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.annotation_file import lost_classes
+from shardbeam.transforms.formats.names import escape_key, normalize_key
+from shardbeam.transforms.formats.tfrecord_layout import Layout, ListedShard, index_path
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import check_listed
+from shardbeam.transforms.storage.parquet import read_parquet
+
+_SAMPLED_EXAMPLES = 64
+# A longer text is data of another kind; records are about 1 KB.
+_MAX_TEXT_BYTES = 4096
+_DIGITS = 9
+_OBJECT = "image/object/"
+_ANNOTATION = "annotation/"
+_LABEL = "image/class/label"
+_PANOPTIC = "image/panoptic/"
+_OF_KIND = {
+    "image/class/label": Kind.CLASSIFICATION,
+    "image/class/text": Kind.CLASSIFICATION,
+    "image/class/confidence": Kind.LABEL_CONFIDENCE,
+    "image/object/mask": Kind.INSTANCE_MASKS,
+    "annotation/mask": Kind.INSTANCE_MASKS,
+    "image/object/keypoint/x": Kind.KEYPOINTS,
+    "image/caption": Kind.CAPTIONS,
+    CLASS_MAP: Kind.SEMANTIC,
+}
+_FIX = "copy or make the file again, or leave it out"
+
+# The keys of a source's Examples.
+
+
+class _Keys:
+    """The keys of Examples, collected from several of them, and from manifests."""
+
+    def __init__(self) -> None:
+        self.kinds: set[Kind] = set()
+        self.extras: dict[str, ExtraFeature] = {}
+        self.left_out: dict[str, str] = {}
+        self.raw: set[bool] = set()
+        # Whether each manifest says that there is one label; False where there is no manifest.
+        self.single_label: set[bool] = set()
+
+    def add(self, extra: ExtraFeature, *, uri: str) -> None:
+        """Adds a key that is not one of the default keys.
+
+        Raises:
+            InputError: It is known with values of another kind.
+        """
+        spec = extra.spec
+        known = self.extras.setdefault(spec.key, extra)
+        if known.spec.kind is not spec.kind:
+            raise InputError(
+                uri=uri,
+                place=spec.key,
+                problem=f"a list of {spec.kind.value} values here, and of {known.spec.kind.value} "
+                "values in an earlier Example; write the files again with one kind",
+            )
+        self.extras[spec.key] = ExtraFeature(
+            msgspec.structs.replace(known.spec, repeated=known.spec.repeated or spec.repeated),
+            per_object=known.per_object and extra.per_object,
+        )
+
+    def add_default(self, key: str) -> None:
+        """Adds one of the default keys."""
+        if key.startswith(_PANOPTIC):
+            self.left_out[key] = "panoptic maps cannot be read back"
+        elif key.startswith((_OBJECT, _ANNOTATION)):
+            self.kinds.add(Kind.DETECTION)
+        if key in _OF_KIND:
+            self.kinds.add(_OF_KIND[key])
+
+
+def find_keys(layouts: Mapping[str, Layout]) -> StoredKeys:
+    """Finds the keys of a source's Examples: in the manifest, or else in the first Examples.
+
+    About 64 Examples are read, spread over the files. Without a manifest, other keys than the
+    default ones hold lists, because a later Example may have any number of values.
+
+    Args:
+        layouts: `{file: what the files beside it say}`.
+
+    Raises:
+        InputError: A file cannot be read, no Example has an image, or a key has values of two
+            kinds.
+    """
+    keys = _Keys()
+    for layout in {id(layout): layout for layout in layouts.values()}.values():
+        files = [file for file, of_file in layouts.items() if of_file is layout]
+        if layout.features is not None:
+            _add_features(layout.features, legend=layout.legend, uri=files[0], keys=keys)
+        else:
+            _add_samples(files, legend=layout.legend, keys=keys)
+    if any(key.startswith(_PANOPTIC) for key in keys.left_out):
+        # The map of classes is a part of the panoptic maps then.
+        keys.left_out[CLASS_MAP] = keys.left_out[f"{_PANOPTIC}category_mask"]
+        keys.kinds.discard(Kind.SEMANTIC)
+    return StoredKeys(
+        kinds=tuple(sorted(keys.kinds)),
+        extras=tuple(
+            extra for key, extra in sorted(keys.extras.items()) if key not in keys.left_out
+        ),
+        left_out=dict(sorted(keys.left_out.items())),
+        raw=keys.raw == {True},
+        single_label=keys.single_label == {True},
+    )
+
+
+def _add_features(
+    features: Sequence[FeatureSpec], *, legend: Legend, uri: str, keys: _Keys
+) -> None:
+    defaults = _default_keys(legend)
+    images = [spec for spec in features if defaults.get(spec.key, spec.key) == IMAGE]
+    if not images:
+        raise _no_images(posixpath.dirname(uri), what="the Examples of this dataset hold no images")
+    keys.raw.add(images[0].role is not FeatureRole.IMAGE)
+    keys.single_label.add(
+        any(defaults.get(spec.key, spec.key) == _LABEL and not spec.repeated for spec in features)
+    )
+    for spec in features:
+        key = defaults.get(spec.key, spec.key)
+        if key in known_keys():
+            keys.add_default(key)
+        else:
+            extra = msgspec.structs.replace(spec, key=key)
+            keys.add(ExtraFeature(extra, per_object=key.startswith(_OBJECT)), uri=uri)
+
+
+def _default_keys(legend: Legend) -> dict[str, str]:
+    return {written: default for default, written in legend.keys.items() if written}
+
+
+def _no_images(uri: str, *, what: str) -> InputError:
+    return InputError(uri=uri, problem=f"{what}; expected an image in {IMAGE}")
+
+
+def _add_samples(files: Sequence[str], *, legend: Legend, keys: _Keys) -> None:
+    keys.single_label.add(False)
+    sampled = files[:: math.ceil(len(files) / _SAMPLED_EXAMPLES)]
+    each = math.ceil(_SAMPLED_EXAMPLES / len(sampled))
+    examples = 0
+    # {key: whether each Example has one of its values for each object}
+    of_objects: dict[str, list[bool]] = {}
+    images: set[str] = set()
+    for uri in sampled:
+        for found in itertools.islice(read_examples(_find(uri)), each):
+            examples += 1
+            picture = make_picture(found.example, legend=legend)
+            if picture.image:
+                keys.raw.add(picture.format == "raw")
+                images.add(_image_key(picture))
+            for key, feature in found.example.features.feature.items():
+                kind, values = feature_values(feature)
+                if kind is None:
+                    continue
+                if key in known_keys():
+                    keys.add_default(key)
+                    continue
+                of_objects.setdefault(key, []).append(
+                    key.startswith(_OBJECT) and len(values) == len(picture.objects)
+                )
+                problem = _why_not_carried(key, kind=kind, values=values)
+                if problem:
+                    keys.left_out[key] = problem
+                keys.add(ExtraFeature(FeatureSpec(key, kind, repeated=True)), uri=uri)
+    if examples and not images:
+        raise _no_images(files[0], what=f"none of the first {examples:,} Examples holds an image")
+    for key, of_each in of_objects.items():
+        keys.extras[key] = msgspec.structs.replace(keys.extras[key], per_object=all(of_each))
+    # An image under another key is the image, and is written as such.
+    for key in images - {IMAGE}:
+        keys.extras.pop(key, None)
+        keys.left_out.pop(key, None)
+
+
+def _image_key(picture: Picture) -> str:
+    """Returns the key of a picture's image."""
+    if IMAGE in picture.features:
+        return IMAGE
+    return next(key for key, values in picture.features.items() if values[:1] == (picture.image,))
+
+
+def _why_not_carried(key: str, *, kind: FeatureKind, values: Sequence[Any]) -> str:
+    """Explains why a key cannot be carried over; empty if it can."""
+    try:
+        check_key(key, setting="key")
+    except ValueError:
+        return "its name is too long, or not printable"
+    if kind is not FeatureKind.BYTES:
+        return ""
+    if sum(map(len, values)) > _MAX_TEXT_BYTES:
+        return f"it holds more than {_MAX_TEXT_BYTES:,} bytes"
+    try:
+        for value in values:
+            value.decode()
+    except UnicodeDecodeError:
+        return "its bytes are no text"
+    return ""
+
+
+# The Examples of a file.
+
+
+class FoundExample(NamedTuple):
+    """An Example of a file.
+
+    Attributes:
+        number: Its number in the file, from 0.
+        offset: The byte where its record begins.
+        record: The serialized Example.
+        example: The Example.
+    """
+
+    number: int
+    offset: int
+    record: bytes
+    example: Example
+
+    @property
+    def place(self) -> str:
+        """Its place in words."""
+        return f"record {self.number:,}, byte {self.offset:,}"
+
+
+def read_examples(
+    file: StoredFile, *, see: Callable[[bytes], None] | None = None
+) -> Iterator[FoundExample]:
+    """Yields the Examples of a TFRecord file, after comparing the checksum of each.
+
+    Args:
+        file: The file.
+        see: Called with all bytes of the file, in order.
+
+    Raises:
+        InputError: The file cannot be read, is truncated, damaged or compressed, or is not a
+            TFRecord file of Examples.
+    """
+    number = 0
+    try:
+        for number, (offset, record) in enumerate(CONTAINER.read(file, see=see)):
+            place = f"record {number:,}, byte {offset:,}"
+            example = parse_example(record, uri=file.uri, place=place)
+            yield FoundExample(number, offset, record, example)
+    except DamagedError as error:
+        fix = "" if "gunzip" in error.problem else f"; {_FIX}"
+        raise InputError(uri=error.uri, place=error.place, problem=error.problem + fix) from error
+
+
+def _find(uri: str) -> StoredFile:
+    try:
+        return storage_for(uri).find(uri)
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+
+
+class _Image(NamedTuple):
+    """An image of a file, and its Example, or one of several Examples of the same image.
+
+    Attributes:
+        found: The Example.
+        key: The image's key.
+        picture: The Example as a picture.
+    """
+
+    found: FoundExample
+    key: str
+    picture: Picture
+
+    @property
+    def same_image(self) -> tuple[object, ...]:
+        """Equal for neighbours that are Examples of the objects of one image."""
+        number = None if self.picture.is_of_annotation else self.found.number
+        return self.key, zlib.crc32(self.picture.image), number
+
+
+class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists the images of a TFRecord file with their annotations.
+
+    Attributes:
+        keys: The keys of the source's Examples.
+        masks: Whether masks of objects are read.
+        legend: How the Examples are to be read.
+        source: The source whose Examples are read, as the file's index says; empty for all.
+        split: The split of the file; empty if it has none.
+        listed: What the manifest of the file's dataset says about it; None without a manifest.
+    """
+
+    keys: StoredKeys
+    masks: bool
+    legend: Legend
+    source: str = ""
+    split: str = ""
+    listed: ListedShard | None = None
+
+    def read(
+        self, file: StoredFile, *, file_index: int
+    ) -> Iterator[ListedImage | AnnotationEntry | Category]:
+        """Lists the images of a file.
+
+        Args:
+            file: The file.
+            file_index: Its number among the source's files.
+
+        Yields:
+            Each image, as a byte range of the file, the entry about it, and the classes.
+
+        Raises:
+            InputError: As `read_examples`; or the file has no index, and `source` is set; or it is
+                not what its dataset's manifest and index say, which its end shows at the latest.
+        """
+        classes = _Classes(self.legend, uri=file.uri)
+        name = posixpath.basename(file.uri)
+        for _, group in itertools.groupby(self._images(file), lambda image: image.same_image):
+            images = list(group)
+            first, place = images[0], f"{name}: {images[0].found.place}"
+            entry = AnnotationEntry(
+                key=first.key,
+                file_index=file_index,
+                position=first.found.offset,
+                split=self.split,
+                detail=place,
+            )
+            if not first.picture.image:
+                yield msgspec.structs.replace(
+                    entry,
+                    defect=Reason.MISSING_IMAGE,
+                    detail=f"{place}: the Example holds no image in {IMAGE}",
+                )
+                continue
+            image = _locate(first.picture.image, record=first.found, file=file)
+            if first.picture.format == "raw":
+                image = msgspec.structs.replace(image, coding=Coding.CIFAR_RAW)
+            yield ListedImage(key=first.key, image=image)
+            entry = msgspec.structs.replace(entry, image=(image.uri, image.offset))
+            try:
+                annotations = self._annotate(images, file=file)
+            except RejectedError as error:
+                yield msgspec.structs.replace(
+                    entry,
+                    defect=error.reason,
+                    detail=f"{place}: {error.detail}",
+                )
+                continue
+            for each in images:
+                classes.add(each.picture)
+            classes.add_lost(annotations.lost)
+            yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
+        yield from classes.categories()
+
+    def _images(self, file: StoredFile) -> Iterator[_Image]:
+        rows = _read_index(file, listed=self.listed) if self.source else None
+        for found in self._read_whole(file):
+            if rows is not None:
+                row = rows.pop(found.offset, None)
+                if row is None or not row.fits(found.record):
+                    raise InputError(
+                        uri=file.uri,
+                        place=found.place,
+                        problem="its index has no such record, or says that another one is there: "
+                        f"the dataset has changed, or is damaged; {_verify(file)}",
+                    )
+                if row.source == self.source:
+                    yield _Image(found, row.key, make_picture(found.example, legend=self.legend))
+                continue
+            picture = make_picture(found.example, legend=self.legend)
+            key = normalize_key(escape_key(picture.key))
+            if not key:
+                key = f"{posixpath.basename(file.uri)}/{found.number:0{_DIGITS}}"
+            yield _Image(found, key, picture)
+        if rows:
+            problem = f"its index has {len(rows):,} more records than the file; {_verify(file)}"
+            raise InputError(uri=file.uri, problem=problem)
+
+    def _read_whole(self, file: StoredFile) -> Iterator[FoundExample]:
+        """Yields the Examples of a file, and at its end compares it with the manifest.
+
+        Raises:
+            InputError: As `read_examples`; or the file is not the one that the manifest lists.
+        """
+        listed = self.listed
+        checksum = 0
+
+        def see(data: bytes) -> None:
+            nonlocal checksum
+            checksum = google_crc32c.extend(checksum, data)
+
+        examples = 0
+        for found in read_examples(file, see=None if listed is None else see):
+            examples += 1
+            yield found
+        if listed is None:
+            return
+        problem = ""
+        if examples != listed.examples:
+            problem = f"holds {examples:,} Examples, and the manifest says {listed.examples:,}"
+        elif f"{checksum:08x}" != listed.crc32c:
+            problem = f"has the checksum {checksum:08x}, and the manifest says {listed.crc32c}"
+        if problem:
+            raise InputError(uri=file.uri, problem=f"{problem}; {_verify(file)}")
+
+    def _annotate(self, images: Sequence[_Image], *, file: StoredFile) -> ImageAnnotations:
+        """Makes the annotations of an image; several Examples hold an object each."""
+        first_picture = images[0].picture
+        first, *others = [
+            annotations_of(
+                each.picture, legend=self.legend, extras=self.keys.extras, masks=self.masks
+            )
+            for each in images
+        ]
+        corrections = Corrections()
+        for part in (first, *others):
+            corrections.include(part.corrections, part.changes)
+            corrections.include_lost(part.lost)
+        unknown = self._unknown_keys(first_picture)
+        if unknown:
+            corrections.note(Correction.KEY_NOT_CARRIED_OVER, unknown)
+        masks = {}
+        class_map = first_picture.class_map
+        if Kind.SEMANTIC in self.keys.kinds and class_map:
+            masks[MaskRole.SEMANTIC] = _locate(class_map, record=images[0].found, file=file)
+        return msgspec.structs.replace(
+            first,
+            objects=(*first.objects, *(item for part in others for item in part.objects)),
+            corrections=dict(corrections),
+            changes=corrections.changes,
+            lost=corrections.lost,
+            masks=masks,
+        )
+
+    def _unknown_keys(self, picture: Picture) -> list[str]:
+        """Returns keys with values that none of the first Examples has."""
+        defaults = _default_keys(self.legend)
+        extras = {extra.spec.key for extra in self.keys.extras}
+        return [
+            key
+            for key, values in picture.features.items()
+            if values
+            and defaults.get(key, key) not in known_keys()
+            and defaults.get(key, key) not in extras
+            and key not in self.keys.left_out
+            and values[:1] != (picture.image,)
+        ]
+
+
+def _locate(data: bytes, *, record: FoundExample, file: StoredFile) -> ImageRef:
+    """Returns the place of bytes of a record.
+
+    A value of an Example is one run of bytes of its record. Wherever the first such run is, it
+    holds the same bytes.
+    """
+    return ImageRef(
+        uri=file.uri,
+        offset=record.offset + HEADER_BYTES + record.record.index(data),
+        size_bytes=len(data),
+        version=file.version,
+        whole=False,
+        crc32=zlib.crc32(data),
+    )
+
+
+class _IndexRow(NamedTuple):
+    """What an index says about a record; an older index has no checksums."""
+
+    key: str
+    source: str
+    length: int
+    crc32c: int | None
+
+    def fits(self, record: bytes) -> bool:
+        """Whether it is about this record."""
+        return len(record) == self.length and self.crc32c in (None, google_crc32c.value(record))
+
+
+def _read_index(file: StoredFile, *, listed: ListedShard | None) -> dict[int, _IndexRow]:
+    """Reads `{place of a record: what the index says about it}` from a shard's index.
+
+    Raises:
+        InputError: The index is not there, cannot be read, or is damaged.
+    """
+    folder, name = posixpath.split(file.uri)
+    uri = join_uri(folder, index_path(name))
+    try:
+        data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the index cannot be read: {error.strerror or error}"
+        ) from error
+    check_listed(data, uri=uri, listed=None if listed is None else listed.index)
+    needed = ("offset", *_IndexRow._fields[:-1])
+    columns = [*needed, "crc32c"]
+    table = read_parquet(data, uri=uri, columns=columns, max_rows=limits.INDEX_ROWS, filled=needed)
+    for column in needed:
+        if column not in table.column_names:
+            raise DamagedError(uri=uri, problem=f"has no column {column!r}")
+    return {row.pop("offset"): _IndexRow(**{"crc32c": None, **row}) for row in table.to_pylist()}
+
+
+def _verify(file: StoredFile) -> str:
+    return f"check it with `shardbeam verify {posixpath.dirname(file.uri) or '.'}`"
+
+
+class _Classes:
+    """The classes of a file's Examples, and those that the files beside it declare."""
+
+    def __init__(self, legend: Legend, *, uri: str) -> None:
+        self._legend = legend
+        self._uri = uri
+        self._ids = {name: label_id for label_id, name in legend.class_names.items()}
+        self._found: dict[tuple[str, int], None] = {}
+        self._keypoints: tuple[str, ...] = ()
+        self._lost: dict[str, Mapping[str, int]] = {}
+
+    def add(self, picture: Picture) -> None:
+        """Adds the classes of a picture, and the names of its keypoints."""
+        self._found.update(
+            dict.fromkeys(
+                [
+                    *zip(picture.labels, picture.label_ids, strict=True),
+                    *(class_of(item) for item in picture.objects),
+                ]
+            )
+        )
+        self._keypoints = self._keypoints or keypoint_names(picture, legend=self._legend)
+
+    def add_lost(self, lost: Mapping[str, Mapping[str, int]]) -> None:
+        """Adds the classes of objects without a box."""
+        self._lost |= lost
+
+    def categories(self) -> Iterator[Category]:
+        """Yields the classes; those of the files beside have the folder as their origin."""
+        declared = [
+            (name, label_id, posixpath.dirname(self._uri)) for name, label_id in self._ids.items()
+        ]
+        found = [
+            (name, label_id, self._uri)
+            for name, label_id in self._found
+            if label_id not in (self._ids.get(name, label_id), NO_ID) or name not in self._ids
+        ]
+        has_names = any(name != str(label_id) for name, label_id, _ in (*declared, *found))
+        for name, label_id, origin in (*declared, *found):
+            yield Category(
+                name=name,
+                source_id=None if label_id == NO_ID else label_id,
+                origin=origin,
+                keypoints=self._keypoints,
+                skeleton=self._legend.skeletons.get(name, ()) if self._keypoints else (),
+                # Beside named classes, an object without a name and with id 0 has no class.
+                is_background=has_names and (name, label_id) == ("0", 0),
+            )
+        yield from lost_classes(self._lost, origin=self._uri)

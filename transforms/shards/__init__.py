@@ -1,0 +1,1 @@
+"""Writes the shards of a dataset."""

@@ -1,0 +1,231 @@
+"""The processes that write shards: this one, and worker processes beside it.
+
+    this process                                            worker process, one or several
+      main     Beam: hands a shard to the next free place     main     ShardWriter.write
+        │ Shard, by a queue of places                           ▲ │    Shard in, ShardResult out,
+      shard    one thread waits for each worker process;  ◂─pipe─┘ ▾    or an exception
+        │      two write shards in this process               read, encode: as here
+      read     images in object storage                       parent   ends the process when its
+      encode   images on disk; check, convert, encode                  parent has ended in any way
+
+After a kill, shards that were under way are written again: the next run finds finished shards by
+their done-files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import queue
+import traceback
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.worker import Worker, WorkerLostError, picklable
+from shardbeam.transforms.dataset.files import Origin, ShardResult
+from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.shards.recount import (
+    NotCountableError,
+    check_countable,
+    recount,
+    was_counted_otherwise,
+)
+from shardbeam.transforms.shards.reuse import copy_shard, find_record
+from shardbeam.transforms.shards.writer import (
+    SHARDS_HERE,
+    Shard,
+    ShardSettings,
+    ShardWriter,
+    finish_progress,
+)
+from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_anonymous
+from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
+
+_log = logging.getLogger(__name__)
+
+# The shard, or the exception and its traceback; and the storage requests that were made.
+_Answer = tuple[ShardResult | Exception, str, StorageUsage]
+
+# Seconds after which a caller that waits for a shard may report what has been done meanwhile.
+WAIT_S = 5.0
+# Each process takes about 100 MB of memory.
+_MAX_PROCESSES = 8
+# Below this a process is not worth the half second that it takes to start.
+_BYTES_PER_PROCESS = 100_000_000
+
+
+def count_workers(totals: Totals, *, processes: int) -> int:
+    """Returns how many worker processes write shards beside this one.
+
+    Args:
+        totals: What there is to write.
+        processes: `ShardSettings.processes`.
+    """
+    wanted = processes or min(usable_cpus(), _MAX_PROCESSES, totals.num_bytes // _BYTES_PER_PROCESS)
+    return max(0, min(wanted, totals.shards) - 1)
+
+
+class WriterPool:
+    """Makes shards, in this process and in worker processes at the same time.
+
+    This process takes the next shard as soon as it has handed the last images of one to its
+    threads; a worker process takes the next one after it has finished its shard. If a worker
+    process is lost, this process writes its shard.
+
+    Args:
+        settings: How shards are made, in each of the processes.
+        workers: How many worker processes to start; the system may allow fewer.
+    """
+
+    def __init__(self, settings: ShardSettings, *, workers: int) -> None:
+        self._settings = settings
+        self._writer = ShardWriter(settings, processes=1 + workers)
+        self._workers: list[WorkerProcess] = []
+        with contextlib.suppress(OSError, AssertionError):
+            for _ in range(workers):
+                self._workers.append(WorkerProcess(settings, processes=1 + workers))
+        self._threads = ThreadPoolExecutor(SHARDS_HERE + workers, thread_name_prefix="shard")
+        # None stands for this process.
+        self._places: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()
+        for place in (None, *self._workers):
+            self._places.put(place)
+        self._is_closed = False
+        self._has_warned = False
+
+    def begin(
+        self, shard: Shard, *, waiting: Callable[[], None] = lambda: None
+    ) -> Future[ShardResult]:
+        """Waits for a free place, then begins a shard.
+
+        A shard that an earlier run has finished, or that the previous version of the dataset has,
+        is taken over; any other shard is written.
+
+        Args:
+            shard: The shard.
+            waiting: Called every `WAIT_S` seconds while there is no free place.
+
+        Returns:
+            The future shard, in staging; it may raise what `ShardWriter.write` raises.
+        """
+        while True:
+            try:
+                place = self._places.get(timeout=WAIT_S)
+            except queue.Empty:
+                waiting()
+            else:
+                return self._threads.submit(self._make, shard, place)
+
+    def close(self) -> None:
+        """Ends all threads and processes; a shard that is under way fails."""
+        self._is_closed = True
+        for worker in self._workers:
+            worker.close()
+        self._writer.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _make(self, shard: Shard, worker: WorkerProcess | None) -> ShardResult:
+        with contextlib.ExitStack() as place:
+            place.callback(self._places.put, worker)
+            taken_over, origin = self._take_over(shard)
+            if taken_over is not None:
+                staging = self._settings.staging
+                finish_progress(shard, staging=staging, resumed=taken_over.resumed)
+                return taken_over
+            shard = msgspec.structs.replace(shard, origin=origin)
+            if worker is not None:
+                try:
+                    return worker.write(shard)
+                except WorkerLostError as error:
+                    if self._is_closed:
+                        raise CancelledError from error
+                    _log.warning("%s; its shard is written by this process", error)
+                    place.pop_all()
+            return self._writer.write(shard, handed_out=place.close)
+
+    def _take_over(self, shard: Shard) -> tuple[ShardResult | None, Origin]:
+        """Looks for the shard in staging, then in the previous version.
+
+        Returns:
+            The shard, or None; and the origin of a shard that has to be written.
+
+        Raises:
+            InputError: Another run has taken the output, or this machine does not see it.
+        """
+        staging, previous = self._settings.staging, self._settings.previous
+        staging.check_mark()
+        staging.check_lease()
+        found = staging.find_shard(shard_key=shard.key, previous=previous)
+        is_resumed = found is not None
+        try:
+            if found is None and previous:
+                found = find_record(previous, shard=shard)
+                if found is not None:
+                    check_countable(found, settings=self._settings.encoder)
+                    found = copy_shard(found, shard=shard, settings=self._settings)
+            if found is not None and was_counted_otherwise(found):
+                found = recount(
+                    found, shard=shard, settings=self._settings, memory=self._writer.memory
+                )
+        except NotCountableError as error:
+            self._warn(f"another version of Shardbeam counted {shard.file_name}, and {error}")
+            return None, Origin.WRITTEN
+        except (InputError, OSError) as error:
+            # A failed reuse falls back to writing. Log the first failure; count all.
+            self._warn(error)
+            return None, Origin.WRITTEN if is_resumed else Origin.DAMAGED
+        return found, Origin.WRITTEN
+
+    def _warn(self, error: Exception | str) -> None:
+        """Logs why a shard cannot be taken over; only the first time."""
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s; the shard is written again from its images", error)
+
+
+class WorkerProcess(Worker[Shard, _Answer]):
+    """A process that writes shards, one at a time.
+
+    Args:
+        settings: How it writes.
+        processes: How many processes write.
+    """
+
+    def __init__(self, settings: ShardSettings, *, processes: int) -> None:
+        super().__init__(_prepare, settings, processes, is_anonymous(), task="wrote shards")
+
+    def write(self, shard: Shard) -> ShardResult:
+        """Writes a shard; see `ShardWriter.write`.
+
+        Raises:
+            WorkerLostError: The process was killed, or could not even start.
+            Exception: What writing the shard raises.
+        """
+        made, text, usage = self.call(shard)
+        usage_counter.add(usage)
+        if isinstance(made, Exception):
+            raise made from RuntimeError(text)
+        return made
+
+
+def _prepare(
+    settings: ShardSettings, processes: int, anonymous: bool
+) -> Callable[[Shard], _Answer]:
+    if anonymous:
+        os.environ[ANONYMOUS_VARIABLE] = "1"
+    return functools.partial(_write, writer=ShardWriter(settings, processes=processes))
+
+
+def _write(shard: Shard, *, writer: ShardWriter) -> _Answer:
+    made: ShardResult | Exception
+    text = ""
+    try:
+        made = writer.write(shard)
+    except Exception as error:  # noqa: BLE001  # The process that asked for it raises it.
+        made, text = picklable(error), traceback.format_exc()
+    return made, text, usage_counter.take()

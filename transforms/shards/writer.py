@@ -1,0 +1,505 @@
+"""Makes one shard: threads read, check and encode its images ahead of the thread that writes it.
+
+write_shard       the caller's thread: takes the encoded records in order, and writes them
+▲ EncodedRecord, at most 64 images or 64 MB under way
+encode threads    check, convert and encode batches of 64 images or 1 MB
+▲ FetchedRecord, at most 64 MB under way
+read threads      read images from object storage; the encode threads read those on disk
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import ClassVar
+
+import msgspec
+
+from shardbeam.configs.decoding import MsgpackDecoder
+from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema, find_container
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import (
+    MemoryBudget,
+    default_budget_bytes,
+    give_back_freed_memory,
+)
+from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
+from shardbeam.transforms.core.records import ImageRef, Record, Reject
+from shardbeam.transforms.dataset.corrections import CorrectionsCollector
+from shardbeam.transforms.dataset.example_findings import find_in_picture
+from shardbeam.transforms.dataset.files import (
+    DatasetFile,
+    Origin,
+    ShardFile,
+    ShardResult,
+)
+from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
+from shardbeam.transforms.dataset.index import (
+    IndexRow,
+    fill_findings,
+    index_parquet,
+    index_path,
+    index_version,
+)
+from shardbeam.transforms.dataset.outcome import WriteProgress
+from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, StatisticsCounter
+from shardbeam.transforms.examples.encode.encode import (
+    EncodedExample,
+    EncodedRecord,
+    FetchedRecord,
+    RecordEncoder,
+    encoding_digest,
+    fetch,
+)
+from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
+from shardbeam.transforms.images.check import end_decoder
+from shardbeam.transforms.images.difference_hash import HASH_VERSION
+from shardbeam.transforms.staging.staging import Staging
+from shardbeam.transforms.storage.base import WriteFailedError
+from shardbeam.transforms.storage.find import storage_for
+
+# With images of 135 KB and round trips of 30 ms, more does not help (benchmarks/RESULTS.md).
+DEFAULT_READ_AHEAD = 32
+
+# Images of one shard that are read or encoded and not yet written.
+_MAX_IMAGES_AHEAD = 64
+_MAX_BYTES_AHEAD = 64_000_000
+# Small images need the interpreter most of the time, so that several threads would wait for each
+# other: one batch of them is all that is under way.
+_BATCH_BYTES = _MAX_BYTES_AHEAD // _MAX_IMAGES_AHEAD
+# A batch has waited for the disk if it took this many times the CPU time of the process.
+_WAITING_RATIO = 4
+# Threads beyond the CPUs, because one may wait for the disk or for the writer.
+_WAITING_THREADS = 1
+# Shards of which this process holds images at a time: the next one begins while the last images of
+# the one before are still encoded, written and synced.
+SHARDS_HERE = 2
+# Unread files of a shard that are recorded for the next run.
+_MAX_UNREAD = 100
+# Attempts at a shard, if its upload to object storage fails.
+_MAX_ATTEMPTS = 3
+_PROGRESS_INTERVAL_S = 1.0
+# In object storage each progress report is a request.
+_REMOTE_PROGRESS_INTERVAL_S = 10.0
+
+_record_decoder = MsgpackDecoder(Record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardSettings:
+    """How the shards of a dataset are made.
+
+    Attributes:
+        splits: The splits' names.
+        encoder: How a record becomes an Example.
+        staging: Where the shards wait for the commit.
+        container: The kind of file (`containers.base.find_container`).
+        shard_size_bytes: Target size of a shard if the number of shards is not given.
+        seed: Key of the hash that decides shard and order.
+        processes: Processes that write shards at the same time, including the worker itself. Each
+            can use a whole CPU, because they do not share the interpreter's lock. 0 means one for
+            each CPU, at most eight, and fewer if there is little to write.
+        threads: Threads that read and encode ahead, in each of these processes; 0 means one more
+            than the process's share of the CPUs. Small images occupy one of them.
+        memory_bytes: Memory for decoding in each of these processes; 0 means half a GB, or less if
+            all of them together would take more than a quarter of the machine's memory. An image
+            that needs more is decoded alone.
+        read_ahead: Images that each of these processes reads from object storage at the same time.
+        previous: Folder of a committed dataset whose unchanged shards are copied instead of reading
+            their images. A shard that is damaged there is written again.
+    """
+
+    splits: Sequence[str]
+    encoder: EncoderSettings
+    staging: Staging
+    container: str = "tfrecord"
+    shard_size_bytes: int = 150_000_000
+    seed: int = 0
+    processes: int = 1
+    threads: int = 0
+    memory_bytes: int = 0
+    read_ahead: int = DEFAULT_READ_AHEAD
+    previous: str = ""
+
+    def digest(self, *, label_map: LabelMap) -> str:
+        """Digests what decides the bytes of every shard besides its records."""
+        what = [
+            encoding_digest(self.encoder, label_map=label_map),
+            self.container,
+            find_container(self.container).versions(),
+        ]
+        return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard to be made.
+
+    Attributes:
+        key: Its shard key, a digest of what decides its bytes (`dataset.staging.shard_key`).
+        split: Its split.
+        shard_index: Its number among the split's shards, from 0.
+        num_shards: How many shards the split has.
+        file_name: The committed file's name.
+        records: Its records in their order, each as `Record` in MessagePack.
+        label_map: The labels' written names and ids.
+        origin: The origin to record if its images are read.
+    """
+
+    key: str
+    split: str
+    shard_index: int
+    num_shards: int
+    file_name: str
+    records: Sequence[bytes]
+    label_map: LabelMap
+    origin: Origin = Origin.WRITTEN
+
+    @property
+    def index_path(self) -> str:
+        """The path of its index below the dataset's folder."""
+        return index_path(self.file_name)
+
+
+class _Shared:
+    """The memory and threads of this process, which all its writers share.
+
+    The settings of the first writer decide how much there is, until the last one is closed.
+
+    Attributes:
+        memory: The budget for decoding images.
+        readers: The threads that read images from object storage.
+        encoders: The threads that encode.
+        threads: The number of encoders.
+        shards: Held by each shard that is being written.
+    """
+
+    _lock: ClassVar = threading.Lock()
+    _current: ClassVar[_Shared | None] = None
+
+    def __init__(self, settings: ShardSettings, *, processes: int) -> None:
+        self.memory = MemoryBudget(
+            settings.memory_bytes or default_budget_bytes(processes=processes)
+        )
+        self.threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
+        # Threads start when they are needed.
+        self.readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
+        self.encoders = ThreadPoolExecutor(self.threads, thread_name_prefix="encode")
+        self.shards = threading.Semaphore(SHARDS_HERE)
+        self._writers = 0
+
+    @classmethod
+    def join(cls, settings: ShardSettings, *, processes: int) -> _Shared:
+        """Adds a writer."""
+        with cls._lock:
+            if cls._current is None:
+                cls._current = cls(settings, processes=processes)
+            cls._current._writers += 1
+            return cls._current
+
+    def leave(self) -> None:
+        """Removes a writer; the last one ends the threads, and the process that decodes."""
+        with self._lock:
+            self._writers -= 1
+            if self._writers:
+                return
+            _Shared._current = None
+        self.encoders.shutdown(cancel_futures=True)
+        self.readers.shutdown(cancel_futures=True)
+        end_decoder()
+
+
+class ShardWriter:
+    """Writes shards with memory and threads that all writers of this process share.
+
+    However many writers there are, no more than `SHARDS_HERE` shards hold images at a time; any
+    others wait. A shard that is being written waits for no other shard, so each ends in time.
+
+    Args:
+        settings: How shards are made. `threads`, `memory_bytes` and `read_ahead` of the first
+            writer hold for all writers of this process.
+        processes: How many processes write shards on this machine.
+    """
+
+    def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
+        give_back_freed_memory()
+        self._settings = settings
+        self._shared = _Shared.join(settings, processes=processes)
+        # How many batches the small images under way make.
+        self._small_batches = 1
+        self._is_closed = False
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """The budget for decoding images in this process."""
+        return self._shared.memory
+
+    def close(self) -> None:
+        """Ends the threads, unless another writer uses them; a shard that is under way fails."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._shared.leave()
+
+    def write(self, shard: Shard, *, handed_out: Callable[[], None] = lambda: None) -> ShardResult:
+        """Writes a shard to staging.
+
+        Args:
+            shard: The shard.
+            handed_out: Called when the last image of the shard has been handed to the threads.
+
+        Raises:
+            InputError: The storage cannot be read at all.
+            OSError: Staging cannot be written; the worker is out of file descriptors or memory.
+            CancelledError: The writer was closed.
+        """
+        with self._shared.shards:
+            for _ in range(_MAX_ATTEMPTS - 1):
+                with contextlib.suppress(WriteFailedError):
+                    return write_shard(
+                        self._encode(shard, handed_out), shard=shard, settings=self._settings
+                    )
+            return write_shard(
+                self._encode(shard, handed_out), shard=shard, settings=self._settings
+            )
+
+    def _encode(self, shard: Shard, handed_out: Callable[[], None]) -> Iterator[EncodedRecord]:
+        encoder = RecordEncoder(
+            self._settings.encoder,
+            label_map=shard.label_map,
+            split=shard.split,
+            memory=self.memory,
+        )
+
+        def share_of(item: Record | FetchedRecord) -> int:
+            least = _BATCH_BYTES * self._small_batches // _MAX_IMAGES_AHEAD
+            return max(item.size_bytes, least)
+
+        def batches() -> Iterator[list[Record | FetchedRecord]]:
+            for batch in batch_by_size(
+                self._fetch(map(_record_decoder.decode, shard.records)),
+                size_bytes=share_of,
+                max_bytes=_BATCH_BYTES,
+            ):
+                if self._is_closed:
+                    raise CancelledError
+                yield batch
+            handed_out()
+
+        encoded = map_ahead(
+            functools.partial(self._encode_batch, encoder=encoder),
+            batches(),
+            executor=self._shared.encoders,
+            size_bytes=lambda batch: sum(max(item.size_bytes, _BATCH_BYTES) for item in batch),
+            max_items=_MAX_IMAGES_AHEAD,
+            max_bytes=_MAX_BYTES_AHEAD,
+        )
+        return itertools.chain.from_iterable(encoded)
+
+    def _encode_batch(
+        self, batch: Sequence[Record | FetchedRecord], *, encoder: RecordEncoder
+    ) -> list[EncodedRecord]:
+        begun_s, busy_s = time.monotonic(), time.process_time()
+        encoded = [encoder.encode(item) for item in batch]
+        elapsed_s, worked_s = time.monotonic() - begun_s, time.process_time() - busy_s
+        # Threads that wait for a slow disk do not wait for each other.
+        self._small_batches = self._shared.threads if elapsed_s > _WAITING_RATIO * worked_s else 1
+        return encoded
+
+    def _fetch(self, records: Iterator[Record]) -> Iterator[Record | FetchedRecord]:
+        first = next(records, None)
+        if first is None:
+            return iter(())
+        records = itertools.chain([first], records)
+        if first.image is None or not storage_for(first.image.uri).is_remote:
+            return records
+        return map_ahead(
+            functools.partial(fetch, settings=self._settings.encoder.image),
+            records,
+            executor=self._shared.readers,
+            size_bytes=lambda record: record.size_bytes,
+            max_items=self._settings.read_ahead,
+            max_bytes=_MAX_BYTES_AHEAD,
+        )
+
+
+def write_shard(
+    records: Iterable[EncodedRecord], *, shard: Shard, settings: ShardSettings
+) -> ShardResult:
+    """Writes one attempt at a shard, its container and its index, and marks it as finished.
+
+    Args:
+        records: The shard's records in their order; each is used once.
+        shard: Which shard it is.
+        settings: How shards are made.
+
+    Raises:
+        OSError: The staging area cannot be written; later runs ignore the files of such an
+            attempt.
+    """
+    staging = settings.staging
+    staged = staging.new_attempt(shard_key=shard.key)
+    container = find_container(settings.container)
+    rows: list[IndexRow] = []
+    rejects: list[Reject] = []
+    unread: list[ImageRef] = []
+    corrections: Counter[str] = Counter()
+    corrected = CorrectionsCollector(shard.split)
+    # {source: counts of its boxes}
+    readings: dict[str, Counter[str]] = {}
+    excluded: Counter[str] = Counter()
+    images = 0
+    fingerprints: list[str] = []
+    statistics = StatisticsCounter(
+        class_names=shard.label_map.map_names(),
+        extras=(extra.spec for extra in settings.encoder.extras),
+    )
+    progress = _Progress(shard, staging=staging)
+    schema = ExampleSchema(
+        features=plan_features(settings.encoder).schema(), label_map=shard.label_map
+    )
+    with (
+        create_file(staging.uri(staged, shard.file_name)) as file,
+        container.writer(file, schema=schema) as write,
+    ):
+        for encoded in records:
+            identity, sha256 = encoded.record, encoded.content_sha256
+            if sha256:
+                fingerprints.append(
+                    fingerprint(identity.source, identity.key, identity.size_bytes, sha256)
+                )
+            if encoded.reject is not None:
+                rejects.append(encoded.reject)
+            if encoded.unread is not None:
+                unread.append(encoded.unread)
+            if encoded.excluded is not None:
+                excluded[encoded.excluded.value] += 1
+            images += bool(encoded.examples)
+            corrections.update(encoded.corrections)
+            corrected.add(identity, encoded.corrections)
+            if encoded.readings:
+                readings.setdefault(identity.source, Counter()).update(encoded.readings)
+            image = encoded.image
+            levels = None if image is None else image.look.levels
+            of_picture = () if levels is None else find_in_picture(*levels)
+            for example in encoded.examples:
+                place = write(example)
+                rows.append(_index_row(encoded, example, shard=shard, place=place))
+                statistics.add(
+                    example.values,
+                    num_bytes=example.size_bytes,
+                    image_bytes=0 if image is None else len(image.data),
+                    of_picture=of_picture,
+                    is_first=example is encoded.examples[0],
+                )
+            progress.advance()
+    fill_findings(rows, statistics.strongest_findings())
+    with create_file(staging.uri(staged, shard.index_path)) as index:
+        index.write(index_parquet(rows))
+    result = ShardResult(
+        key=shard.key,
+        split=shard.split,
+        shard_index=shard.shard_index,
+        num_shards=shard.num_shards,
+        data=ShardFile(
+            path=shard.file_name,
+            size_bytes=file.size_bytes,
+            crc32c=file.crc32c,
+            examples=len(rows),
+        ),
+        index=DatasetFile(path=shard.index_path, size_bytes=index.size_bytes, crc32c=index.crc32c),
+        records=len(shard.records),
+        images=images,
+        objects=sum(row.objects for row in rows),
+        fingerprint=add_fingerprints(*fingerprints),
+        inputs=len(fingerprints),
+        corrections=dict(corrections),
+        excluded=dict(excluded),
+        statistics=statistics.total(),
+        rejects=tuple(rejects),
+        corrected=corrected.first(),
+        readings={source: dict(counts) for source, counts in readings.items()},
+        unread=tuple(unread[:_MAX_UNREAD]),
+        staged=staged,
+        origin=shard.origin,
+        run_id=staging.run_id,
+        statistics_version=STATISTICS_VERSION,
+        hash_version=HASH_VERSION,
+        index_version=index_version(),
+    )
+    staging.finish_shard(result)
+    finish_progress(shard, staging=staging)
+    return result
+
+
+@contextlib.contextmanager
+def create_file(uri: str) -> Iterator[ChecksummedFile]:
+    """Opens a new file; if the context ends with an exception, no file remains."""
+    with storage_for(uri).create(uri) as file:
+        yield ChecksummedFile(file)
+
+
+def _index_row(
+    encoded: EncodedRecord, example: EncodedExample, *, shard: Shard, place: int
+) -> IndexRow:
+    image = encoded.image
+    return IndexRow(
+        key=encoded.record.key,
+        source=encoded.record.source,
+        split=shard.split,
+        shard=shard.shard_index,
+        offset=place,
+        length=example.size_bytes,
+        sha256=example.sha256,
+        crc32c=example.crc32c,
+        labels=example.labels,
+        dhash=None if image is None else image.look.dhash,
+        classes_digest=example.classes_digest,
+        classes=example.classes,
+        map_classes=example.map_classes,
+        width=0 if image is None else image.width,
+        height=0 if image is None else image.height,
+        format="" if image is None else image.format,
+        objects=example.objects,
+        findings={},
+    )
+
+
+class _Progress:
+    """Records how far the shard is, once a second at most, and less often in object storage."""
+
+    def __init__(self, shard: Shard, *, staging: Staging) -> None:
+        self._shard = shard
+        self._staging = staging
+        self._records = 0
+        self._written_at_s = time.monotonic()
+        remote = storage_for(staging.root).is_remote
+        self._interval_s = _REMOTE_PROGRESS_INTERVAL_S if remote else _PROGRESS_INTERVAL_S
+
+    def advance(self) -> None:
+        self._records += 1
+        now_s = time.monotonic()
+        if now_s - self._written_at_s >= self._interval_s:
+            self._written_at_s = now_s
+            self._staging.write_progress(
+                WriteProgress(examples=self._records, finished=False),
+                split=self._shard.split,
+                shard_index=self._shard.shard_index,
+            )
+
+
+def finish_progress(shard: Shard, *, staging: Staging, resumed: bool = False) -> None:
+    """Records that a shard is done, perhaps by an earlier run."""
+    staging.write_progress(
+        WriteProgress(examples=len(shard.records), finished=True, resumed=resumed),
+        split=shard.split,
+        shard_index=shard.shard_index,
+    )

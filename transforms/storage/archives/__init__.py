@@ -1,0 +1,1 @@
+"""Files inside `.tar` and `.zip` archives."""
