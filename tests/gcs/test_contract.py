@@ -118,9 +118,11 @@ def test_reads_whole_files_and_ranges(root: str, storage: Storage) -> None:
         assert storage.read(file.uri, offset=3, size_bytes=5, version=version) == DATA[3:8]
         assert storage.read(file.uri, offset=1000, version=version) == DATA[1000:]
         assert storage.read(file.uri, offset=1020, size_bytes=99, version=version) == DATA[1020:]
+        assert storage.read(file.uri, offset=1024, version=version) == b""
         assert storage.read(file.uri, offset=5000, size_bytes=5, version=version) == b""
         assert storage.read(file.uri, size_bytes=0, version=version) == b""
     assert storage.read(empty.uri, version=empty.version) == b""
+    assert storage.read_small(empty.uri, max_bytes=9) == b""
 
 
 def test_notices_that_a_version_is_gone(root: str, storage: Storage) -> None:

@@ -14,17 +14,10 @@ from shardbeam.transforms.storage import failures as storage_failures
 from shardbeam.transforms.storage.fsspec import FsspecStorage
 from shardbeam.transforms.storage.usage import StorageUsage, UsageCounter, usage_counter
 from tests.support import gcs_memory as memory
+from tests.support.gcs_memory import ClientError, translated
 
 URI = "memory://host/x"
 FOLDER = "folders://host/x"
-
-
-class ClientError(Exception):
-    """An error of botocore, which has the answer of S3."""
-
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(f"An error occurred ({code}): {words}")
-        self.response = {"Error": {"Code": code, "Message": words}}
 
 
 class AzureError(Exception):
@@ -33,12 +26,6 @@ class AzureError(Exception):
     def __init__(self, code: str) -> None:
         super().__init__(f"ErrorCode:{code}")
         self.error_code = code
-
-
-def translated(error: OSError, code: str, words: str = "no") -> OSError:
-    """Returns an error as s3fs raises it for a code of S3."""
-    error.__cause__ = ClientError(code, words)
-    return error
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from typing import Any, ClassVar
 
@@ -42,6 +43,20 @@ class FolderFileSystem(MemoryFileSystem):
 fsspec.register_implementation("folders", FolderFileSystem)
 
 
+class ClientError(Exception):
+    """An error of botocore, which has the answer of S3."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(f"An error occurred ({code}): {words}")
+        self.response = {"Error": {"Code": code, "Message": words}}
+
+
+def translated(error: OSError, code: str, words: str = "no") -> OSError:
+    """Returns an error as s3fs raises it for a code of S3."""
+    error.__cause__ = ClientError(code, words)
+    return error
+
+
 class S3FileSystem(MemoryFileSystem):
     """Answers those calls of s3fs (`s3://`) that this project makes beside fsspec's own.
 
@@ -64,6 +79,14 @@ class S3FileSystem(MemoryFileSystem):
         found = super().info(path, **options)
         file = self.store.get(found["name"])
         return found if file is None else {**found, "ETag": _etag(file)}
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **options: Any
+    ) -> bytes:
+        is_range = start is not None or end is not None
+        if is_range and (start or 0) >= self.info(path)["size"]:
+            raise translated(OSError(errno.EINVAL, "no such range"), "InvalidRange")
+        return bytes(super().cat_file(path, start=start, end=end, **options))
 
     def call_s3(self, method: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         assert method == "list_objects_v2"

@@ -58,6 +58,8 @@ _REFUSED_CREDENTIALS = frozenset(
         *("ClientAuthenticationError", "CredentialUnavailableError"),
     }
 )
+# The code of S3 and Azure for a range that begins at or behind the end of a file.
+_BEHIND_END = "InvalidRange"
 _RENEW = (
     "; renew the credentials on this machine and on each worker, for example with `aws sso login` "
     "or `az login`, and run the same command again"
@@ -172,7 +174,16 @@ class FsspecStorage(Storage):
         system, path = file_system(uri)
         start = offset or None
         end = None if size_bytes is None else offset + size_bytes
-        return self._attempt(lambda: system.cat_file(path, start=start, end=end), uri=uri)
+
+        def read() -> bytes:
+            try:
+                return cast(bytes, system.cat_file(path, start=start, end=end))
+            except Exception as error:
+                if _error_code(error) == _BEHIND_END:
+                    return b""
+                raise
+
+        return self._attempt(read, uri=uri)
 
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
