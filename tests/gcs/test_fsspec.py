@@ -14,7 +14,7 @@ from shardbeam.transforms.storage import failures as storage_failures
 from shardbeam.transforms.storage.fsspec import FsspecStorage
 from shardbeam.transforms.storage.usage import StorageUsage, UsageCounter, usage_counter
 from tests.support import gcs_memory as memory
-from tests.support.gcs_memory import ClientError, translated
+from tests.support.gcs_memory import translated
 
 URI = "memory://host/x"
 FOLDER = "folders://host/x"

@@ -80,13 +80,11 @@ class S3FileSystem(MemoryFileSystem):
         file = self.store.get(found["name"])
         return found if file is None else {**found, "ETag": _etag(file)}
 
-    def cat_file(
-        self, path: str, start: int | None = None, end: int | None = None, **options: Any
-    ) -> bytes:
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
         is_range = start is not None or end is not None
         if is_range and (start or 0) >= self.info(path)["size"]:
             raise translated(OSError(errno.EINVAL, "no such range"), "InvalidRange")
-        return bytes(super().cat_file(path, start=start, end=end, **options))
+        return bytes(super().cat_file(path, start=start, end=end))
 
     def call_s3(self, method: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         assert method == "list_objects_v2"
