@@ -37,8 +37,8 @@ PRELOADED = ("apache_beam", "fsspec", "hypothesis", "msgspec", "numpy", "PIL.Ima
 MODULES = {
     "pipelines.plan": ("pipelines/test_plan.py",),
     "transforms.core.sharding": ("core/test_sharding.py",),
-    "transforms.commit.commit": ("dataset/test_commit.py",),
-    "transforms.commit.gate": ("dataset/test_judge.py",),
+    "transforms.commit.commit": ("commit/test_commit.py",),
+    "transforms.commit.gate": ("commit/test_gate.py",),
     "transforms.dataset.statistics": ("dataset/test_statistics.py",),
     "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
     "transforms.formats.voc": ("formats/test_voc.py",),

@@ -10,6 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tests.conftest import PROJECT_ROOT
+from tests.mutants import MODULES
 
 LOCK = "requirements-base.lock"
 # pip names the lines for other systems as it does, and installs nothing. The rest is made up.
@@ -55,3 +56,9 @@ def test_it_counts_the_packages_of_this_system_only(tmp_path: Path) -> None:
         f"  1 of {number}: a==1 (1 kB)",
         f"  2 of {number}: b==1 (2 kB)",
     ]
+
+
+def test_the_modules_of_the_mutants_and_their_tests_are_there() -> None:
+    paths = [f"{name.replace('.', '/')}.py" for name in MODULES]
+    paths += [f"tests/{name}" for names in MODULES.values() for name in names]
+    assert [path for path in paths if not (PROJECT_ROOT / path).is_file()] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import textwrap
 import types
@@ -36,15 +37,34 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """A formatter that keeps words such as `open-images` on one line."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        words = " ".join(text.split())
-        return textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False)
+        return _wrap(" ".join(text.split()), width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wraps the lines that are too long for a narrow terminal."""
+        """Wraps the paragraphs and the rows of tables that are too wide for a narrow terminal."""
         lines: list[str] = []
-        for line in super()._fill_text(text, width, indent).splitlines():
-            lines += self._split_lines(line, width) if len(line) > width else [line]
+        given = super()._fill_text(text, width, indent).splitlines()
+        # A line that is empty, or begins with a space, ends a paragraph.
+        for is_prose, block in itertools.groupby(given, lambda line: line[:1].strip() != ""):
+            group = list(block)
+            if max(map(len, group)) <= width:
+                lines += group
+            elif is_prose:
+                lines += self._split_lines(" ".join(group), width)
+            else:
+                for row in group:
+                    words = row.split(maxsplit=1)
+                    lines += _wrap(row, width, indent=row.index(words[-1])) if words else [""]
         return "".join(f"{line}\n" for line in lines)
+
+
+def _wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class FlagParser(argparse.ArgumentParser):

@@ -88,6 +88,21 @@ def test_help_breaks_no_name_at_its_hyphen(
     assert max(len(line) for line in lines if "shardbeam build" not in line) <= int(columns)
 
 
+def test_help_keeps_tables_and_paragraphs_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    assert (
+        "  stats     print what is in a dataset, or in any TFRecord file: classes, sizes,\n"
+        "            splits\n"
+        "  report    write a page"
+    ) in capsys.readouterr().out
+    assert main(["diff", "--help"]) == 0
+    paragraph = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    assert min(map(len, paragraph[:-1])) > 60
+
+
 @pytest.mark.parametrize("line", ["formats cocoo", "build no.py:Boxes --help"])
 def test_the_help_of_no_format(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
