@@ -150,6 +150,26 @@ def test_stages_do_not_import_each_other() -> None:
         assert graph.find_modules_directly_imported_by(stage) & stages == known, stage
 
 
+def test_docstrings_name_modules_that_exist() -> None:
+    packages = {
+        folder.name for folder in (PROJECT_ROOT / "transforms").iterdir() if folder.is_dir()
+    }
+    named = re.compile(rf"`((?:{'|'.join(sorted(packages))})(?:\.[a-z_]+)+)(?:\.[A-Z]\w*)?`")
+    gone = []
+    for top in ("configs", "transforms", "readers", "pipelines"):
+        for file in (PROJECT_ROOT / top).rglob("*.py"):
+            for name in named.findall(file.read_text()):
+                path = PROJECT_ROOT / "transforms" / name.replace(".", "/")
+                # The last part may be a function.
+                is_there = any(
+                    each.is_dir() or each.with_suffix(".py").is_file()
+                    for each in (path, *([path.parent] if name.count(".") > 1 else []))
+                )
+                if not is_there and not name.endswith(".parquet"):
+                    gone.append(f"{file.relative_to(PROJECT_ROOT)}: {name}")
+    assert not gone
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
     program = "import sys, shardbeam; print(*sys.modules)"
     result = subprocess.run(

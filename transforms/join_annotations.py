@@ -48,7 +48,7 @@ from shardbeam.transforms.formats.join.values import decode_join_key, decode_joi
 
 _MAIN = "main"
 
-# (source and join text, value), as `formats.join_values` encodes them
+# (source and join text, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
@@ -60,7 +60,7 @@ class JoinResult(NamedTuple):
     """The result of `JoinAnnotations`.
 
     Attributes:
-        records: A `Record` for each image to write, in packs (`dataset.packs`).
+        records: A `Record` for each image to write, in packs (`shards.record_batches`).
         rejects: A `Reject` for each input that cannot be used.
         census: One PCollection for each step, with a `Census` of each bundle.
     """

@@ -40,7 +40,7 @@ _ROOTS = "roots"
 
 # (source, number of its root, the rest of its listing)
 _Part: TypeAlias = tuple[str, int, ListingPart]
-# (source and join text, value), as `formats.join_values` encodes them
+# (source and join text, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
@@ -50,8 +50,8 @@ class ListResult(NamedTuple):
     Attributes:
         values: `(source and join text, value)` for each listed image and mask: the input of
             `JoinAnnotations`.
-        records: A `Record` for each image that needs no join, in packs (`dataset.packs`). There are
-            no such outputs if every source is joined.
+        records: A `Record` for each image that needs no join, in packs (`shards.record_batches`).
+            There are no such outputs if every source is joined.
         files: A `ListedFile` for each listed annotation file and container: the input of
             `ReadAnnotations`.
         rejects: A `Reject` for each file whose name cannot be a key, and for each image that needs
@@ -71,7 +71,7 @@ class ListResult(NamedTuple):
 class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots; the join decides what becomes of each.
 
-    The record of an image that needs no join (`formats.joining.needs_join`) is made here. All
+    The record of an image that needs no join (`formats.join.join.needs_join`) is made here. All
     workers share a long listing of object storage, in parts of whole folders.
 
     Args:

@@ -46,7 +46,7 @@ _WAITING_FILES = 1024
 # larger one are sent on as they are found.
 _SMALL_CONTAINER_BYTES = 8 << 20
 
-# (source and join text, value), as `formats.join_values` encodes them
+# (source and join text, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 _Item: TypeAlias = AnnotationEntry | Category | ListedImage
 

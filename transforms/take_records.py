@@ -37,7 +37,7 @@ _REJECTS = "rejects"
 _FILES_AT_A_TIME = 64
 _FILES_PER_BATCH = 256
 
-# (source and join text, value), as `formats.join_values` encodes them
+# (source and join text, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

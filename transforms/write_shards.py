@@ -70,7 +70,7 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
     Hashes of source and key decide split, shard and order, so the files do not depend on the
     runner, the number of workers or the order of arrival. Only records are shuffled. The worker
     that writes a shard reads, checks and encodes its images, with threads that read ahead
-    (`dataset.processes`, `dataset.shard`). Empty shards are written, too.
+    (`shards.processes`, `shards.writer`). Empty shards are written, too.
 
     Files go to staging, where a restarted run finds the finished ones. `CommitDataset` moves them
     into place.

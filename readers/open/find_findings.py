@@ -68,7 +68,7 @@ class FoundImage(msgspec.Struct, frozen=True, kw_only=True):
         source: The source of its image.
         key: The key of its image.
         kind: The kind of finding.
-        strength: How far it is from usual (`examples.findings.Finding`).
+        strength: How far it is from usual (`dataset.example_findings.Finding`).
     """
 
     split: str

@@ -43,7 +43,7 @@ class Note(NamedTuple):
         kind: The kind.
         text: The strongest one: its classes and how far it is from usual; may be empty.
         objects: The numbers of the objects of all of them.
-        strength: The greatest strength (`examples.findings.Finding`).
+        strength: The greatest strength (`dataset.example_findings.Finding`).
     """
 
     kind: str

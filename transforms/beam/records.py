@@ -24,7 +24,7 @@ RecordOutput: TypeAlias = pvalue.TaggedOutput[str, Any]
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GiveRecordsFn(CensusFn):
-    """A step that outputs records, in packs (`dataset.packs`), and rejects."""
+    """A step that outputs records, in packs (`shards.record_batches`), and rejects."""
 
     settings: JoinSettings
 

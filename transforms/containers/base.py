@@ -35,7 +35,7 @@ _PART_BYTES = 8 << 20
 
 
 class ExampleParts(Protocol):
-    """An Example to be written (`examples.encode.EncodedExample`)."""
+    """An Example to be written (`examples.encode.encode.EncodedExample`)."""
 
     @property
     def chunks(self) -> Sequence[bytes]:

@@ -54,7 +54,7 @@ _THOUSAND, _MILLION = 1_000, 1_000_000
 _OBJECT_KEYS = ("image/object/class/text", "image/object/is_crowd", "image/object/mask/area")
 _ANNOTATION_KEYS = ("annotation/class/text", "annotation/is_crowd", "annotation/mask/area")
 
-# `{default key: values}`, like `examples.annotated.Values`.
+# `{default key: values}`, like `examples.encode.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _Integers: TypeAlias = npt.NDArray[np.int64]

@@ -79,7 +79,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """A shard that is written.
 
     Attributes:
-        key: Its shard key, a digest of what decides its bytes (`dataset.staging.shard_key`).
+        key: Its shard key, a digest of what decides its bytes (`staging.staging.shard_key`).
         split: Its split.
         shard_index: Its number among the split's shards, from 0.
         num_shards: How many shards the split has.

@@ -33,7 +33,7 @@ from shardbeam.transforms.dataset.example_findings import (
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.statistics import Statistics
 
-# A kind of images that is found when duplicates are looked for (`dataset.same_pictures`).
+# A kind of images that is found when duplicates are looked for (`duplicates.near_duplicates`).
 SAME_PICTURE = "same_picture"
 # Kinds of the dataset as a whole, which name classes and no images.
 UNUSED_CLASS = "unused_class"

@@ -42,8 +42,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         objects: How many objects the example holds.
         crc32c: CRC-32C of the serialized Example; None in older datasets, like the next three.
         labels: Digest of the image's labels, 16 hex digits, which does not depend on their order:
-            classes, classes and boxes of objects, captions (`examples.label_digest`). If each
-            object has its own Example, the digest covers all objects of the image.
+            classes, classes and boxes of objects, captions (`examples.encode.label_digest`). If
+            each object has its own Example, the digest covers all objects of the image.
         dhash: Difference hash of the upright picture (`images.difference_hash`); None if images
             are not decoded (`image.verify`), or if the picture is flat.
         classes_digest: Digest of the names of the image's classes, 16 hex digits; empty if it has
@@ -51,7 +51,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         classes: Ids of the classes of the Example's objects and of its image, each once, in order;
             None if the dataset has no label map.
         findings: `{kind: greatest strength}` of what is worth a look in the Example
-            (`examples.findings`), by kind; None in older datasets.
+            (`dataset.example_findings`), by kind; None in older datasets.
         map_classes: Ids of the classes that the Example's map shows, each once, in order; None if
             it has no map, if the values of maps are no ids of classes, and in older datasets.
     """
@@ -77,7 +77,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # To add a column, add it here and to `IndexRow` at the end, add the number of columns before it to
-# `_OLDER`, and fill it in `dataset.shard` and `dataset.recount`.
+# `_OLDER`, and fill it in `shards.writer` and `shards.recount`.
 INDEX_SCHEMA = pa.schema(
     [
         ("key", pa.string()),

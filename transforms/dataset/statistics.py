@@ -72,7 +72,7 @@ _AREA_BOUNDS = (0, 32**2, 96**2)
 # Examples whose values are collected before they are added up, and objects.
 _FOLDED_EXAMPLES, _FOLDED_OBJECTS = 10_000, 100_000
 
-# `{default key: values}`, like `examples.annotated.Values`.
+# `{default key: values}`, like `examples.encode.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
 _Counts: TypeAlias = dict[str, int]
 _T = TypeVar("_T")
@@ -149,8 +149,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         pixels_by_class: `{class: pixels}` of maps of classes or segments; a value that no class has
             (0 for the background, 255 for ignored pixels) is named by its number.
         images_by_objects: `{objects: images}`, exact up to 1,000 objects.
-        images_by_finding: `{kind: images}` of what is worth a look (`examples.findings`). An image
-            counts once, also if each of its objects has its own Example.
+        images_by_finding: `{kind: images}` of what is worth a look (`dataset.example_findings`). An
+            image counts once, also if each of its objects has its own Example.
         objects_by_finding: `{kind: {class: objects}}` of findings of objects.
         same_boxes: `{class: {class: pairs}}` of boxes of two classes that are nearly the same; each
             pair of classes is there once, in alphabetical order. Like `count_of_pairs`, it has

@@ -145,7 +145,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """A shard to be made.
 
     Attributes:
-        key: Its shard key, a digest of what decides its bytes (`dataset.staging.shard_key`).
+        key: Its shard key, a digest of what decides its bytes (`staging.staging.shard_key`).
         split: Its split.
         shard_index: Its number among the split's shards, from 0.
         num_shards: How many shards the split has.

@@ -1,7 +1,7 @@
 """Files that name images to leave out, or groups of images that belong together.
 
 Such a file is text with one key on each line, or a dataset's `duplicates.parquet`
-(`dataset.duplicates`). Each worker reads the file, because it may be too long for the graph.
+(`duplicates.duplicates`). Each worker reads the file, because it may be too long for the graph.
 """
 
 from __future__ import annotations
