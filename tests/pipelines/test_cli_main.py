@@ -93,11 +93,8 @@ def test_help_keeps_tables_and_paragraphs_in_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
-    assert (
-        "  stats     print what is in a dataset, or in any TFRecord file: classes, sizes,\n"
-        "            splits\n"
-        "  report    write a page"
-    ) in capsys.readouterr().out
+    row = "  diff      compare two datasets: examples added, removed, moved and changed,"
+    assert f"{row}\n            and how\n  verify    " in capsys.readouterr().out
     assert main(["diff", "--help"]) == 0
     paragraph = capsys.readouterr().out.split("\n\n")[1].splitlines()
     assert min(map(len, paragraph[:-1])) > 60
