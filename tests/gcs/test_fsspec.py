@@ -205,3 +205,15 @@ def test_only_a_folder_that_is_gone_may_be_missing_in_a_listing(
             list(storage.list(f"{FOLDER}"))
     else:
         assert [file.path for file in storage.list(f"{FOLDER}")] == found
+
+
+@pytest.mark.parametrize("method", ["holds", "is_folder", "stat"])
+def test_a_failure_does_not_mean_that_nothing_is_there(
+    method: str, storage: FsspecStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: MemoryFileSystem, path: str, **options: object) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", fail)
+    with pytest.raises(InputError, match=r"memory://host/x: cannot be accessed"):
+        getattr(storage, method)(URI)

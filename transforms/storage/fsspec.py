@@ -145,14 +145,18 @@ class FsspecStorage(Storage):
 
     def stat(self, uri: str) -> StoredFile | None:
         """Describes a file."""
-        system, path = file_system(uri)
-        try:
-            info = self._attempt(lambda: system.info(path), uri=uri)
-        except FileNotFoundError:
-            return None
-        if info["type"] == "directory":
+        info = self._info(uri)
+        if info is None or info["type"] == "directory":
             return None
         return stored_file(info, path=uri.rpartition("/")[2], uri=uri)
+
+    def _info(self, uri: str) -> Mapping[str, Any] | None:
+        """Returns what fsspec knows about a file or a folder; None if there is neither."""
+        system, path = file_system(uri)
+        try:
+            return self._attempt(lambda: system.info(path), uri=uri)
+        except FileNotFoundError:
+            return None
 
     def read(
         self,
@@ -223,13 +227,13 @@ class FsspecStorage(Storage):
 
     def holds(self, root: str) -> bool:
         """Returns whether there is anything below `root`."""
-        system, path = file_system(root)
-        return bool(self._attempt(lambda: system.exists(path), uri=root))
+        # fsspec's own `exists` and `isdir` say no after any error.
+        return self._info(root) is not None
 
     def is_folder(self, uri: str) -> bool:
         """Returns whether there is a folder."""
-        system, path = file_system(uri)
-        return bool(self._attempt(lambda: system.isdir(path), uri=uri))
+        info = self._info(uri)
+        return info is not None and info["type"] == "directory"
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Moves a file.
