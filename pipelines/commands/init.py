@@ -42,6 +42,7 @@ _FOLDERS = 3
 _COLUMNS = 200
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _IMAGES_IN_ROWS = (".parquet", ".arrow")
+_TFRECORD = (".tfrecord", ".tfrecords")
 _ONE_LINE = 1_000_000
 # Files that an error describes, and the names in them.
 _DOCUMENTS = 2
@@ -324,6 +325,8 @@ def _hint(folder: Folder) -> str:
                 f"images in rows, as in {packed[0]}, are not read: save each as a file "
                 "(docs/from-your-tool.md)"
             )
+        if packed := [path for path in folder.named(*_TFRECORD) if not folder.files[path].whole]:
+            return f"TFRecord files in an archive, such as {packed[0]}, are not read: unpack it"
         return "there are no images in it"
     if documents := folder.few(".json", ".jsonl", ".xml"):
         for path in documents[:_DOCUMENTS]:

@@ -680,6 +680,12 @@ _JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
         ),
         ({"a.txt": b"x"}, "", "d: no dataset is recognized here; it holds 1 .txt; there are no im"),
         (
+            {"a.zip": zipped({"train/b.tfrecord": "x"})},
+            "",
+            "d: no dataset is recognized here; it holds 1 .zip with 1 .tfrecord; TFRecord files in "
+            "an archive, such as a.zip/train/b.tfrecord, are not read: unpack it",
+        ),
+        (
             {"a/b.parquet": b"x"},
             "",
             "d: no dataset is recognized here; it holds 1 .parquet; images in rows, as in "
