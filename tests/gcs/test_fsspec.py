@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import failures as storage_failures
-from shardbeam.transforms.storage.fsspec import FsspecStorage
+from shardbeam.transforms.storage.fsspec import FsspecStorage, file_system
 from shardbeam.transforms.storage.usage import StorageUsage, UsageCounter, usage_counter
 from tests.support import gcs_memory as memory
 from tests.support.gcs_memory import translated
@@ -217,3 +217,9 @@ def test_a_failure_does_not_mean_that_nothing_is_there(
     monkeypatch.setattr(MemoryFileSystem, "info", fail)
     with pytest.raises(InputError, match=r"memory://host/x: cannot be accessed"):
         getattr(storage, method)(URI)
+
+
+def test_two_colons_in_a_name_make_no_chain_of_file_systems() -> None:
+    system, path = file_system("memory://host/zip::a.jpg")
+    assert type(system) is MemoryFileSystem
+    assert path.endswith("host/zip::a.jpg")

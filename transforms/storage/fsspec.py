@@ -21,7 +21,7 @@ from fsspec.spec import AbstractFileSystem
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile, scheme_of
 from shardbeam.transforms.storage.failures import make_retry, one_line
 
 T = TypeVar("T")
@@ -293,11 +293,13 @@ class FsspecStorage(Storage):
 def file_system(uri: str) -> tuple[AbstractFileSystem, str]:
     """Returns the file system of a URI, which fsspec caches, and the file's path in it."""
     try:
-        system, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
+        # fsspec's `url_to_fs` would take `::` in a name for a chain of file systems.
+        kind = fsspec.get_filesystem_class(scheme_of(uri))
+        system = kind(**{**kind._get_kwargs_from_urls(uri), "use_listings_cache": False})
     except Exception as error:
         # fsspec reports missing packages and credentials with many exception types.
         raise _inaccessible(uri, error) from error
-    return system, path
+    return system, kind._strip_protocol(uri)
 
 
 def _has_moves(system: AbstractFileSystem) -> bool:
