@@ -17,6 +17,9 @@ from shardbeam.pipelines.commands.sample import write_shapes
 from shardbeam.transforms.images import check
 
 PROJECT_ROOT = Path(__file__).parents[1]
+# The real samples, if they are here.
+SHARED_DATA = Path(os.environ.get("SHARDBEAM_DATA", PROJECT_ROOT.parent / "shared" / "data"))
+NO_SHARED_DATA = "the real samples (SHARDBEAM_DATA, or ../shared/data) are not here"
 
 
 # The same examples every time, whatever the machine is busy with; `make fuzz` is for new ones.
@@ -83,11 +86,9 @@ def deep_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The real samples, in `SHARDBEAM_DATA` or beside the project; without them, skips the test."""
-    beside = PROJECT_ROOT.parent / "shared" / "data"
-    folder = Path(os.environ.get("SHARDBEAM_DATA", beside))
-    if not folder.is_dir():
-        pytest.skip("the real samples (SHARDBEAM_DATA, or ../shared/data) are not here")
-    return folder
+    if not SHARED_DATA.is_dir():
+        pytest.skip(NO_SHARED_DATA)
+    return SHARED_DATA
 
 
 @pytest.fixture

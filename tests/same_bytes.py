@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.conftest import PROJECT_ROOT
+from tests.conftest import NO_SHARED_DATA, PROJECT_ROOT, SHARED_DATA
 from tests.support.archive_files import write_files
 from tests.support.format_samples import SAMPLES
 from tests.support.odd_samples import BAD_INPUTS, ODD_SAMPLES
@@ -69,10 +69,9 @@ def _place_samples(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _shared_data() -> Path:
-    folder = Path(os.environ.get("SHARDBEAM_DATA", PROJECT_ROOT.parent / "shared" / "data"))
-    if not folder.is_dir():
-        sys.exit("the real samples (SHARDBEAM_DATA, or ../shared/data) are not here")
-    return folder
+    if not SHARED_DATA.is_dir():
+        sys.exit(NO_SHARED_DATA)
+    return SHARED_DATA
 
 
 def _run_builds(checkout: Path, *, folder: Path) -> dict[str, Outcome]:

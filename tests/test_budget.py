@@ -1,6 +1,6 @@
 """How many modules a build, a reader and the help load: what loads more raises a number here.
 
-Whoever raises one says in its line what the additional modules are for.
+A change that raises a number says beside it what the new modules are for.
 """
 
 from __future__ import annotations

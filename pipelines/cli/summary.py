@@ -36,6 +36,7 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
     Status,
 )
+from shardbeam.transforms.storage.usage import StorageUsage
 
 # Findings that the summary names.
 _FINDINGS = 3
@@ -275,25 +276,30 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
         )
     if result.reuse is not None:
         yield from _describe_reuse(result.reuse, shards=shards)
-    if usage := result.storage:
-        parts = []
-        if usage.requests:
-            received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
-            parts.append(", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items()))
-            parts.append(f"{received} received, {sent} sent")
-        if usage.repeated:
-            parts.append(f"{usage.repeated:,} repeated")
-        if usage.throttled:
-            parts[-1] += (
-                f", {usage.throttled:,} of them because the storage wanted fewer requests "
-                f"({usage.throttled_s:,} s of waiting)"
-            )
-        yield f"object storage: {'; '.join(parts)}"
+    if result.storage:
+        yield f"object storage: {_describe_usage(result.storage)}"
     if result.memory_bytes:
         yield _describe_memory(result.memory_bytes, machine=machine_bytes())
     # A plan writes no image.
     speed = "" if result.status is Status.APPROVED else f", {result.images_per_s:,.0f} images/s"
     yield f"wall time: {result.wall_time_s:.1f} s{speed}"
+
+
+def _describe_usage(usage: StorageUsage) -> str:
+    parts = []
+    if usage.requests:
+        received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
+        parts.append(", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items()))
+        parts.append(f"{received} received, {sent} sent")
+    if usage.repeated:
+        repeated = f"{usage.repeated:,} repeated"
+        if usage.throttled:
+            repeated += (
+                f", {usage.throttled:,} of them because the storage wanted fewer requests "
+                f"({usage.throttled_s:,} s of waiting)"
+            )
+        parts.append(repeated)
+    return "; ".join(parts)
 
 
 def _describe_memory(size_bytes: int, *, machine: int | None) -> str:

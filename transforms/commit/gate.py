@@ -941,7 +941,7 @@ def _are_many(number: int, *, of: int, share: float) -> bool:
 
 
 def _fits(number: int, *, of: int) -> bool:
-    """Whether a reading puts so many boxes into their images that it would cause no warning."""
+    """Whether enough boxes lie inside their images under a reading to cause no warning."""
     return number > 0 and not _are_many(of - number, of=of, share=_OUTSIDE_SHARE)
 
 

@@ -27,8 +27,8 @@ _THREADS = 16
 _FIRST_PAGES = 64
 # The most requests for names of folders in an attempt to divide a range.
 _FOLDER_PAGES = 16
-# Small folders are divided into parts of at least so many pages, because each part ends with a page
-# that is not full.
+# The fewest pages of a part that holds small folders: its last page costs a request, too, although
+# it is not full.
 _PAGES_PER_PART = 4
 
 
