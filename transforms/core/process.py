@@ -8,8 +8,13 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from shardbeam.transforms.core.cgroups import cpu_quota
+# Where Linux mounts control groups: in a container, its own.
+_GROUPS = Path("/sys/fs/cgroup")
+# Quota and period of CPU time in microseconds, in one file in version 2 and in two in version 1:
+# https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/scheduler/sched-bwc.html.
+_QUOTA_FILES = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 
 
 def usable_cpus() -> int:
@@ -30,6 +35,22 @@ def reachable_cpus() -> int:
     except AttributeError:
         # Not Linux.
         return os.cpu_count() or 1
+
+
+def cpu_quota(*, groups: Path = _GROUPS) -> float | None:
+    """Returns how many CPUs the mounted control groups allow on the average, such as 1.5.
+
+    None if they have no quota, or none that can be read.
+    """
+    quotas = []
+    for names in _QUOTA_FILES:
+        # Without a quota a file is missing, or holds `max` or -1.
+        with contextlib.suppress(OSError, ValueError):
+            text = " ".join((groups / name).read_text(encoding="ascii") for name in names)
+            quota, period = map(int, text.split())
+            if quota > 0 and period > 0:
+                quotas.append(quota / period)
+    return min(quotas, default=None)
 
 
 @contextlib.contextmanager
