@@ -60,7 +60,7 @@ demo: $(BASE)  ## Draw a small sample, build a dataset from it, and make a page 
 	@echo
 	@echo "The dataset is in demo/coco. Open this page in a browser:"
 	@echo "  $(CURDIR)/demo/report.html"
-	@echo "To go on, put the command on your PATH, and read docs/first-hour.md:"
+	@echo "To go on, put the command on your PATH, and read docs/guide/first-hour.md:"
 	@echo "  source .venv/bin/activate"
 
 .PHONY: lint
@@ -218,7 +218,7 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink, on Spark and in
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: test-slow
-test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/first-hour.md, more cases of quick tests.
+test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/guide/first-hour.md, more cases of quick tests.
 	$(BIN)/pytest -n auto --dist worksteal -m slow -rs
 
 .PHONY: test-browser
@@ -282,7 +282,7 @@ template: $(BASE)  ## Write the description of the Flex Template's parameters.
 	$(BIN)/python -m shardbeam.pipelines.commands.flex_template > docker/metadata.json
 
 .PHONY: config-page
-config-page: $(BASE)  ## Write docs/config.md from the config's schema.
+config-page: $(BASE)  ## Write docs/reference/config.md from the config's schema.
 	$(BIN)/python -m tests.support.config_page
 
 .PHONY: protos

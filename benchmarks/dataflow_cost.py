@@ -1,6 +1,7 @@
 """How long a build on Dataflow takes and what it costs, by measured CPU times and list prices.
 
-`python -m benchmarks.dataflow_cost` prints the table of docs/runners.md. Nothing was run there.
+`python -m benchmarks.dataflow_cost` prints the table of docs/guide/runners.md. Nothing was run
+there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 
 from benchmarks.report import markdown_table
 
-# Assumptions about the images, and measured CPU times (docs/scale.md)
+# Assumptions about the images, and measured CPU times (docs/internals/scale.md)
 IMAGE_BYTES = 135_000
 SHARD_BYTES = 150_000_000
 # Reading from object storage with `verify: header`, and what `verify: decode` adds.
@@ -36,14 +37,14 @@ DISK_GB_HOUR_USD = 0.000054
 # https://cloud.google.com/storage/pricing, Standard storage in a region
 LISTS_AND_WRITES_USD = 0.005 / 1000
 READS_USD = 0.0004 / 1000
-# Lists, inserts and rewrites of a shard, and its gets (docs/scale.md)
+# Lists, inserts and rewrites of a shard, and its gets (docs/internals/scale.md)
 WRITES_A_SHARD = 7
 READS_A_SHARD = 12
 # A record crosses two shuffles.
 SHUFFLED_BYTES_AN_IMAGE = 2 * 1000
 
-# What a worker process takes at most (docs/limits.md): imports, `--memory`, images under way and
-# on their way out for two shards; and one image of `max_decoded_mb`
+# What a worker process takes at most (docs/reference/limits.md): imports, `--memory`, images under
+# way and on their way out for two shards; and one image of `max_decoded_mb`
 PROCESS_GB = 0.2 + 0.5 + 2 * 0.138
 LARGEST_IMAGE_GB = 2.048
 # The system and Dataflow: https://docs.cloud.google.com/dataflow/docs/guides/troubleshoot-oom
@@ -135,7 +136,7 @@ def read_s(images: int) -> float:
 
 
 def make_table() -> str:
-    """Renders the table of docs/runners.md."""
+    """Renders the table of docs/guide/runners.md."""
     rows = [
         (
             f"{job.images:,}",

@@ -1,7 +1,7 @@
 """Memory and time of hostile and large images: `python -m benchmarks.hostile [INPUTS [SEED]]`.
 
 Prints how long the slowest of them took to be judged, and the peak of memory of builds by 1, 2
-and 3 processes, beside what docs/limits.md promises. Linux only.
+and 3 processes, beside what docs/reference/limits.md promises. Linux only.
 """
 
 from __future__ import annotations

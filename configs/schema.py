@@ -364,7 +364,7 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
     near_contradictions: Literal["warn", "refuse"] = "warn"
 
 
-# What may be worth a look, in the order in which it is shown (docs/statistics.md).
+# What may be worth a look, in the order in which it is shown (docs/reference/statistics.md).
 FindingKind = Literal[
     "duplicate_box",
     "same_box",

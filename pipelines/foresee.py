@@ -12,8 +12,8 @@ from shardbeam.transforms.images.decode import advise_on_undecodable
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
 
-# Measured (docs/running.md#memory): a plan without records, a record of a listed image, and what a
-# build takes beyond the larger of the plan's records and these.
+# Measured (docs/guide/running.md#memory): a plan without records, a record of a listed image, and
+# what a build takes beyond the larger of the plan's records and these.
 _PLAN_BYTES = 130_000_000
 _IMAGE_BYTES = 1_100
 _MORE_BYTES = 80_000_000

@@ -156,7 +156,8 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
     if hide_passwords(plan.output_template) != plan.output_template:
         raise UsageError(
             f"{plan.latest}: output.latest would show the password in output.path to its readers; "
-            "leave the password out, and set it where fsspec looks for it (docs/storage.md)"
+            "leave the password out, and set it where fsspec looks for it "
+            "(docs/internals/storage.md)"
         )
     if re.match(f"{_version_pattern(plan.output_template.rstrip('/'))}(/|$)", plan.latest):
         raise UsageError(

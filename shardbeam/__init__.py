@@ -1,6 +1,7 @@
 """Shardbeam turns image files and their annotations into sharded TFRecord datasets.
 
-The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (docs/python.md):
+The command is `shardbeam`, or `python -m shardbeam`. Programs use these names
+(docs/reference/python.md):
 
 - `build`: builds a dataset and commits it
 - `plan`: says what a build would write

@@ -1,4 +1,4 @@
-"""The commands of docs/first-hour.md run, one after the other, and its model learns."""
+"""The commands of docs/guide/first-hour.md run, one after the other, and its model learns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import PROJECT_ROOT
 from tests.support.dataset import run
 from tests.support.pages import blocks
 
-PAGE = "docs/first-hour.md"
+PAGE = "docs/guide/first-hour.md"
 
 
 @pytest.mark.slow

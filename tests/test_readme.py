@@ -74,16 +74,39 @@ def test_links_lead_to_pages_and_headings(page: str) -> None:
     assert broken == []
 
 
+def test_the_pages_that_code_names_exist() -> None:
+    files = [
+        path
+        for folder in ("benchmarks", "configs", "pipelines", "readers", "transforms")
+        for path in (PROJECT_ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".yaml", ".j2", ".js"}
+    ]
+    named = {
+        (page, anchor)
+        for file in (*files, PROJECT_ROOT / "Makefile", PROJECT_ROOT / "pyproject.toml")
+        for page, anchor in re.findall(
+            r"(?<![\w/.])(docs/[\w/-]+(?:\.md)?)#?([\w-]*)", file.read_text(encoding="utf-8")
+        )
+    }
+    assert ("docs/guide/runners.md", "spark") in named
+    missing = [
+        (page, anchor)
+        for page, anchor in named
+        if not (PROJECT_ROOT / page).exists() or (anchor and anchor not in anchors(page))
+    ]
+    assert missing == []
+
+
 def test_the_index_names_every_page() -> None:
     docs = PROJECT_ROOT / "docs"
     index = (docs / "README.md").read_text(encoding="utf-8")
-    names = {path.name for path in docs.glob("*.md")} - {"README.md"}
+    names = {path.relative_to(docs).as_posix() for path in docs.glob("*/*.md")}
     assert sorted(name for name in names if f"]({name})" not in index) == []
 
 
 @pytest.mark.parametrize("codes", [Reason, Exclusion])
 def test_every_code_is_explained(codes: type[Reason | Exclusion]) -> None:
-    page = prose("docs/rejects.md")
+    page = prose("docs/reference/rejects.md")
     assert sorted(code.value for code in codes if f"\n| `{code.value}` |" not in page) == []
 
 
@@ -124,9 +147,9 @@ def test_the_commands_run() -> None:
 
 @pytest.mark.usefixtures("data")
 def test_the_config_runs() -> None:
-    (config,) = blocks("docs/config.md", "yaml")
+    (config,) = blocks("docs/reference/config.md", "yaml")
     Path("coco.yaml").write_text(config, encoding="utf-8")
-    (command,) = commands("docs/config.md")
+    (command,) = commands("docs/reference/config.md")
     assert main(command[1:]) == 0
 
 
@@ -150,7 +173,9 @@ def test_the_page_on_deleting_is_true(shapes: Path) -> None:
 
     for name in ("coco/.staging", "coco-limit-5"):
         (Path("data/tfrecords") / name).mkdir(parents=True)
-    (block,) = (block for block in blocks("docs/output.md", "sh") if "rm -r data" in block)
+    (block,) = (
+        block for block in blocks("docs/reference/output.md", "sh") if "rm -r data" in block
+    )
     shown = subprocess.run(["sh", "-ec", block], check=True, capture_output=True, text=True)
     assert shown.stdout == "data/tfrecords/coco/.staging\n"
     assert [*Path("data/tfrecords").iterdir()] == []
@@ -158,7 +183,7 @@ def test_the_page_on_deleting_is_true(shapes: Path) -> None:
 
 @pytest.mark.usefixtures("demo")
 def test_the_commands_for_reading_run() -> None:
-    shown = commands("docs/reading.md")
+    shown = commands("docs/guide/reading.md")
     assert [command[1] for command in shown] == [
         *("index", "show", "show", "stats", "report", "verify")
     ]
@@ -168,7 +193,7 @@ def test_the_commands_for_reading_run() -> None:
 
 def test_the_snippets_run(demo: Path) -> None:
     """TensorFlow is kept out of this process, and one process imports it once for all of them."""
-    first, reading = blocks("README.md", "python"), blocks("docs/reading.md", "python")
+    first, reading = blocks("README.md", "python"), blocks("docs/guide/reading.md", "python")
     # The others need other libraries or a dataset of another kind (`test_consumers.py`).
     reading = [snippet for snippet in reading if "demo/" in snippet]
     assert (len(first), len(reading)) == (1, 5)
@@ -222,14 +247,14 @@ def test_the_page_on_filters_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["build", "flowers.yaml"]) == 0
     # The page has a dataset of each kind.
     (tmp_path / "tfrecords" / "coco").symlink_to("flowers")
-    (snippet,) = blocks("docs/filter.md", "python")
+    (snippet,) = blocks("docs/guide/filter.md", "python")
     exec(snippet, {})
     lines = sorted(Path("exclude.txt").read_text().splitlines())
     assert [line.partition("\t")[2] for line in lines] == ["empty.jpg", "small.jpg"]
 
-    build, show = commands("docs/filter.md")
+    build, show = commands("docs/guide/filter.md")
     assert main(build[1:]) == 0
-    (diff,) = re.findall(r"`(shardbeam diff [^`]*)`", prose("docs/filter.md"))
+    (diff,) = re.findall(r"`(shardbeam diff [^`]*)`", prose("docs/guide/filter.md"))
     found = json.loads(run(*diff.split()[1:], "--json").stdout)
     removed = [each["key"] for each in found["changes"] if each["kinds"] == ["removed"]]
     assert sorted(removed) == ["empty.jpg", "small.jpg"]
@@ -280,9 +305,9 @@ def test_the_page_on_tools_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "beans/data").mkdir(parents=True)
     pq.write_table(table, tmp_path / "beans/data/train-00000-of-00001.parquet")
 
-    (snippet,) = blocks("docs/from-your-tool.md", "python")
+    (snippet,) = blocks("docs/guide/from-your-tool.md", "python")
     exec(snippet, {})
-    shown = commands("docs/from-your-tool.md")
+    shown = commands("docs/guide/from-your-tool.md")
     results = [run(*words) for _, *words in shown]
 
     assert [each.exit_code for each in results] == [0] * len(shown), results

@@ -305,7 +305,9 @@ def _describe_usage(usage: StorageUsage) -> str:
 def _describe_memory(size_bytes: int, *, machine: int | None) -> str:
     more = ""
     if machine is not None and size_bytes > machine:
-        more = f" This machine has {decimal(machine)}: use Flink or Dataflow (docs/runners.md)."
+        more = (
+            f" This machine has {decimal(machine)}: use Flink or Dataflow (docs/guide/runners.md)."
+        )
     return (
         f"memory: a build in one process takes about {decimal(size_bytes)}, a command that submits "
         f"a job 200 MB.{more}"

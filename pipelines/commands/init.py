@@ -59,7 +59,7 @@ _TOOLS = {
     "datasets (Hugging Face)": {"file_name", "objects"},
     "PaliGemma": {"image", "prefix", "suffix"},
 }
-_OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/from-your-tool.md)"
+_OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/guide/from-your-tool.md)"
 _CELL_ENDS = re.compile(r"[\n\t,;|\"]")
 # Cells of a table that are looked at.
 _CELLS = 500
@@ -269,7 +269,11 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
         held = f"{held}, {inside}" if held else inside
     if not likely:
         what = f"no {only} dataset" if only else "no dataset"
-        hint = _zip_hint(folder) or _hint(folder) or "docs/formats says what each format expects"
+        hint = (
+            _zip_hint(folder)
+            or _hint(folder)
+            or "docs/reference/formats says what each format expects"
+        )
         return f"{what} is recognized here; it holds {held}; {hint}"
     if len(likely) > 1:
         seen = "; ".join(
@@ -323,7 +327,7 @@ def _hint(folder: Folder) -> str:
         if packed := folder.named(*_IMAGES_IN_ROWS):
             return (
                 f"images in rows, as in {packed[0]}, are not read: save each as a file "
-                "(docs/from-your-tool.md)"
+                "(docs/guide/from-your-tool.md)"
             )
         if packed := [path for path in folder.named(*_TFRECORD) if not folder.files[path].whole]:
             return f"TFRecord files in an archive, such as {packed[0]}, are not read: unpack it"
@@ -412,7 +416,7 @@ def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str
         f"{_NEXT.decode()}\n"
         f"{dumped}"
         f"{_write_unannotated(plan)}"
-        "\n# More keys; docs/config.md lists all.\n"
+        "\n# More keys; docs/reference/config.md lists all.\n"
         f"{comments}"
     )
 

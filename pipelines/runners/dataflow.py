@@ -180,7 +180,7 @@ def _check_code(options: PipelineOptions) -> None:
     elif not image:
         raise UsageError(
             "Dataflow's workers need the program: give --sdk_container_image=IMAGE, or from a "
-            "checkout --setup_file=./setup.py (docs/runners.md)"
+            "checkout --setup_file=./setup.py (docs/guide/runners.md)"
         )
     if image:
         check_image(image)

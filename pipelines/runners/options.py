@@ -183,7 +183,7 @@ def _warn_of_one_worker(options: PipelineOptions) -> None:
     if "sdk_worker_parallelism" not in given:
         _log.warning(
             "each machine of the cluster starts one Python worker, however many tasks run there; "
-            "--sdk_worker_parallelism=N starts N of them (docs/runners.md)"
+            "--sdk_worker_parallelism=N starts N of them (docs/guide/runners.md)"
         )
 
 
@@ -288,12 +288,12 @@ def _runner_name(name: str) -> str:
     if found == "SparkRunner":
         raise UsageError(
             f"--runner={found} is refused: start Beam's job server for Spark, and give "
-            "--runner=PortableRunner --job_endpoint=HOST:8099 (docs/runners.md#spark)"
+            "--runner=PortableRunner --job_endpoint=HOST:8099 (docs/guide/runners.md#spark)"
         )
     if found is not None and found not in _RUNNERS:
         raise UsageError(
             f"--runner={found} is refused: no build was ever tried on it; choose one of "
-            f"{', '.join(_RUNNERS)} (docs/runners.md)"
+            f"{', '.join(_RUNNERS)} (docs/guide/runners.md)"
         )
     if found is not None and ("." not in name or name in StandardOptions.ALL_KNOWN_RUNNERS):
         return found

@@ -21,7 +21,7 @@ from shardbeam.transforms.dataset.example_findings import (
 )
 from shardbeam.transforms.dataset.findings import KINDS
 
-# {kind: its strength in words}; strengths are described in docs/statistics.md.
+# {kind: its strength in words}; strengths are described in docs/reference/statistics.md.
 _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     DUPLICATE_BOX: lambda strength: f"{strength / 10_000:.1f} % in common",
     SAME_BOX: lambda strength: f"{strength / 10_000:.1f} % in common",

@@ -1,4 +1,4 @@
-"""The times, dollars and machines that docs/runners.md promises for Dataflow."""
+"""The times, dollars and machines that docs/guide/runners.md promises for Dataflow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_has_the_table_that_is_computed() -> None:
-    assert make_table() in (DOCS / "runners.md").read_text(encoding="utf-8")
+    assert make_table() in (DOCS / "guide" / "runners.md").read_text(encoding="utf-8")
 
 
 def test_the_table_s_cpu_times_are_those_that_were_measured() -> None:
-    text = (DOCS / "scale.md").read_text(encoding="utf-8")
+    text = (DOCS / "internals" / "scale.md").read_text(encoding="utf-8")
     found = re.search(
         r"takes (\S+) ms of CPU with `verify: decode` from disk and (\S+) ms with `header` .*?"
         r"and about (\S+) ms with `header` from \[object storage\]",

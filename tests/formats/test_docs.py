@@ -17,7 +17,7 @@ from tests.support.dataset import run
 from tests.support.pages import blocks, commands
 from tests.support.voc_files import small_voc
 
-DOCS = "docs/formats"
+DOCS = "docs/reference/formats"
 
 
 def run_commands(page: str, *, count: int) -> None:

@@ -1,4 +1,4 @@
-"""The commands in docs/storage.md run unchanged."""
+"""The commands in docs/internals/storage.md run unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_the_commands_run(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
     gcs.write_folder(f"{bucket}/coco/images", shapes / "images")
     annotations = (shapes / "annotations" / "instances.json").read_bytes()
     gcs.write(f"{bucket}/coco/instances.json", annotations)
-    shown = commands("docs/storage.md")
+    shown = commands("docs/internals/storage.md")
     assert [command[:2] for command in shown] == [
         ["shardbeam", command] for command in ("plan", "build", "show")
     ]

@@ -79,8 +79,10 @@ def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
 def test_the_pages_example_builds(
     gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
 ) -> None:
-    (config,) = blocks("docs/versions.md", "yaml")
-    assert commands("docs/versions.md") == [["shardbeam", "build", "coco.yaml", "--if-changed"]]
+    (config,) = blocks("docs/guide/versions.md", "yaml")
+    assert commands("docs/guide/versions.md") == [
+        ["shardbeam", "build", "coco.yaml", "--if-changed"]
+    ]
     gcs.write_folder(f"{bucket}/images", shapes / "images")
     gcs.write(f"{bucket}/instances.json", (shapes / "annotations/instances.json").read_bytes())
     (tmp_path / "coco.yaml").write_text(config.replace("gs://bucket", bucket))

@@ -1,4 +1,4 @@
-"""The graph gathers and shuffles only where docs/scale.md says so."""
+"""The graph gathers and shuffles only where docs/internals/scale.md says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apache_beam.typehints import typehints
 from tests.support.dataset import coco_words
 from tests.support.graph import build_graph, count_steps
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "internals"
 
 # Elements of one key go to one worker.
 GROUPS = {

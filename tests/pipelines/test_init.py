@@ -689,7 +689,7 @@ _JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
             {"a/b.parquet": b"x"},
             "",
             "d: no dataset is recognized here; it holds 1 .parquet; images in rows, as in "
-            "a/b.parquet, are not read: save each as a file (docs/from-your-tool.md)",
+            "a/b.parquet, are not read: save each as a file (docs/guide/from-your-tool.md)",
         ),
         (
             {
@@ -698,7 +698,7 @@ _JSONL = "it holds 1 .jpg, 1 .jsonl; a.jsonl: "
             },
             "",
             "d: no dataset is recognized here; it holds 1 .jpg, 1 .json; a.json is a file of Label "
-            "Studio, which is not read: export as COCO, YOLO or Pascal VOC instead (docs/from-your",
+            "Studio, which is not read: export as COCO, YOLO or Pascal VOC instead (docs/guide",
         ),
         (
             {**images("a.jpg"), "labels/a.txt": "0 0.5 0.5 0.1 0.1\n"},

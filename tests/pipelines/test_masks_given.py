@@ -109,7 +109,7 @@ def test_segmentations_that_all_give_no_mask_end_the_build(
     assert built.exit_code == 1
     assert (
         "masks: 1 of 2 objects have a segmentation, and none gives a mask, such as a.jpg: "
-        f"{shown} (docs/masks.md"
+        f"{shown} (docs/reference/masks.md"
     ) in built.stderr
     # One that can be drawn is enough.
     objects = ({"segmentation": segmentation}, {"segmentation": TRIANGLE})

@@ -1,4 +1,4 @@
-"""docs/python.md: each of its programs runs as it stands.
+"""docs/reference/python.md: each of its programs runs as it stands.
 
 One process runs them one after the other, because most of their time is that of the imports.
 """
@@ -18,7 +18,7 @@ from tests.support.archive_files import write_files
 from tests.support.dataset import TIMEOUT_S
 from tests.support.image_makers import plain_jpeg
 
-PAGE = (PROJECT_ROOT / "docs" / "python.md").read_text()
+PAGE = (PROJECT_ROOT / "docs" / "reference" / "python.md").read_text()
 SNIPPETS = dict(re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", PAGE, re.M | re.S))
 
 CONFIG = """\

@@ -105,7 +105,7 @@ def test_a_cluster_with_one_worker_is_warned_of(
     assert [record.message for record in caplog.records] == (
         [
             "each machine of the cluster starts one Python worker, however many tasks run there; "
-            "--sdk_worker_parallelism=N starts N of them (docs/runners.md)"
+            "--sdk_worker_parallelism=N starts N of them (docs/guide/runners.md)"
         ]
         if warns
         else []
@@ -127,7 +127,7 @@ def test_a_cluster_with_one_worker_is_warned_of(
     ],
 )
 def test_runners_that_were_never_tried_are_refused(name: str, problem: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--runner={problem}.*docs/runners.md"):
+    with pytest.raises(UsageError, match=rf"^--runner={problem}.*docs/guide/runners.md"):
         check_beam_options({"runner": name})
 
 
@@ -233,7 +233,7 @@ def test_a_worker_that_does_not_see_the_output_ends_the_build(
     assert done.stderr.splitlines()[-1] == (
         f"shardbeam: error: /proc/self/cwd/out: the worker on host {socket.gethostname()} does not "
         "see what this run has written there; every machine must reach the same folder under this "
-        "path: share it by a mount, or write to object storage (docs/runners.md)"
+        "path: share it by a mount, or write to object storage (docs/guide/runners.md)"
     )
     # No shard was written, and nothing is left of the run.
     assert not list(tmp_path.rglob("*.tfrecord*"))

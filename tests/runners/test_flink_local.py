@@ -1,4 +1,4 @@
-"""Flink inside of the job server, on one machine without a cluster, as docs/runners.md has it."""
+"""Flink inside of the job server, on one machine without a cluster (docs/guide/runners.md)."""
 
 from __future__ import annotations
 

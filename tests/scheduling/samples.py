@@ -1,4 +1,4 @@
-"""The commands that the samples in docs/scheduling start."""
+"""The commands that the samples in docs/guide/scheduling start."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.conftest import PROJECT_ROOT
 
 Json = dict[str, Any]
 
-FOLDER = PROJECT_ROOT / "docs" / "scheduling"
-PAGE = (PROJECT_ROOT / "docs" / "scheduling.md").read_text(encoding="utf-8")
+FOLDER = PROJECT_ROOT / "docs" / "guide" / "scheduling"
+PAGE = (PROJECT_ROOT / "docs" / "guide" / "scheduling.md").read_text(encoding="utf-8")
 PROGRAM = "/opt/shardbeam/bin/shardbeam"
 CONFIG = "/etc/shardbeam/coco.yaml"
 

@@ -1,4 +1,4 @@
-"""The samples in docs/scheduling start existing commands, and do what the page says."""
+"""The samples in docs/guide/scheduling start existing commands, and do what the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools that the samples in docs/scheduling are for accept these samples."""
+"""The tools that the samples in docs/guide/scheduling are for accept these samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes docs/config.md from the schema: `make config-page`."""
+"""Makes docs/reference/config.md from the schema: `make config-page`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from shardbeam.configs.keys import Key, keys_of
 from shardbeam.configs.schema import Config
 from shardbeam.transforms.formats.load import built_in_formats
 
-PAGE = Path(__file__).parents[2] / "docs" / "config.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 # The page's text above this line is written by hand.
 _MARKER = "<!-- `make config-page` writes the rest from configs/schema.py and the formats. -->\n"
 _SECTIONS = {
     "image": "[What happens to an image](rejects.md) explains the checks, and [limits](limits.md) "
-    "the memory that decoding takes. [Frames](design.md#frames) explains `annotated_as` and "
-    "`annotated_size`.",
+    "the memory that decoding takes. [Frames](../internals/design.md#frames) explains "
+    "`annotated_as` and `annotated_size`.",
     "labels": "How COCO's category 0 is treated: [COCO](formats/coco.md#category-0).",
-    "output": "[Versions](versions.md) shows `path` and `latest` at work.",
-    "duplicates": "More: [duplicates](duplicates.md).",
+    "output": "[Versions](../guide/versions.md) shows `path` and `latest` at work.",
+    "duplicates": "More: [duplicates](../guide/duplicates.md).",
     "expect": "Otherwise nothing is committed, and the exit code is 3. More: "
     "[statistics](statistics.md#what-a-dataset-must-contain).",
 }
@@ -33,7 +33,7 @@ _SOURCES = """
 
 Each source has a `format`, and the keys of that format. `format` is one of the names below, or a
 class of your own: `package.module:Class` or `path/to/file.py:Class`. Its code is run, so name only
-what you trust ([SECURITY.md](../SECURITY.md)). A split may have
+what you trust ([SECURITY.md](../../SECURITY.md)). A split may have
 [several sources](formats/README.md#several-sources).
 """
 # Formats that share a page.

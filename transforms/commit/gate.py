@@ -93,7 +93,8 @@ _UNITS_FIX = (
 )
 _UNITS_ELSEWHERE = (
     "This format has boxes in pixels only; a table may have fractions: write the boxes as CSV with "
-    "the columns image, label, xmin, ymin, xmax and ymax, and build that (docs/formats/csv.md)"
+    "the columns image, label, xmin, ymin, xmax and ymax, and build that "
+    "(docs/reference/formats/csv.md)"
 )
 
 _SOURCE_ID = "image/source_id"
@@ -294,7 +295,7 @@ def check_masks(census: Census) -> None:
     if masks.given:
         problem = (
             f"{masks.given:,} of {masks.objects:,} objects have a segmentation, and none gives a "
-            f"mask, such as {masks.first} (docs/masks.md says what can be drawn)"
+            f"mask, such as {masks.first} (docs/reference/masks.md says what can be drawn)"
         )
     raise InputError(
         uri="config", place="masks", problem=f"{problem}; to go without masks: --set masks=none"

@@ -134,7 +134,7 @@ def check_class_name(name: str, *, uri: str) -> None:
         raise InputError(
             uri=uri,
             problem=f"class {name[:40]!r}... has a name of {len(name):,} characters; at most "
-            f"{MAX_CLASS_NAME:,} are allowed (docs/limits.md)",
+            f"{MAX_CLASS_NAME:,} are allowed (docs/reference/limits.md)",
         )
 
 

@@ -15,7 +15,7 @@ _TIMEOUT_S = 1.0
 
 
 def search(pattern: str, text: str, *, setting: str) -> regex.Match[str] | None:
-    """Searches a text, as `re.search` does; docs/limits.md says what differs.
+    """Searches a text, as `re.search` does; docs/reference/limits.md says what differs.
 
     Args:
         pattern: A valid regular expression.

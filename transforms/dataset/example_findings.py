@@ -1,7 +1,8 @@
 """What is worth a look in an Example: annotations and pictures that are rarely meant as they are.
 
 None of it is necessarily an error, so an Example with findings is written like any other. A change
-to a kind or to its threshold increases `STATISTICS_VERSION`. docs/statistics.md lists the kinds.
+to a kind or to its threshold increases `STATISTICS_VERSION`. docs/reference/statistics.md lists the
+kinds.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Finding(NamedTuple):
     Attributes:
         kind: Its stable name.
         strength: How far it is from usual; greater is odder, and only findings of one kind can be
-            compared. The unit is the kind's (docs/statistics.md).
+            compared. The unit is the kind's (docs/reference/statistics.md).
         name: The object's class; empty for findings of the whole image.
         other: The class of the other box, if there are two boxes of different classes.
         objects: The numbers of the objects, from 0; none for findings of the whole image.

@@ -1,4 +1,4 @@
-"""`statistics.json`: the statistics of each split of a dataset (docs/statistics.md)."""
+"""`statistics.json`: the statistics of each split of a dataset (docs/reference/statistics.md)."""
 
 from __future__ import annotations
 

@@ -403,7 +403,7 @@ def _find_mark(staging: Staging) -> None:
                 uri=staging.output,
                 problem=f"the worker on host {socket.gethostname()} does not see what this "
                 "run has written there; every machine must reach the same folder under this path: "
-                "share it by a mount, or write to object storage (docs/runners.md)",
+                "share it by a mount, or write to object storage (docs/guide/runners.md)",
             )
         time.sleep(1)
 

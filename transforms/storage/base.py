@@ -406,7 +406,7 @@ def too_large(uri: str, *, max_bytes: int) -> DamagedError:
     return DamagedError(
         uri=uri,
         problem=f"has more than {max_bytes:,} bytes, the limit for files of this purpose "
-        "(docs/limits.md); is it the right file?",
+        "(docs/reference/limits.md); is it the right file?",
     )
 
 

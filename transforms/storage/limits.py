@@ -1,4 +1,4 @@
-"""Size limits for files by their purpose; docs/limits.md lists them, too."""
+"""Size limits for files by their purpose; docs/reference/limits.md lists them, too."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     With `image_root` each row is an image, or an object of an image if there are columns of boxes,
     or a caption of an image. Without it, each row becomes an Example. Columns
     that no key names are found by their names, and their types follow from the first rows, as
-    docs/formats/csv.md says.
+    docs/reference/formats/csv.md says.
 
     Attributes:
         box_format: What the four numbers of a box mean; by default what the names of the columns
