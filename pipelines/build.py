@@ -22,13 +22,14 @@ from shardbeam.transforms.commit.gate import (
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.find_duplicates import FindDuplicates
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.shards.writer import DEFAULT_READ_AHEAD, ShardSettings
+from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards
@@ -114,11 +115,8 @@ def build_dataset(
     *,
     plan: Plan,
     commit: CommitSettings,
+    resources: Resources,
     records: Records | None = None,
-    processes: int = 1,
-    threads: int | None = None,
-    memory_mb: int | None = None,
-    read_ahead: int | None = None,
 ) -> None:
     """Adds the graph that builds a dataset to a pipeline.
 
@@ -126,14 +124,8 @@ def build_dataset(
         pipeline: The pipeline.
         plan: What to build.
         commit: The dataset's settings, and the staging folder.
+        resources: What each worker process may use to write shards.
         records: As for `gather_records`.
-        processes: Processes that write shards, for each worker process; 0 for one per CPU if
-            there is much to write.
-        threads: Threads that encode, in each of these processes; None for its CPUs plus one.
-        memory_mb: Memory for decoding (MB of 10⁶ bytes), in each of these processes; None for the
-            default of `ShardSettings`.
-        read_ahead: Images that each of these processes reads from object storage at a time; None
-            for the default.
     """
     gathered = gather_records(pipeline, plan=plan, records=records)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
@@ -147,10 +139,7 @@ def build_dataset(
             container=plan.container,
             shard_size_bytes=plan.shard_size_bytes,
             seed=plan.dataset.seed,
-            processes=processes,
-            threads=threads or 0,
-            memory_bytes=(memory_mb or 0) * 1_000_000,
-            read_ahead=read_ahead or DEFAULT_READ_AHEAD,
+            resources=resources,
             previous=commit.run.previous,
         ),
         census=gathered.census,

@@ -82,6 +82,7 @@ from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
 from shardbeam.transforms.core.errors import naming
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import build_label_map
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.outcome import (
@@ -178,10 +179,14 @@ def build(
             if_changed=if_changed,
             reuse=reuse,
             records=records,
-            processes=_at_least_one(processes, name="processes"),
-            threads=_at_least_one(threads, name="threads"),
-            memory_mb=_at_least_one(memory_mb, name="memory_mb"),
-            read_ahead=_at_least_one(read_ahead, name="read_ahead"),
+            resources=_check_resources(
+                Resources(
+                    processes=processes,
+                    threads=threads,
+                    memory_mb=memory_mb,
+                    read_ahead=read_ahead,
+                )
+            ),
             wait=wait,
         ).run()
     if result.status not in (Status.COMMITTED, Status.SUBMITTED):
@@ -285,10 +290,7 @@ class Build:
     if_changed: bool = False
     reuse: str | None = None
     records: Records | None = None
-    processes: int | None = None
-    threads: int | None = None
-    memory_mb: int | None = None
-    read_ahead: int | None = None
+    resources: Resources = dataclasses.field(default_factory=Resources)
     wait: bool = True
     damage: Sequence[str] = ()
     sources: Sequence[Source] = ()
@@ -373,8 +375,10 @@ class Build:
         pipeline = beam.Pipeline(runner=self._runner, options=self.options)
         direct = self.options.view_as(DirectOptions)
         is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
-        # 0 lets the build choose the number. Beside other workers on this machine, it is 1.
-        processes = 0 if isinstance(self._runner, LocalRunner) and is_alone else 1
+        resources = self.resources
+        if not (resources.processes or (isinstance(self._runner, LocalRunner) and is_alone)):
+            # Beside other workers on its machine, each is one process.
+            resources = msgspec.structs.replace(resources, processes=1)
         build_dataset(
             pipeline,
             plan=self._plan,
@@ -390,11 +394,8 @@ class Build:
                 staging=staging,
                 repairs=bool(self.damage),
             ),
+            resources=resources,
             records=self.records,
-            processes=self.processes or processes,
-            threads=self.threads,
-            memory_mb=self.memory_mb,
-            read_ahead=self.read_ahead,
         )
         return pipeline
 
@@ -571,10 +572,11 @@ def _read_config(config: str | Path | Mapping[str, Any] | Config) -> Config:
     return load_config(config)
 
 
-def _at_least_one(number: int | None, *, name: str) -> int | None:
-    if number is not None and number < 1:
-        raise UsageError(f"{name}: expected a whole number from 1 up, got {number}")
-    return number
+def _check_resources(resources: Resources) -> Resources:
+    for name, number in msgspec.structs.asdict(resources).items():
+        if number is not None and number < 1:
+            raise UsageError(f"{name}: expected a whole number from 1 up, got {number}")
+    return resources
 
 
 def _now() -> datetime.datetime:

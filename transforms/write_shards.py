@@ -35,7 +35,7 @@ from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
-from shardbeam.transforms.shards.processes import WAIT_S, WriterPool, count_workers
+from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
 from shardbeam.transforms.shards.record_batches import assign_shards, unpack_shard
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors, shard_key
@@ -207,8 +207,10 @@ class _WriteShardFn(beam.DoFn):
             label_map=label_map,
         )
         if self._writers is None:
-            workers = count_workers(plan.totals, processes=self.settings.processes)
-            self._writers = WriterPool(self.settings, workers=workers)
+            processes = self.settings.resources.count_processes(
+                shards=plan.totals.shards, num_bytes=plan.totals.num_bytes
+            )
+            self._writers = WriterPool(self.settings, workers=processes - 1)
         self._writing.append((self._writers.begin(shard, waiting=report_usage), edges))
         count_under_way(shards=1, images=len(records))
         while self._writing and self._writing[0][0].done():

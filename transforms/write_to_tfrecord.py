@@ -31,6 +31,7 @@ from shardbeam.transforms.commit.prefix import (
 )
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, merge_censuses
 from shardbeam.transforms.dataset.files import ShardResult
@@ -179,6 +180,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             staging=self._settings.staging,
             shard_size_bytes=round(shard_size_mb * 1_000_000),
             seed=seed,
+            # Beside other workers on the machine.
+            resources=Resources(processes=1),
         )
         # Check the arguments now, not only when the pipeline is built.
         self._write(None, None)

@@ -30,6 +30,7 @@ from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners.options import CLUSTER_RUNNERS, make_options
 from shardbeam.pipelines.temporary import own_temporary_files
 from shardbeam.transforms.core.memory import peak_bytes
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.outcome import Status, Totals, WriteProgress
 from shardbeam.transforms.staging.lease import Lease
@@ -103,10 +104,12 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
         build,
         watcher=_StderrWatcher(json_log=arguments.json_log),
         overwrite=arguments.overwrite,
-        processes=arguments.processes,
-        threads=arguments.threads,
-        memory_mb=arguments.memory,
-        read_ahead=arguments.read_ahead,
+        resources=Resources(
+            processes=arguments.processes,
+            threads=arguments.threads,
+            memory_mb=arguments.memory,
+            read_ahead=arguments.read_ahead,
+        ),
         wait=_is_terminal(sys.stderr) if arguments.wait is None else arguments.wait,
     ).run()
     end_progress()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
+from shardbeam.transforms.core.memory import MemoryBudget
 
 
 class UnderWay:
@@ -120,10 +120,3 @@ def test_an_error_gives_the_memory_back() -> None:
         raise KeyError
     with budget.take(100):
         pass
-
-
-def test_processes_share_a_quarter_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = {"SC_PHYS_PAGES": 2_000_000, "SC_PAGE_SIZE": 4_000}
-    monkeypatch.setattr("os.sysconf", pages.__getitem__)
-    assert default_budget_bytes(processes=1) == 500_000_000
-    assert default_budget_bytes(processes=8) == 250_000_000

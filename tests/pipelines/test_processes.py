@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms import write_shards
+from shardbeam.transforms.core import resources
 from shardbeam.transforms.shards import processes
 from shardbeam.transforms.shards.processes import WriterPool
 from shardbeam.transforms.shards.writer import ShardSettings
@@ -39,8 +40,8 @@ def test_processes(
             started.add(workers)
             super().__init__(settings, workers=0)
 
-    monkeypatch.setattr(processes, "usable_cpus", lambda: 4)
-    monkeypatch.setattr(processes, "_BYTES_PER_PROCESS", 1)
+    monkeypatch.setattr(resources, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(resources, "_BYTES_PER_PROCESS", 1)
     monkeypatch.setattr(write_shards, "WriterPool", Counted)
     assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
     assert started == {expected}

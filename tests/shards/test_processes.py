@@ -23,17 +23,12 @@ import pytest
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Record
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.examples.encode.encode import EncodedRecord, RecordEncoder
-from shardbeam.transforms.shards import processes
 from shardbeam.transforms.shards import writer as shard_module
-from shardbeam.transforms.shards.processes import (
-    WorkerProcess,
-    WriterPool,
-    count_workers,
-)
+from shardbeam.transforms.shards.processes import WorkerProcess, WriterPool
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, ShardWriter
 from shardbeam.transforms.staging import staging
 from shardbeam.transforms.storage.base import WriteFailedError
@@ -346,39 +341,25 @@ def test_a_shard_that_is_lost_on_its_way_is_written_anew(
     writer.close()
 
 
-@pytest.mark.parametrize(
-    ("threads", "processes", "expected"), [(0, 1, 7), (0, 2, 4), (0, 4, 3), (7, 3, 7)]
-)
-def test_threads_are_shared_out_among_processes(
-    threads: int,
-    processes: int,
-    expected: int,
-    settings: ShardSettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(shard_module, "usable_cpus", lambda: 6)
-    writer = ShardWriter(dataclasses.replace(settings, threads=threads), processes=processes)
-    assert writer._shared.encoders._max_workers == expected
-    writer.close()
-
-
 def test_the_first_writer_of_a_process_decides_how_much_all_share(settings: ShardSettings) -> None:
     def memory(writer: ShardWriter) -> float:
         return writer.memory._size_bytes
 
-    first, second = (
-        ShardWriter(dataclasses.replace(settings, memory_bytes=size)) for size in (100, 200)
-    )
+    def make(megabytes: int) -> ShardWriter:
+        resources = Resources(memory_mb=megabytes)
+        return ShardWriter(dataclasses.replace(settings, resources=resources))
+
+    first, second = make(100), make(200)
     assert second.memory is first.memory
     for _ in range(2):
         first.close()
     # The second one is still there.
-    third = ShardWriter(dataclasses.replace(settings, memory_bytes=300))
-    assert memory(third) == 100
+    third = make(300)
+    assert memory(third) == 100_000_000
     for writer in (second, third):
         writer.close()
-    fourth = ShardWriter(dataclasses.replace(settings, memory_bytes=300))
-    assert memory(fourth) == 300
+    fourth = make(300)
+    assert memory(fourth) == 300_000_000
     fourth.close()
 
 
@@ -415,7 +396,7 @@ def test_writers_of_a_process_write_two_shards_at_a_time_with_the_threads_of_one
     assert {result.data for result in results} == {expected.data}
     assert len(begun) == 24
     assert most <= 2
-    assert len(threads) <= settings.threads
+    assert len(threads) <= (settings.resources.threads or 0)
 
 
 def test_a_closed_writer_leaves_its_shard_and_the_others_go_on(
@@ -486,37 +467,6 @@ def test_threads_encode_at_the_same_time_where_they_do_not_wait_for_each_other(
     writer.close()
     assert result.records == 200
     assert most == expected
-
-
-@pytest.mark.parametrize(
-    ("cpus", "wanted", "shards", "num_bytes", "expected"),
-    [
-        # The requested number, but never more processes than shards.
-        (4, 1, 100, 10**12, 0),
-        (4, 6, 100, 1, 5),
-        (4, 6, 3, 1, 2),
-        (4, 2, 1, 10**12, 0),
-        # One a CPU, if that is worth it.
-        (2, 0, 8, 10**9, 1),
-        (2, 0, 8, 199_999_999, 0),
-        (4, 0, 8, 200_000_000, 1),
-        (4, 0, 3, 10**12, 2),
-        (64, 0, 1000, 10**12, 7),
-        (1, 0, 1000, 10**12, 0),
-        (4, 0, 1, 0, 0),
-    ],
-)
-def test_how_many_processes_write_beside_this_one(
-    cpus: int,
-    wanted: int,
-    shards: int,
-    num_bytes: int,
-    expected: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(processes, "usable_cpus", lambda: cpus)
-    totals = Totals(shards=shards, examples=shards, num_bytes=num_bytes)
-    assert count_workers(totals, processes=wanted) == expected
 
 
 def test_threads_that_start_workers_at_once_leave_main_as_it_is() -> None:

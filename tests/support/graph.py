@@ -11,6 +11,7 @@ from shardbeam.pipelines.plan import make_plan
 from shardbeam.pipelines.runners.options import make_options
 from shardbeam.transforms.commit.commit import CommitSettings
 from shardbeam.transforms.commit.runs import RunSettings
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.staging.staging import Staging
 
 
@@ -37,5 +38,6 @@ def build_graph(*words: str) -> beam.Pipeline:
             run=RunSettings(started_at="2026-01-01T00:00:00+00:00", runner="", annotation_files=()),
             staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
         ),
+        resources=Resources(),
     )
     return pipeline

@@ -17,6 +17,7 @@ from shardbeam.transforms.core.records import (
     Record,
     encode_annotations,
 )
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import Origin, ShardResult
@@ -37,7 +38,9 @@ def make_settings(
     output: Path, *, splits: tuple[str, ...] = ("train",), threads: int = 2
 ) -> ShardSettings:
     staging = Staging(output=str(output), plan="plan", run_id="run")
-    return ShardSettings(splits=splits, encoder=ENCODER, staging=staging, threads=threads)
+    return ShardSettings(
+        splits=splits, encoder=ENCODER, staging=staging, resources=Resources(threads=threads)
+    )
 
 
 def make_records(folder: Path, count: int, *, data: bytes = PICTURE) -> list[Record]:

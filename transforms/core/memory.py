@@ -28,8 +28,6 @@ _TEMPORARY = re.compile(rf"{TEMPORARY_PREFIX}(command-)?[a-z0-9_]{{8}}(/|$)")
 
 # Decoding a large image takes some seconds; a longer wait has another cause.
 _WARN_AFTER_S = 10.0
-_DEFAULT_BYTES = 500_000_000
-_SHARE_OF_MACHINE = 4
 
 # Lines of /proc/self/status
 _STATUS = re.compile(r"^(VmHWM|RssFile):\s*(\d+) kB$", re.MULTILINE)
@@ -150,12 +148,6 @@ def give_back_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
-
-
-def default_budget_bytes(*, processes: int) -> int:
-    """Returns 0.5 GB, or less if all processes together would exceed a quarter of the memory."""
-    share = (machine_bytes() or math.inf) // _SHARE_OF_MACHINE // processes
-    return int(min(_DEFAULT_BYTES, share))
 
 
 def machine_bytes() -> int | None:

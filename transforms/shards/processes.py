@@ -26,10 +26,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.dataset.files import Origin, ShardResult
-from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.shards.recount import (
     NotCountableError,
     check_countable,
@@ -54,21 +52,6 @@ _Answer = tuple[ShardResult | Exception, str, StorageUsage]
 
 # Seconds after which a caller that waits for a shard may report what has been done meanwhile.
 WAIT_S = 5.0
-# Each process takes about 100 MB of memory.
-_MAX_PROCESSES = 8
-# Below this a process is not worth the half second that it takes to start.
-_BYTES_PER_PROCESS = 100_000_000
-
-
-def count_workers(totals: Totals, *, processes: int) -> int:
-    """Returns how many worker processes write shards beside this one.
-
-    Args:
-        totals: What there is to write.
-        processes: `ShardSettings.processes`.
-    """
-    wanted = processes or min(usable_cpus(), _MAX_PROCESSES, totals.num_bytes // _BYTES_PER_PROCESS)
-    return max(0, min(wanted, totals.shards) - 1)
 
 
 class WriterPool:

@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import math
 import threading
 import time
 from collections import Counter
@@ -29,12 +28,11 @@ from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema,
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import (
     MemoryBudget,
-    default_budget_bytes,
     give_back_freed_memory,
 )
-from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
 from shardbeam.transforms.core.records import ImageRef, Record, Reject
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.corrections import CorrectionsCollector
 from shardbeam.transforms.dataset.example_findings import find_in_picture
 from shardbeam.transforms.dataset.files import (
@@ -68,9 +66,6 @@ from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
 
-# With images of 135 KB and round trips of 30 ms, more does not help (benchmarks/RESULTS.md).
-DEFAULT_READ_AHEAD = 32
-
 # Images of one shard that are read or encoded and not yet written.
 _MAX_IMAGES_AHEAD = 64
 _MAX_BYTES_AHEAD = 64_000_000
@@ -79,8 +74,6 @@ _MAX_BYTES_AHEAD = 64_000_000
 _BATCH_BYTES = _MAX_BYTES_AHEAD // _MAX_IMAGES_AHEAD
 # A batch has waited for the disk if it took this many times the CPU time of the process.
 _WAITING_RATIO = 4
-# Threads beyond the CPUs, because one may wait for the disk or for the writer.
-_WAITING_THREADS = 1
 # Shards of which this process holds images at a time: the next one begins while the last images of
 # the one before are still encoded, written and synced.
 SHARDS_HERE = 2
@@ -106,15 +99,7 @@ class ShardSettings:
         container: The kind of file (`containers.base.find_container`).
         shard_size_bytes: Target size of a shard if the number of shards is not given.
         seed: Key of the hash that decides shard and order.
-        processes: Processes that write shards at the same time, including the worker itself. Each
-            can use a whole CPU, because they do not share the interpreter's lock. 0 means one for
-            each CPU, at most eight, and fewer if there is little to write.
-        threads: Threads that read and encode ahead, in each of these processes; 0 means one more
-            than the process's share of the CPUs. Small images occupy one of them.
-        memory_bytes: Memory for decoding in each of these processes; 0 means half a GB, or less if
-            all of them together would take more than a quarter of the machine's memory. An image
-            that needs more is decoded alone.
-        read_ahead: Images that each of these processes reads from object storage at the same time.
+        resources: What each worker may use.
         previous: Folder of a committed dataset whose unchanged shards are copied instead of reading
             their images. A shard that is damaged there is written again.
     """
@@ -125,10 +110,7 @@ class ShardSettings:
     container: str = "tfrecord"
     shard_size_bytes: int = 150_000_000
     seed: int = 0
-    processes: int = 1
-    threads: int = 0
-    memory_bytes: int = 0
-    read_ahead: int = DEFAULT_READ_AHEAD
+    resources: Resources = dataclasses.field(default_factory=Resources)
     previous: str = ""
 
     def digest(self, *, label_map: LabelMap) -> str:
@@ -180,6 +162,7 @@ class _Shared:
         readers: The threads that read images from object storage.
         encoders: The threads that encode.
         threads: The number of encoders.
+        read_ahead: The number of readers.
         shards: Held by each shard that is being written.
     """
 
@@ -187,12 +170,11 @@ class _Shared:
     _current: ClassVar[_Shared | None] = None
 
     def __init__(self, settings: ShardSettings, *, processes: int) -> None:
-        self.memory = MemoryBudget(
-            settings.memory_bytes or default_budget_bytes(processes=processes)
-        )
-        self.threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
+        share = settings.resources.share(processes=processes)
+        self.memory = MemoryBudget(share.memory_bytes)
+        self.threads, self.read_ahead = share.threads, share.read_ahead
         # Threads start when they are needed.
-        self.readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
+        self.readers = ThreadPoolExecutor(self.read_ahead, thread_name_prefix="read")
         self.encoders = ThreadPoolExecutor(self.threads, thread_name_prefix="encode")
         self.shards = threading.Semaphore(SHARDS_HERE)
         self._writers = 0
@@ -225,8 +207,8 @@ class ShardWriter:
     others wait. A shard that is being written waits for no other shard, so each ends in time.
 
     Args:
-        settings: How shards are made. `threads`, `memory_bytes` and `read_ahead` of the first
-            writer hold for all writers of this process.
+        settings: How shards are made. The resources of the first writer hold for all writers of
+            this process.
         processes: How many processes write shards on this machine.
     """
 
@@ -326,7 +308,7 @@ class ShardWriter:
             records,
             executor=self._shared.readers,
             size_bytes=lambda record: record.size_bytes,
-            max_items=self._settings.read_ahead,
+            max_items=self._shared.read_ahead,
             max_bytes=_MAX_BYTES_AHEAD,
         )
 
