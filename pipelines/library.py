@@ -79,7 +79,7 @@ from shardbeam.transforms.commit.gate import (
 from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunRecord, RunSettings
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
-from shardbeam.transforms.core.errors import naming
+from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.core.resources import Resources
@@ -473,11 +473,18 @@ class Build:
             raise
         # The watcher makes requests, too: it ends before they are counted.
         self.watcher.ended()
-        if error is None or _has_ended(error, runner=self._runner):
-            staging.remove_mark()
-        else:
+        is_over = error is None or _has_ended(error, runner=self._runner)
+        if not is_over:
             lease.leave()
-        recorded = read_outcome(staging)
+        try:
+            if is_over:
+                staging.remove_mark()
+            recorded = read_outcome(staging)
+        except (InputError, OSError):
+            # The run's own error may be why, and says more.
+            if error is None:
+                raise
+            recorded = None
         if recorded is None or recorded.status is Status.APPROVED:
             # The run ended before its gate, or between its gate and its commit.
             raise explain_failure(error)

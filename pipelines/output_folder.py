@@ -32,8 +32,8 @@ from shardbeam.configs.placeholders import (
 from shardbeam.pipelines.failures import RunError, UsageError, machine_error
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.plan import Plan, absolute_path
-from shardbeam.transforms.commit.commit import foreign_files
 from shardbeam.transforms.commit.missing_files import find_missing, list_files
+from shardbeam.transforms.commit.moves import foreign_files
 from shardbeam.transforms.commit.pointer import pointed_folder, read_pointer
 from shardbeam.transforms.commit.runs import RunRecord, read_runs
 from shardbeam.transforms.core.errors import InputError, RejectedError

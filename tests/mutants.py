@@ -38,6 +38,7 @@ MODULES = {
     "pipelines.plan": ("pipelines/test_plan.py",),
     "transforms.core.sharding": ("core/test_sharding.py",),
     "transforms.commit.commit": ("commit/test_commit.py",),
+    "transforms.commit.moves": ("commit/test_commit.py",),
     "transforms.commit.gate": ("commit/test_gate.py",),
     "transforms.dataset.statistics": ("dataset/test_statistics.py",),
     "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),

@@ -11,15 +11,8 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.commit.commit import (
-    CommitBatch,
-    CommitSettings,
-    check_moved,
-    delete_old,
-    finish,
-    gate,
-    move,
-)
+from shardbeam.transforms.commit.commit import CommitSettings, finish, gate
+from shardbeam.transforms.commit.moves import CommitBatch, check_moved, delete_old, move
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from shardbeam.transforms.beam.stages import StructCoder
-from shardbeam.transforms.commit.commit import CommitBatch
+from shardbeam.transforms.commit.moves import CommitBatch
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import (
     AnnotationEntry,

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.commit.commit import (
+from shardbeam.transforms.commit.commit import CommitSettings, GateError, finish, gate
+from shardbeam.transforms.commit.moves import (
     CommitBatch,
-    CommitSettings,
-    GateError,
     Move,
     check_moved,
     clear,
     delete_old,
     end_commit,
-    finish,
     foreign_files,
-    gate,
     list_staging,
     make_batches,
     move,
@@ -45,6 +43,7 @@ from shardbeam.transforms.staging import staging as staging_module
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.staging.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
 
@@ -352,6 +351,18 @@ def test_a_machine_that_sees_another_folder_changes_nothing(
     with pytest.raises(InputError, match="does not see what this run has written there"):
         steps[step](**own)
     assert tree(staging.output) == before
+
+
+def test_a_folder_that_cannot_be_looked_at_is_explained(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object, uri: str) -> NoReturn:
+        raise OSError(errno.EACCES, "Permission denied", uri)
+
+    commit = Commit(msgspec.structs.replace(staging, mark=LAUNCHED))
+    monkeypatch.setattr(LocalStorage, "stat", fail)
+    with pytest.raises(InputError, match=r"Permission denied.*; fix that and run the same command"):
+        commit.gate()
 
 
 @pytest.mark.parametrize("content", [None, b"dat", b"data and more"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from shardbeam.transforms.commit.commit import CommitBatch, delete_old, prepare_output
+from shardbeam.transforms.commit.moves import CommitBatch, delete_old, prepare_output
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apache_beam as beam
 import msgspec
@@ -19,7 +20,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import shardbeam
 from shardbeam.pipelines import library
+from shardbeam.pipelines.failures import NotStartedError, RunError
 from shardbeam.transforms import take_records
+from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import is_anonymous
 from tests.support.dataset import TIMEOUT_S, coco_words, held, read_dataset, read_tree, run
 
@@ -408,6 +411,22 @@ def test_a_process_that_may_have_no_children_writes_all_itself(config: Json, out
 
 
 # Interrupts
+
+
+def test_a_mark_that_cannot_be_removed_does_not_hide_why_the_run_failed(
+    config: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise NotStartedError("no job server answers")
+
+    def fail_to_remove(_: Staging) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(library, "submit", fail)
+    monkeypatch.setattr(Staging, "remove_mark", fail_to_remove)
+    with pytest.raises(RunError, match="no job server answers"):
+        shardbeam.build(config, runner="PrismRunner")
+
 
 INTERRUPTED = """
     import json, multiprocessing, os, signal, threading

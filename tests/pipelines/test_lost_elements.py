@@ -27,7 +27,7 @@ from shardbeam.transforms import (
     read_annotations,
     write_shards,
 )
-from shardbeam.transforms.commit.commit import CommitBatch
+from shardbeam.transforms.commit.moves import CommitBatch
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core import edges
 from shardbeam.transforms.core.records import ListedFile, Reject

@@ -27,6 +27,7 @@ from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.examples.encode.encode import EncodedRecord, RecordEncoder
+from shardbeam.transforms.shards import processes
 from shardbeam.transforms.shards import writer as shard_module
 from shardbeam.transforms.shards.processes import WorkerProcess, WriterPool
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, ShardWriter
@@ -274,6 +275,22 @@ def test_where_no_process_can_be_started_this_one_does_all(
     writers = start(2)
     futures = [writers.begin(each) for each in others(shard, 3)]
     assert [future.result().examples for future in futures] == [20] * 3
+
+
+def test_an_error_while_processes_are_started_leaves_nothing_behind(
+    settings: ShardSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: object, **__: object) -> WorkerProcess:
+        if made:
+            raise KeyboardInterrupt
+        made.append(WorkerProcess(settings, processes=3))
+        return made[0]
+
+    made: list[WorkerProcess] = []
+    monkeypatch.setattr(processes, "WorkerProcess", make)
+    with pytest.raises(KeyboardInterrupt):
+        WriterPool(settings, workers=2)
+    assert (shard_module._Shared._current, worker_processes()) == (None, [])
 
 
 def test_a_shard_is_begun_when_the_last_images_of_the_one_before_are_handed_out(

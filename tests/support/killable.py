@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import shardbeam.pipelines.cli.run
 from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms import write_shards
-from shardbeam.transforms.commit import commit
+from shardbeam.transforms.commit import commit, moves
 from shardbeam.transforms.core.worker import _without_main
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.staging import folder_lock
@@ -183,12 +183,12 @@ def _publish_first() -> None:
 
 
 def _keep_the_old_info() -> None:
-    delete = commit._delete
+    delete = moves._delete
 
     def keep(files: Iterable[StoredFile], *, output: str) -> None:
         delete([file for file in files if file.path != DATASET_INFO], output=output)
 
-    commit._delete = keep
+    moves._delete = keep
 
 
 def _resume_by_place() -> None:

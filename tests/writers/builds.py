@@ -17,15 +17,13 @@ from shardbeam.pipelines import output_folder as pipelines_output
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.output_folder import Inputs, hold_output
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.commit.commit import (
+from shardbeam.transforms.commit.commit import CommitSettings, finish, gate
+from shardbeam.transforms.commit.moves import (
     CommitBatch,
-    CommitSettings,
     check_moved,
     clear,
     delete_old,
     end_commit,
-    finish,
-    gate,
     list_staging,
     move,
 )

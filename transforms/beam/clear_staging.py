@@ -9,7 +9,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.commit.commit import CommitBatch, clear, end_commit, list_staging
+from shardbeam.transforms.commit.moves import CommitBatch, clear, end_commit, list_staging
 from shardbeam.transforms.staging.staging import Staging
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.commit.commit import CommitBatch, Move
 from shardbeam.transforms.commit.gate import count_splits, find_lost, judge
+from shardbeam.transforms.commit.moves import CommitBatch, Move
 from shardbeam.transforms.core.edges import MOVES, REJECTS, Edges, check_arrived, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject

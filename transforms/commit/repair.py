@@ -6,9 +6,9 @@ their content: a picture may have been replaced by another of the same size and 
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, ShardResult
 from shardbeam.transforms.dataset.index import load_index
-from shardbeam.transforms.dataset.manifest import MANIFEST, decode_manifest, was_changed
+from shardbeam.transforms.dataset.manifest import MANIFEST, Manifest, decode_manifest, was_changed
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.staging.staging import Staging
@@ -30,38 +30,30 @@ _NAMED_IMAGES = 3
 _COLUMNS = ("source", "key", "sha256", "length", "crc32c")
 
 _ImageKey = tuple[str, str]
+# SHA-256 of the picture, length and CRC-32C of each Example of an image.
+_Rows = list[tuple[str, int, "int | None"]]
 
 
-class _Examples(NamedTuple):
-    """The index's facts about one image's Examples; equal facts mean equal Examples."""
-
-    pictures: tuple[str, ...]
-    lengths: tuple[int, ...]
-    checksums: tuple[int | None, ...]
-
-
-def find_differences(
+def judge_repair(
+    outcome: Outcome,
     shards: Sequence[ShardResult],
     label_map: LabelMap,
     *,
     dataset: DatasetSettings,
     staging: Staging,
-) -> list[str]:
-    """Compares staged shards with the dataset that they are to repair.
+) -> Outcome:
+    """Refuses a repair that would change the dataset, whatever the outcome is so far.
 
-    Each shard is compared with the CRC-32C and the number of examples in the manifest. If the
-    manifest itself was changed, it is compared with the old index: the SHA-256 of each image and
-    the CRC-32C of each Example.
+    Each shard must have the CRC-32C and the number of examples that the manifest gives it. If the
+    manifest itself was changed, the shard is compared with the old index: the SHA-256 of each image
+    and the CRC-32C of each Example.
 
     Args:
+        outcome: The outcome so far.
         shards: All shards.
         label_map: The labels.
         dataset: The config, and the versions of this program and its libraries.
         staging: Where the shards wait; its output is the dataset.
-
-    Returns:
-        One line for each difference, with names and causes, and one that says what to do; empty if
-        the repaired dataset is as it was.
 
     Raises:
         InputError: The manifest is gone or damaged, or cannot be read.
@@ -72,35 +64,14 @@ def find_differences(
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
     manifest = decode_manifest(data, uri=uri)
-    is_changed = was_changed(data)
     # A manifest that was changed says nothing that can be relied on.
-    listed = {} if is_changed else {entry.path: entry for entry in manifest.shards()}
-    files = {} if is_changed else {file.path: file for file in manifest.files}
-    found = []
-    if not is_changed and manifest.labels != label_map.ids:
-        found.append("the classes differ from the manifest's")
-    built = {shard.data.path for shard in shards}
-    found += [f"{path}: would be missing" for path in listed if path not in built]
-    for shard in sorted(shards, key=lambda shard: (shard.split, shard.shard_index)):
-        entry = listed.get(shard.data.path)
-        if entry is None and not is_changed:
-            found.append(f"{shard.data.path}: would be a new shard")
-        elif entry is None or (entry.crc32c, entry.examples) != (
-            shard.data.crc32c,
-            shard.data.examples,
-        ):
-            # To name images, both indexes must be read: do this only for the first shards.
-            names = len(found) < _NAMED_SHARDS or entry is None
-            index = files.get(shard.index.path)
-            problem = "differs"
-            if names:
-                problem = _compare(shard, entry=entry, index=index, staging=staging)
-            if problem:
-                found.append(f"{shard.data.path}: {problem}")
+    relied_on = None if was_changed(data) else manifest
+    found = list(_find_differences(shards, label_map, manifest=relied_on, staging=staging))
     if not found:
-        return []
+        return outcome
     more = len(found) - _NAMED_SHARDS
-    return [
+    lines = [
+        "the repair would change the dataset, so nothing was changed",
         *found[:_NAMED_SHARDS],
         *([f"... and {more:,} more"] if more > 0 else []),
         _describe_cause(
@@ -110,18 +81,6 @@ def find_differences(
         "put back the files that it was built from and run the same command again, or build a new "
         f"dataset: shardbeam build CONFIG --overwrite --reuse {staging.output}",
     ]
-
-
-def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
-    """Refuses a repair that would change the dataset, whatever the outcome is so far.
-
-    Args:
-        outcome: The outcome so far.
-        differences: The differences that `find_differences` found.
-    """
-    if not differences:
-        return outcome
-    lines = ["the repair would change the dataset, so nothing was changed", *differences]
     return msgspec.structs.replace(
         outcome,
         status=Status.NOT_REPAIRED,
@@ -130,6 +89,47 @@ def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
         rejects="",
         corrections="",
     )
+
+
+def _find_differences(
+    shards: Sequence[ShardResult],
+    label_map: LabelMap,
+    *,
+    manifest: Manifest | None,
+    staging: Staging,
+) -> Iterator[str]:
+    """Compares staged shards with the dataset that they are to repair: yields a line for each.
+
+    Args:
+        shards: All shards.
+        label_map: The labels.
+        manifest: The dataset's manifest; None if it was changed.
+        staging: Where the shards wait.
+    """
+    ordered = sorted(shards, key=lambda shard: (shard.split, shard.shard_index))
+    if manifest is None:
+        for shard in ordered:
+            if problem := _compare(shard, entry=None, index=None, staging=staging):
+                yield f"{shard.data.path}: {problem}"
+        return
+    listed = {entry.path: entry for entry in manifest.shards()}
+    files = {file.path: file for file in manifest.files}
+    if manifest.labels != label_map.ids:
+        yield "the classes differ from the manifest's"
+    built = {shard.data.path for shard in shards}
+    yield from (f"{path}: would be missing" for path in listed if path not in built)
+    differing = 0
+    for shard in ordered:
+        path, entry = shard.data.path, listed.get(shard.data.path)
+        if entry is None:
+            yield f"{path}: would be a new shard"
+        elif (entry.crc32c, entry.examples) != (shard.data.crc32c, shard.data.examples):
+            # To name images, both indexes must be read: do this only for the first shards.
+            differing += 1
+            index = files.get(shard.index.path)
+            named = differing <= _NAMED_SHARDS
+            problem = _compare(shard, entry=entry, index=index, staging=staging) if named else ""
+            yield f"{path}: {problem or 'differs'}"
 
 
 def _compare(
@@ -164,8 +164,8 @@ def _compare(
 
 
 def _compare_images(
-    old: Mapping[_ImageKey, _Examples],
-    new: Mapping[_ImageKey, _Examples],
+    old: Mapping[_ImageKey, _Rows],
+    new: Mapping[_ImageKey, _Rows],
     *,
     rejects: Iterable[Reject],
 ) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _compare_images(
             changes["no longer written"].append(f"{name} ({cause})")
         elif before is None:
             changes["not written then"].append(name)
-        elif before.pictures != after.pictures:
+        elif [sha256 for sha256, *_ in before] != [sha256 for sha256, *_ in after]:
             changes["another picture"].append(name)
         else:
             changes["the same picture with other labels or features"].append(name)
@@ -195,18 +195,15 @@ def _compare_images(
 
 def _read_examples(
     uris: Iterable[str], *, listed: DatasetFile | None
-) -> dict[_ImageKey, _Examples] | None:
+) -> dict[_ImageKey, _Rows] | None:
     """Reads the first index that exists and is not damaged; None if there is none."""
     for uri in uris:
-        try:
-            table = load_index(uri, listed=listed, columns=_COLUMNS)
-        except InputError:
-            continue
-        rows: dict[_ImageKey, list[tuple[str, int, int | None]]] = defaultdict(list)
-        for row in table.to_pylist():
-            example = (row["sha256"], row["length"], row.get("crc32c"))
-            rows[row["source"], row["key"]].append(example)
-        return {image: _Examples(*zip(*examples, strict=True)) for image, examples in rows.items()}
+        with contextlib.suppress(InputError):
+            found: dict[_ImageKey, _Rows] = defaultdict(list)
+            for row in load_index(uri, listed=listed, columns=_COLUMNS).to_pylist():
+                example = (row["sha256"], row["length"], row.get("crc32c"))
+                found[row["source"], row["key"]].append(example)
+            return found
     return None
 
 

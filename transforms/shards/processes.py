@@ -68,11 +68,17 @@ class WriterPool:
 
     def __init__(self, settings: ShardSettings, *, workers: int) -> None:
         self._settings = settings
-        self._writer = ShardWriter(settings, processes=1 + workers)
         self._workers: list[WorkerProcess] = []
-        with contextlib.suppress(OSError, AssertionError):
-            for _ in range(workers):
-                self._workers.append(WorkerProcess(settings, processes=1 + workers))
+        with contextlib.ExitStack() as begun:
+            self._writer = ShardWriter(settings, processes=1 + workers)
+            begun.callback(self._writer.close)
+            with contextlib.suppress(OSError, AssertionError):
+                for _ in range(workers):
+                    worker = WorkerProcess(settings, processes=1 + workers)
+                    self._workers.append(worker)
+                    begun.callback(worker.close)
+            # An error before this line, such as an interrupt, ends what has begun.
+            begun.pop_all()
         self._threads = ThreadPoolExecutor(SHARDS_HERE + workers, thread_name_prefix="shard")
         # None stands for this process.
         self._places: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()

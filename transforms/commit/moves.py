@@ -1,0 +1,361 @@
+"""The moves of a commit: from staging into the output, after the old dataset's files are deleted.
+
+Each step can be repeated at any point, also by a run that is started again after a kill.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from shardbeam.transforms.core.edges import OLD_FILES, check_arrived
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.files import DatasetFile
+from shardbeam.transforms.dataset.manifest import (
+    DATASET_INFO,
+    MANIFEST,
+    RUN_FILE,
+    read_manifest,
+)
+from shardbeam.transforms.shards.reuse import RECORD_FILE, keep_record, record_path
+from shardbeam.transforms.staging.object_lease import LEASE_PATH
+from shardbeam.transforms.staging.staging import (
+    COMMIT_FILE,
+    STAGING_FOLDER,
+    Staging,
+    decode_commit,
+    explain_write_errors,
+    find_misplaced,
+    staged_commits,
+)
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# A move has three files: a shard, its index and its record.
+_MOVES_PER_BATCH = 64
+_DELETES_PER_BATCH = 192
+
+T = TypeVar("T")
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Files that are moved together: those of a shard, or one other file of the run.
+
+    Attributes:
+        staged: The folder, below the plan's staging folder, with the files under their final paths.
+        files: The files.
+        shard_key: The shard whose record is kept after the move; empty for other files.
+    """
+
+    staged: str
+    files: tuple[DatasetFile, ...]
+    shard_key: str = ""
+
+
+class CommitBatch(msgspec.Struct, frozen=True):
+    """The files that one worker moves and deletes at a time.
+
+    Attributes:
+        moves: The moves.
+        deletes: Files to delete, in the versions that were listed: files of the old dataset, or
+            files in staging after the commit.
+        num_deletes: How many files all batches delete, which shows whether the runner lost some.
+    """
+
+    moves: tuple[Move, ...] = ()
+    deletes: tuple[StoredFile, ...] = ()
+    num_deletes: int = 0
+
+
+def make_batches(moves: Sequence[Move], deletes: Sequence[StoredFile]) -> list[CommitBatch]:
+    """Shares moves and deletions out to batches, which workers can process in any order."""
+    number = math.ceil(max(len(moves) / _MOVES_PER_BATCH, len(deletes) / _DELETES_PER_BATCH))
+    return [
+        CommitBatch(tuple(moves[start::number]), tuple(deletes[start::number]), len(deletes))
+        for start in range(number)
+    ]
+
+
+def prepare_output(
+    moves: Sequence[Move],
+    *,
+    metadata: Sequence[str],
+    staging: Staging,
+    late: re.Pattern[str] | None = None,
+    keep: Collection[str] = (),
+) -> list[StoredFile]:
+    """Makes the output ready for the moves, and finds what an older commit left there.
+
+    `dataset_info.json` is deleted, so that readers see no dataset until `finish` has run. Next to
+    go are records of shards, and files that our manifest or an unfinished commit of ours lists.
+    Where there is a lease, files named like a shard, an index or rejects go, too: a run that lost
+    its lease may have moved them there after another run's commit. The manifest stays until
+    `finish` replaces it, so that a run after a kill sees that the output is ours.
+
+    Args:
+        moves: What is going to be moved into the output.
+        metadata: Paths of the files that `finish` is going to write there.
+        staging: The run's staging area.
+        late: Matches the names that files of this dataset have.
+        keep: Files of the old dataset that stay.
+
+    Returns:
+        The files that `delete_old` has to delete before the moves.
+
+    Raises:
+        InputError: A list of files that may be deleted is damaged; nothing was deleted.
+        ChangedError: Another run writes to the output.
+        OSError: The output cannot be written.
+    """
+    output = staging.output
+    found = _look_alone(staging)
+    commits = {
+        path: decode_commit(read_seen(file), uri=file.uri)
+        for path, file in found.items()
+        if COMMIT_FILE.fullmatch(path)
+    }
+    manifest = read_manifest(output)
+    old = {path for paths in commits.values() for path in paths}
+    kept = {path for move in moves for path in _paths(move)}
+    listed = {*old, *metadata, *(file.path for move in moves for file in move.files)}
+    _delete(_pick([DATASET_INFO], found), output=output)
+    # Write this list before deleting another plan's: each file in the output must be on a list at
+    # every moment. Finished shards of another plan stay, because its next run can use them.
+    own = staging.commit_uri.removeprefix(f"{output.rstrip('/')}/")
+    staging.write_commit(listed, replaces=found.get(own))
+    _delete(_pick(commits.keys() - {own}, found), output=output)
+    if manifest is not None:
+        old.update(manifest.paths())
+    old.update(path for path in found if RECORD_FILE.fullmatch(path))
+    if staging.lease is not None and late is not None:
+        old.update(path for path in found if late.fullmatch(path))
+    return _pick(old - kept - {MANIFEST, DATASET_INFO, *keep}, found)
+
+
+def _look_alone(staging: Staging) -> dict[str, StoredFile]:
+    """Lists the output after making sure that no run that lost its lease can publish there.
+
+    Such a run may be about to rename its staged `dataset_info.json` into place. Deleting the staged
+    file stops it; if the rename came first, the next listing shows its result.
+    """
+    storage = storage_for(staging.output)
+    while True:
+        found = {file.path: file for file in storage.list(staging.output)}
+        staging.check_lease()
+        scratch = [file for path, file in found.items() if staging.is_scratch_of_others(path)]
+        if not scratch:
+            return found
+        storage.delete_many(scratch)
+
+
+def delete_old(batch: CommitBatch, *, staging: Staging) -> int:
+    """Deletes files of the old dataset; files that are gone already are skipped.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        InputError: Another run has taken the output or written one of the files meanwhile, or the
+            output cannot be written.
+    """
+    with explain_write_errors(staging.output):
+        if batch.deletes:
+            staging.check_mark()
+            staging.check_lease()
+            _delete(batch.deletes, output=staging.output)
+    return len(batch.deletes)
+
+
+def move(batch: CommitBatch, deleted: Iterable[int] = (), *, staging: Staging) -> int:
+    """Moves staged files into the output; a move that was made before is skipped.
+
+    Args:
+        batch: The moves.
+        deleted: What `delete_old` returned for each batch: no file moves before all are deleted.
+        staging: The run's staging area.
+
+    Returns:
+        The number of moves.
+
+    Raises:
+        InputError: The runner lost a deletion, a file is neither in staging nor in place, another
+            run has taken the output, or it cannot be written.
+    """
+    check_arrived(OLD_FILES, sent=batch.num_deletes, received=sum(deleted))
+    storage = storage_for(staging.output)
+    with explain_write_errors(staging.output):
+        seen = find_files(
+            [path for move in batch.moves for path in _paths(move)], output=staging.output
+        )
+        staging.check_lease()
+        one = functools.partial(_move, seen=seen, staging=staging)
+        return sum(1 for _ in storage.map_many(one, batch.moves))
+
+
+def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging) -> None:
+    storage = storage_for(staging.output)
+    for file in move.files:
+        destination = join_uri(staging.output, file.path)
+        old = seen[file.path]
+        try:
+            storage.rename(
+                staging.uri(move.staged, file.path),
+                destination,
+                replaces=None if old is None else old.version,
+            )
+        except FileNotFoundError:
+            stored = storage.stat(destination)
+            if (
+                stored is None
+                or find_misplaced([file], output=staging.output, read=True) is not None
+            ):
+                staging.check_mark()
+                raise InputError(
+                    uri=destination,
+                    problem="its staged file is gone; was it deleted? Run the same command again",
+                ) from None
+            # A run that lost its lease may be about to delete or replace the version that it saw.
+            storage.renew(stored)
+    if move.shard_key:
+        keep_record(move.shard_key, replaces=seen[record_path(move.shard_key)], staging=staging)
+
+
+def check_moved(batch: CommitBatch, moved: Iterable[int], *, staging: Staging) -> int:
+    """Checks that files are still as they were moved.
+
+    Args:
+        batch: The moves.
+        moved: What `move` returned for each batch: no file is checked before all have moved.
+        staging: The run's staging area.
+
+    Returns:
+        The number of moves.
+
+    Raises:
+        InputError: A moved file is gone or was changed, or the output cannot be read.
+    """
+    del moved
+    files = [file for move in batch.moves for file in move.files]
+    with explain_write_errors(staging.output):
+        staging.check_mark()
+        misplaced = find_misplaced(files, output=staging.output, read=False)
+    if misplaced is not None:
+        raise InputError(
+            uri=misplaced,
+            problem="was changed while the dataset was committed; let nothing else write "
+            "there, and run the same command again",
+        )
+    return len(batch.moves)
+
+
+def list_staging(done: object, *, staging: Staging) -> list[CommitBatch]:
+    """Lists what is left in staging after a commit, except for the list of the commit.
+
+    Args:
+        done: The result of the commit, whose files are all in place.
+        staging: The run's staging area.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    del done
+    with explain_write_errors(staging.output):
+        left = storage_for(staging.root).list(staging.root)
+        return make_batches((), [file for file in left if file.uri != staging.commit_uri])
+
+
+def clear(batch: CommitBatch, *, staging: Staging) -> int:
+    """Deletes files in staging; a file that was changed meanwhile is left to `end_commit`.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        InputError: Another run has taken the output, or the output cannot be written.
+    """
+    with explain_write_errors(staging.output):
+        staging.check_lease()
+        storage_for(staging.root).delete_many(batch.deletes)
+    return len(batch.deletes)
+
+
+def end_commit(done: T, cleared: Iterable[int], *, staging: Staging) -> T:
+    """Removes the rest of staging and releases the lease, after all batches are cleared.
+
+    Args:
+        done: The result of the commit.
+        cleared: What `clear` returned for each batch.
+        staging: The run's staging area.
+
+    Returns:
+        `done`.
+
+    Raises:
+        InputError: Another run has taken the output, or the output cannot be written.
+    """
+    del cleared
+    with explain_write_errors(staging.output):
+        staging.clear()
+    staging.release_lease()
+    return done
+
+
+def foreign_files(output: str) -> list[str]:
+    """Finds files in the output that are not ours: no list of ours names them.
+
+    Returns:
+        Paths relative to `output`, sorted.
+    """
+    manifest = read_manifest(output)
+    ours = {LEASE_PATH}
+    if manifest is not None:
+        ours.update(manifest.paths(), (MANIFEST, DATASET_INFO))
+    for paths in staged_commits(output).values():
+        ours.update(paths)
+    return sorted(
+        file.path
+        for file in storage_for(output).list(output)
+        if file.path not in ours
+        and not file.path.startswith(f"{STAGING_FOLDER}/")
+        and not RUN_FILE.fullmatch(file.path)
+        and not RECORD_FILE.fullmatch(file.path)
+    )
+
+
+def _paths(move: Move) -> list[str]:
+    """Lists the paths that a move may write."""
+    records = [record_path(move.shard_key)] if move.shard_key else []
+    return [*(file.path for file in move.files), *records]
+
+
+def _pick(paths: Iterable[str], found: Mapping[str, StoredFile]) -> list[StoredFile]:
+    return [found[path] for path in sorted(paths) if path in found]
+
+
+def _delete(files: Iterable[StoredFile], *, output: str) -> None:
+    """Deletes files in the versions that were listed.
+
+    Raises:
+        ChangedError: Another run has written one of them meanwhile.
+    """
+    if not storage_for(output).delete_many(files):
+        raise ChangedError("a file of the old dataset was changed meanwhile")
+
+
+def find_files(paths: Sequence[str], *, output: str) -> dict[str, StoredFile | None]:
+    """Finds files of the output by their paths; None for each that is not there."""
+    storage = storage_for(output)
+    uris = [join_uri(output, path) for path in paths]
+    return dict(zip(paths, storage.map_many(storage.stat, uris), strict=True))
+
+
+def read_seen(file: StoredFile) -> bytes:
+    """Reads the version of a small file that was seen."""
+    storage = storage_for(file.uri)
+    return storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES, version=file.version)
