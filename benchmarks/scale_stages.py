@@ -66,7 +66,7 @@ from shardbeam.transforms.formats.table.jsonl import JsonLinesFormat
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.shards.record_batches import RecordPacker, assign_shards, unpack_shard
+from shardbeam.transforms.shards.record_batches import RecordBatcher, assign_shards, merge_batches
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -353,15 +353,15 @@ def cut_stage(number: int, folder: Path) -> None:
 
 
 def _pack_records(number: int) -> Iterator[bytes]:
-    packer = RecordPacker()
+    batcher = RecordBatcher()
     for record in map(_record, range(number)):
         digest = example_hash(seed=0, source=record.source, key=record.key)
-        yield from packer.add(record, example_hash=digest)
-    yield from packer.finish()
+        yield from batcher.add(record, example_hash=digest)
+    yield from batcher.finish()
 
 
 def _sort_shard(element: tuple[tuple[str, int], Iterable[bytes]]) -> int:
-    return len(unpack_shard(element[1]))
+    return len(merge_batches(element[1]))
 
 
 def _settings(output: str) -> CommitSettings:

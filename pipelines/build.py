@@ -52,7 +52,7 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: The records of each step, in packs (`shards.record_batches`): a `Record` for each
+        records: The records of each step, in batches (`shards.record_batches`): a `Record` for each
             image that is neither rejected nor excluded so far.
         rejects: The rejects of each step: a `Reject` for each input that cannot be used.
         census: One `Census`. Making it fails if images and annotations do not belong together.
@@ -90,7 +90,7 @@ def gather_records(
         taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
         values, made = (taken.values,), ()
         counts, rejects = taken.census, taken.rejects
-    # records: Record, in packs
+    # records: Record, in batches
     joined = values | JoinAnnotations(sources=plan.sources, settings=plan.join)
     # one Census
     census = (

@@ -60,7 +60,7 @@ class JoinResult(NamedTuple):
     """The result of `JoinAnnotations`.
 
     Attributes:
-        records: A `Record` for each image to write, in packs (`shards.record_batches`).
+        records: A `Record` for each image to write, in batches (`shards.record_batches`).
         rejects: A `Reject` for each input that cannot be used.
         census: One PCollection for each step, with a `Census` of each bundle.
     """

@@ -36,7 +36,7 @@ from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
-from shardbeam.transforms.shards.record_batches import assign_shards, unpack_shard
+from shardbeam.transforms.shards.record_batches import assign_shards, merge_batches
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors, shard_key
 
@@ -129,12 +129,12 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
         assigned = records | "AssignShard" >> beam.FlatMap(
             assign_shards, pvalue.AsSingleton(plan)
         ).with_output_types(_Sharded)
-        # ((split, shard), b"" or pack of records)
+        # ((split, shard), b"" or batch of records)
         written = (
             (seeds, assigned)
             | beam.Flatten()
             | beam.GroupByKey()
-            # ((split, shard), [b"" and pack of records ...])
+            # ((split, shard), [b"" and batch of records ...])
             | "WriteShard"
             >> beam.ParDo(
                 _WriteShardFn(naming=self.naming, settings=settings),
@@ -184,7 +184,7 @@ class _WriteShardFn(beam.DoFn):
     ) -> Iterator[_Output]:
         (split, index), values = element
         edges = Edges()
-        records = unpack_shard(filter(None, values))
+        records = merge_batches(filter(None, values))
         # In place, because all of a dataset's records may be in one shard.
         for number, value in enumerate(records):
             edges.receive(RECORDS, value[:HASH_BYTES])

@@ -9,7 +9,7 @@ from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash, shard_index
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
-from shardbeam.transforms.shards.record_batches import RecordPacker, assign_shards, unpack_shard
+from shardbeam.transforms.shards.record_batches import RecordBatcher, assign_shards, merge_batches
 
 NUM_SHARDS = {"train": 3, "test": 1}
 PLAN = ShardPlan(NUM_SHARDS, Totals(shards=4, examples=0, num_bytes=0))
@@ -25,17 +25,17 @@ def hash_of(record: Record) -> bytes:
     return example_hash(seed=0, source=record.source, key=record.key)
 
 
-def pack(records: list[Record]) -> list[bytes]:
-    packer = RecordPacker()
-    packs = [
-        each for record in records for each in packer.add(record, example_hash=hash_of(record))
+def batch(records: list[Record]) -> list[bytes]:
+    batcher = RecordBatcher()
+    batches = [
+        each for record in records for each in batcher.add(record, example_hash=hash_of(record))
     ]
-    return [*packs, *packer.finish()]
+    return [*batches, *batcher.finish()]
 
 
-def assign(packs: list[bytes]) -> dict[tuple[str, int], list[bytes]]:
+def assign(batches: list[bytes]) -> dict[tuple[str, int], list[bytes]]:
     shards: dict[tuple[str, int], list[bytes]] = {}
-    for each in packs:
+    for each in batches:
         for shard, part in assign_shards(each, PLAN):
             shards.setdefault(shard, []).append(part)
     return shards
@@ -51,21 +51,21 @@ def test_each_shard_gets_its_records_in_order(numbers: list[tuple[str, int]]) ->
         expected.setdefault((record.split, index), []).append(value)
     middle = len(records) // 2
     # The last records come first, as from another worker.
-    shards = assign([*pack(records[middle:]), *pack(records[:middle])])
-    assert {shard: unpack_shard(packs) for shard, packs in shards.items()} == {
+    shards = assign([*batch(records[middle:]), *batch(records[:middle])])
+    assert {shard: merge_batches(batches) for shard, batches in shards.items()} == {
         shard: sorted(values) for shard, values in expected.items()
     }
 
 
-def test_a_pack_ends_at_four_megabytes_or_after_a_longer_record() -> None:
+def test_a_batch_ends_at_four_megabytes_or_after_a_longer_record() -> None:
     sizes = [1_500_000] * 4 + [9_000_000, 10, 10]
     records = [make_record(number, num_bytes=size) for number, size in enumerate(sizes)]
     found = [
         sum(len(values) for values in MsgpackDecoder().decode(each).values())
-        for each in pack(records)
+        for each in batch(records)
     ]
     assert found == [3, 2, 2]
 
 
-def test_without_records_there_is_no_pack() -> None:
-    assert pack([]) == []
+def test_without_records_there_is_no_batch() -> None:
+    assert batch([]) == []

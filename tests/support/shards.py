@@ -25,7 +25,7 @@ from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.shards.record_batches import RecordPacker
+from shardbeam.transforms.shards.record_batches import RecordBatcher
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import Staging
 from tests.support.example_builders import encode_picture, make_label_map
@@ -56,19 +56,19 @@ def make_census(records: Iterable[Record]) -> Census:
     return census
 
 
-def pack_records(records: Iterable[Record], *, seed: int = 0) -> list[bytes]:
-    """Packs records as the join does, each in a pack of its own."""
-    packs = []
+def make_batches(records: Iterable[Record], *, seed: int = 0) -> list[bytes]:
+    """Batches records as the join does, each in a batch of its own."""
+    batches = []
     for record in records:
-        packer = RecordPacker()
+        batcher = RecordBatcher()
         digest = example_hash(seed=seed, source=record.source, key=record.key)
-        packs += [*packer.add(record, example_hash=digest), *packer.finish()]
-    return packs
+        batches += [*batcher.add(record, example_hash=digest), *batcher.finish()]
+    return batches
 
 
-def unpack_records(pack: bytes) -> list[Record]:
-    """Reads the records of a pack."""
-    values = MsgpackDecoder(dict[str, list[bytes]]).decode(pack).values()
+def decode_batch(batch: bytes) -> list[Record]:
+    """Reads the records of a batch."""
+    values = MsgpackDecoder(dict[str, list[bytes]]).decode(batch).values()
     return [MsgpackDecoder(Record).decode(value[HASH_BYTES:]) for value in itertools.chain(*values)]
 
 

@@ -26,7 +26,7 @@ from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import local_pipeline
-from tests.support.shards import unpack_records
+from tests.support.shards import decode_batch
 
 SOURCES = [
     *(Source(each, CocoFormat(images="/i", annotations=["a.json"])) for each in ("train", "test")),
@@ -109,9 +109,7 @@ def test_each_key_is_joined_with_its_own() -> None:
             pipeline | "Images" >> beam.Create(images),
             pipeline | "Entries" >> beam.Create(entries),
         ) | JoinAnnotations(sources=SOURCES, settings=SETTINGS)
-        assert_that(
-            result.records | beam.FlatMap(unpack_records), equal_to(records), label="Records"
-        )
+        assert_that(result.records | beam.FlatMap(decode_batch), equal_to(records), label="Records")
         assert_that(result.rejects, equal_to(rejects), label="Rejects")
         assert_that(result.census | TakeCensus(), equal_to([census]), label="Census")
 
@@ -159,7 +157,7 @@ def test_names_that_differ_in_case_alone_are_not_joined_but_named() -> None:
             pipeline | "Others" >> beam.Create(values[1::2]),
         ) | JoinAnnotations(sources=SOURCES, settings=SETTINGS)
         assert_that(
-            result.records | beam.FlatMap(unpack_records) | beam.Map(lambda each: each.key),
+            result.records | beam.FlatMap(decode_batch) | beam.Map(lambda each: each.key),
             equal_to(["a.jpg", "A.jpg", "c.jpg", "d.jpg"]),
             label="Records",
         )

@@ -20,7 +20,7 @@ from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries
-from tests.support.shards import unpack_records
+from tests.support.shards import decode_batch
 
 SETTINGS = JoinSettings(
     splits=SplitAssignment(by_source={"train": "train", "test": "test"}),
@@ -93,7 +93,7 @@ def test_only_names_that_other_files_may_share_are_joined(tmp_path: Path) -> Non
             ),
             label="Joined",
         )
-        records = result.records[0] | beam.FlatMap(unpack_records)
+        records = result.records[0] | beam.FlatMap(decode_batch)
         assert_that(records, summaries(made, summary=lambda each: each.key), label="Records")
         assert_that(
             result.rejects[0],

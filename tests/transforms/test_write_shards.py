@@ -40,10 +40,10 @@ from tests.support.shards import (
     ENCODER,
     PICTURE,
     finished_shards,
+    make_batches,
     make_census,
     make_record,
     make_records,
-    pack_records,
     read_shard,
 )
 
@@ -70,7 +70,7 @@ def write(
     label_map = pipeline | "Labels" >> beam.Create([make_label_map({"cat": 1}, objects=False)])
     result: WriteResult = (
         pipeline
-        | "Records" >> beam.Create(pack_records(records, seed=settings.get("seed", 0)))
+        | "Records" >> beam.Create(make_batches(records, seed=settings.get("seed", 0)))
         | WriteShards(
             naming=FileNaming(prefix="/data/x-{split}.tfrecord", suffix=suffix, template=template),
             num_shards=num_shards,

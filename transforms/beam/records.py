@@ -13,9 +13,9 @@ from shardbeam.transforms.core import edges
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
 from shardbeam.transforms.formats.join.join import JoinedKey, JoinSettings
-from shardbeam.transforms.shards.record_batches import RecordPacker
+from shardbeam.transforms.shards.record_batches import RecordBatcher
 
-# Tags of the outputs: packs of records, and rejects.
+# Tags of the outputs: batches of records, and rejects.
 RECORDS = "records"
 REJECTS = "rejects"
 
@@ -24,19 +24,19 @@ RecordOutput: TypeAlias = pvalue.TaggedOutput[str, Any]
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GiveRecordsFn(CensusFn):
-    """A step that outputs records, in packs (`shards.record_batches`), and rejects."""
+    """A step that outputs records, in batches (`shards.record_batches`), and rejects."""
 
     settings: JoinSettings
 
     def start_bundle(self) -> None:
-        """Starts a new census and a new pack."""
+        """Starts a new census and a new batch."""
         super().start_bundle()
-        self._packer = RecordPacker()
+        self._batcher = RecordBatcher()
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Outputs the last pack and the census."""
-        for pack in self._packer.finish():
-            yield in_global_window(pvalue.TaggedOutput(RECORDS, pack))
+        """Outputs the last batch and the census."""
+        for batch in self._batcher.finish():
+            yield in_global_window(pvalue.TaggedOutput(RECORDS, batch))
         yield from super().finish_bundle()
 
     def give(
@@ -58,8 +58,8 @@ class GiveRecordsFn(CensusFn):
                 self.census.masks.add_record(record)
             digest = self.hash_of(record)
             self.edges.send(edges.RECORDS, digest)
-            for pack in self._packer.add(record, example_hash=digest):
-                yield pvalue.TaggedOutput(RECORDS, pack)
+            for batch in self._batcher.add(record, example_hash=digest):
+                yield pvalue.TaggedOutput(RECORDS, batch)
         for reject in joined.rejects:
             yield pvalue.TaggedOutput(REJECTS, reject)
 

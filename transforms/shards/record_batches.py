@@ -1,4 +1,4 @@
-"""Packs of records: a few long elements cross a shuffle in less time than many short ones."""
+"""Batches of records: a few long elements cross a shuffle in less time than many short ones."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
 
-# A pack ends when it is this long; a longer record is alone in its pack.
-_PACK_BYTES = 4_000_000
+# A batch ends when it is this long; a longer record is alone in its batch.
+_BATCH_BYTES = 4_000_000
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _by_split_decoder = MsgpackDecoder(dict[str, list[bytes]])
 _decoder = MsgpackDecoder(list[bytes])
 
 
-class RecordPacker:
-    """Packs records with their hashes, in the order in which they come."""
+class RecordBatcher:
+    """Batches records with their hashes, in the order in which they come."""
 
     def __init__(self) -> None:
         # {split: hash + encoded record of each}
@@ -29,24 +29,24 @@ class RecordPacker:
         self._num_bytes = 0
 
     def add(self, record: Record, *, example_hash: bytes) -> Iterator[bytes]:
-        """Adds a record; yields a pack as soon as one is long enough."""
+        """Adds a record; yields a batch as soon as one is long enough."""
         # With the hash in front, sorting the bytes sorts the examples.
         value = example_hash + _encoder.encode(record)
         self._values.setdefault(record.split, []).append(value)
         self._num_bytes += len(value)
-        if self._num_bytes >= _PACK_BYTES:
+        if self._num_bytes >= _BATCH_BYTES:
             yield from self.finish()
 
     def finish(self) -> Iterator[bytes]:
-        """Yields a pack of the records that are left, if there are any."""
+        """Yields a batch of the records that are left, if there are any."""
         if self._values:
             yield _encoder.encode(self._values)
         self._values, self._num_bytes = {}, 0
 
 
-def assign_shards(pack: bytes, plan: ShardPlan) -> Iterator[tuple[tuple[str, int], bytes]]:
-    """Divides a pack by the records' shards: yields `((split, shard), pack of its records)`."""
-    for split, values in _by_split_decoder.decode(pack).items():
+def assign_shards(batch: bytes, plan: ShardPlan) -> Iterator[tuple[tuple[str, int], bytes]]:
+    """Divides a batch by the records' shards: yields `((split, shard), batch of its records)`."""
+    for split, values in _by_split_decoder.decode(batch).items():
         counters.sharded.add(len(values))
         shards: dict[int, list[bytes]] = {}
         for value in values:
@@ -56,6 +56,6 @@ def assign_shards(pack: bytes, plan: ShardPlan) -> Iterator[tuple[tuple[str, int
             yield (split, index), _encoder.encode(found)
 
 
-def unpack_shard(packs: Iterable[bytes]) -> list[bytes]:
-    """Returns `hash + encoded record` of each record in a shard's packs, in order."""
-    return sorted(value for pack in packs for value in _decoder.decode(pack))
+def merge_batches(batches: Iterable[bytes]) -> list[bytes]:
+    """Returns `hash + encoded record` of each record in a shard's batches, in order."""
+    return sorted(value for batch in batches for value in _decoder.decode(batch))
