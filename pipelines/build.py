@@ -11,7 +11,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.beam.stages import flatten
 from shardbeam.transforms.commit.commit import CommitSettings
-from shardbeam.transforms.commit.gate import (
+from shardbeam.transforms.commit.join_checks import (
     check_edges,
     check_image_ids,
     check_join,

@@ -70,14 +70,11 @@ from shardbeam.pipelines.runners.options import (
 )
 from shardbeam.pipelines.temporary import temporary_folder
 from shardbeam.transforms.commit.commit import CommitSettings
-from shardbeam.transforms.commit.gate import (
-    count_sources,
-    find_warnings,
-    make_notes,
-    name_classes,
-)
+from shardbeam.transforms.commit.gate import count_sources, name_classes
+from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunRecord, RunSettings
+from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
 from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.core.kinds import Kind

@@ -20,7 +20,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
 from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.commit.gate import check_edges
+from shardbeam.transforms.commit.join_checks import check_edges
 from shardbeam.transforms.commit.moves import CommitBatch, move
 from shardbeam.transforms.commit.prefix import (
     PrefixSettings,

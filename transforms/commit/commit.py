@@ -21,10 +21,8 @@ from shardbeam.transforms.commit.gate import (
     count_splits,
     describe_void_maps,
     find_lost,
-    find_warnings,
     judge,
     judge_duplicates,
-    make_notes,
     name_classes,
 )
 from shardbeam.transforms.commit.moves import (
@@ -35,8 +33,10 @@ from shardbeam.transforms.commit.moves import (
     prepare_output,
     read_seen,
 )
+from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunSettings, encode_run, end_run
+from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.edges import lost_error
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census

@@ -1,0 +1,379 @@
+"""Warnings about results that may not be intended."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shardbeam.transforms.commit.gate import (
+    VOID_PIXELS,
+    count_sources,
+    describe_duplicates,
+    describe_excess,
+    describe_tolerance,
+    find_void_maps,
+)
+from shardbeam.transforms.core.kinds import BoxFormat
+from shardbeam.transforms.core.labels import LabelMap, list_classes
+from shardbeam.transforms.core.reasons import Correction, Exclusion
+from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.core.sharding import share_out
+from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.corrections import first_corrections
+from shardbeam.transforms.dataset.metadata import DatasetSettings
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.rejects import (
+    name_image,
+)
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.duplicates.duplicates import Duplicates
+from shardbeam.transforms.examples.box_readings import (
+    BOXES,
+    EXCHANGED,
+    OUTSIDE,
+    TRIED,
+    TURNED,
+    other_reading,
+)
+from shardbeam.transforms.formats.box_format import BoxReading
+from shardbeam.transforms.formats.names import FILE_FOLDERS
+from shardbeam.transforms.formats.split_folders import is_split_name
+
+# Fewer boxes do not show what their numbers mean.
+_FEW_BOXES = 3
+
+# If a larger share of a source's boxes leave their image, or have exchanged corners, their numbers
+# mean something else.
+_OUTSIDE_SHARE, _EXCHANGED_SHARE = 1 / 20, 1 / 2
+
+_NUMBERS: Mapping[BoxFormat, str] = {
+    "xywh": "left, top, width and height",
+    "xyxy": "left, top, right and bottom",
+    "cxcywh": "centre, width and height",
+    "yxyx": "top, left, bottom and right",
+}
+
+_SOURCE_ID = "image/source_id"
+
+# Images that a warning names as examples.
+_NAMED = 3
+
+
+def find_warnings(
+    census: Census,
+    *,
+    splits: Mapping[str, SplitOutcome],
+    label_map: LabelMap,
+    dataset: DatasetSettings,
+    statistics: Mapping[str, Statistics] | None = None,
+    duplicates: Duplicates | None = None,
+    corrected: Iterable[Corrected] = (),
+    readings: Iterable[Mapping[str, Mapping[str, int]]] = (),
+) -> tuple[str, ...]:
+    """Returns warnings about results that may not be intended, one line each.
+
+    Args:
+        census: What was counted before the images were read.
+        splits: The counts of each split.
+        label_map: The labels.
+        dataset: What the config says about the dataset.
+        statistics: `{split: what is in it}`; None before anything is written.
+        duplicates: The duplicates, if they were looked for.
+        corrected: The first corrections of each kind.
+        readings: `{source: counts of its boxes}` of each shard (`box_readings`).
+    """
+    # Once shards are written, the gate says this.
+    over = describe_excess(splits, max_ratio=dataset.max_reject_ratio) if statistics is None else []
+    if over:
+        over[-1] += f"; {describe_tolerance(splits)}"
+    return (
+        *dataset.warnings,
+        *(f"a build would be refused: {split}" for split in over),
+        *_warn_of_classes(census, label_map=label_map, dataset=dataset, statistics=statistics),
+        *warn_of_void_maps(statistics or {}, classes=label_map.ids),
+        *_warn_of_groups(census, config=dataset.config),
+        *_warn_of_units(census, dataset=dataset),
+        *_warn_of_readings(readings, dataset=dataset),
+        *(_warn_of_unannotated(splits) if dataset.objects else ()),
+        *_warn_of_sources(count_sources(census, dataset=dataset)),
+        *_warn_of_image_ids(census, config=dataset.config),
+        *(describe_duplicates(duplicates).values() if duplicates else ()),
+        *_warn_of_exclude(splits, named=dataset.excluded),
+        *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
+        *filter(None, [census.describe_linked_folders()]),
+    )
+
+
+_SIZE_WARNINGS = {
+    Correction.ANNOTATED_SIZE_SCALED: (
+        "of the same aspect ratio: annotations in pixels were scaled to the image; with "
+        "image.annotated_size: ignore, they are taken as pixels of the image; with reject, such "
+        "images are rejected"
+    ),
+    Correction.SIZE_CORRECTED: (
+        "of another aspect ratio: all boxes lie in the image, and were taken as pixels of it; with "
+        "image.annotated_size: reject, such images are rejected"
+    ),
+}
+
+
+def _warn_of_sizes(
+    splits: Mapping[str, SplitOutcome],
+    *,
+    corrected: Sequence[Corrected],
+    config: Mapping[str, Any],
+) -> Iterator[str]:
+    """Warns of images that are annotated in another size, unless the config allows it."""
+    for correction, text in _SIZE_WARNINGS.items():
+        count = sum(split.corrections.get(correction.value, 0) for split in splits.values())
+        lines = (line for line in corrected if line.what == correction.value)
+        examples = ", ".join(
+            f"{name_image(line.source, line.key)} (as {'x'.join(map(str, line.before))})"
+            for line in itertools.islice(lines, _NAMED)
+        )
+        if count and config["image"]["annotated_size"] != "ignore":
+            images = "1 image is" if count == 1 else f"{count:,} images are"
+            yield f"{images} annotated in another size, such as {escape(examples)}, {text}"
+
+
+def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
+    """Warns if the file in `exclude` names images that were not found."""
+    code = Exclusion.EXCLUDED_BY_FILE.value
+    found = sum(split.excluded.get(code, 0) for split in splits.values())
+    if found < named:
+        yield f"of the {named:,} images that the file in `exclude` names, {found:,} were found"
+
+
+def _warn_of_classes(
+    census: Census,
+    *,
+    label_map: LabelMap,
+    dataset: DatasetSettings,
+    statistics: Mapping[str, Statistics] | None,
+) -> Iterator[str]:
+    """Warns of classes and class ids that are probably a mistake."""
+    names = sorted(label_map.ids, key=label_map.ids.__getitem__)
+    labels = dataset.config.get("labels", {})
+    is_chosen = any(labels.get(key) for key in ("include", "exclude", "merge"))
+    if dataset.classifies and len(names) == 1 and not is_chosen:
+        yield (
+            f"all images have the same class, {names[0]!r}; if that is not intended, check which "
+            "folders, or which column or key, the classes are taken from"
+        )
+    folders = [
+        name
+        for name in names
+        if dataset.classifies and (is_split_name(name) or name.casefold() in FILE_FOLDERS)
+    ]
+    if folders:
+        yield (
+            f"classes are named like splits or like folders of files: {list_classes(folders)}; if "
+            "these are not classes, check the root of the images and where splits are named, or "
+            "leave them out: labels.exclude"
+        )
+    if label_map.background:
+        yield (
+            f"the category with the id 0, {list_classes(label_map.background)}, counts as the "
+            "background, not as a class: its objects are left out; labels.first_id: 0 keeps it, "
+            "and so does labels.include with its name"
+        )
+    if label_map.shifted_by:
+        yield (
+            f"class {label_map.shifted_by!r} has the id 0, which readers of objects reserve for "
+            "the background: 1 is added to all ids; labels.first_id: 0 keeps them"
+        )
+    # A sample does not show what the whole dataset has.
+    if dataset.config.get("limit") is not None:
+        return
+    objects, crowds = (
+        sum(getattr(split, name) for split in (statistics or {}).values())
+        for name in ("objects", "crowds")
+    )
+    if objects and crowds == objects:
+        yield (
+            f"all {objects:,} objects are crowds (iscrowd), which many trainers skip; if they are "
+            "single objects, set iscrowd to 0 in the source"
+        )
+    found = {*names}
+    if statistics is not None:
+        found = {name for split in statistics.values() for name in split.images_by_class}
+        found |= {label_map.names.get(name, name) for name in dataset.absent}
+    lost = _find_lost_classes(census, found=found, label_map=label_map, labels=labels)
+    absent = [name for name in names if name not in found and name not in lost]
+    if absent:
+        yield (
+            f"{len(absent):,} of {len(names):,} declared classes never occur: "
+            f"{list_classes(absent)}"
+        )
+    if lost:
+        classes = "1 class is" if len(lost) == 1 else f"{len(lost):,} classes are"
+        yield (
+            f"{classes} in no Example, because no object of the source has a box: "
+            f"{list_classes([*lost.values()])}; draw boxes for them, or leave them out with "
+            "labels.exclude"
+        )
+
+
+def _find_lost_classes(
+    census: Census, *, found: Collection[str], label_map: LabelMap, labels: Mapping[str, Any]
+) -> dict[str, str]:
+    """Finds the classes that the dataset lacks because their objects have no box.
+
+    Returns:
+        `{written name: the class with its shapes}`, without classes that the config leaves out.
+    """
+    if not census.lost:
+        return {}
+    merged = {old: new for new, olds in labels.get("merge", {}).items() for old in olds}
+    lost: dict[str, str] = {}
+    for name in sorted(census.lost):
+        written = merged.get(name, name)
+        if written not in found and name not in label_map.left_out:
+            lost.setdefault(written, f"{name} ({', '.join(sorted(census.lost[name]))})")
+    return lost
+
+
+def _warn_of_units(census: Census, *, dataset: DatasetSettings) -> Iterator[str]:
+    """Warns of sources with one or two boxes that are read as pixels and may be fractions.
+
+    `check_units` refuses sources with more of them.
+    """
+    for name, seen in sorted(census.sources.items()):
+        if seen.fractions:
+            boxes = "the only box lies" if seen.fractions == 1 else "the only two boxes lie"
+            where = f"source {name!r}: " if len(dataset.sources) > 1 else ""
+            yield (
+                f"{where}{boxes} within 0 to 1, and may be a fraction of the image's "
+                "sides; boxes are read as pixels here: box_units: fraction changes that for COCO "
+                "and LVIS, and tables may have fractions"
+            )
+
+
+def _warn_of_readings(
+    readings: Iterable[Mapping[str, Mapping[str, int]]], *, dataset: DatasetSettings
+) -> Iterator[str]:
+    """Warns of sources whose boxes leave their images, and names the readings that fit."""
+    totals: dict[str, Counter[str]] = {}
+    for shard in readings:
+        for source, counts in shard.items():
+            totals.setdefault(source, Counter()).update(counts)
+    for source, total in sorted(totals.items()):
+        reading = dataset.box_readings.get(source)
+        if reading is None:
+            continue
+        fitting = [
+            other
+            for other in reading.fitting
+            if _fits(total[other_reading(reading.format, other)], of=total[TRIED])
+        ]
+        boxes = f"of the {total[BOXES]:,} boxes"
+        if len(dataset.sources) > 1:
+            boxes += f" of source {source!r}"
+        if _are_many(total[OUTSIDE], of=total[BOXES], share=_OUTSIDE_SHARE):
+            what = f"{total[OUTSIDE]:,} {boxes} leave their image by more than a pixel"
+        elif fitting and _are_many(total[EXCHANGED], of=total[BOXES], share=_EXCHANGED_SHARE):
+            what = f"the corners of {total[EXCHANGED]:,} {boxes} were exchanged"
+        else:
+            continue
+        yield f"{what}; {_describe_readings(total, fitting=fitting, reading=reading)}"
+
+
+def _are_many(number: int, *, of: int, share: float) -> bool:
+    return number >= _FEW_BOXES and number > share * of
+
+
+def _fits(number: int, *, of: int) -> bool:
+    """Whether enough boxes lie inside their images under a reading to cause no warning."""
+    return number > 0 and not _are_many(of - number, of=of, share=_OUTSIDE_SHARE)
+
+
+def _describe_readings(
+    total: Mapping[str, int], *, fitting: Sequence[BoxFormat], reading: BoxReading
+) -> str:
+    """Describes what would put the boxes of images with such boxes into these images."""
+    causes = []
+    for other in fitting:
+        number = total[other_reading(reading.format, other)]
+        fix = (
+            f"set box_format: {other} (--box-format {other})"
+            if reading.has_keys
+            else "correct the files, because this format has no others"
+        )
+        causes.append(
+            f"read as {_NUMBERS[other]}, {_all_or(number, of=total[TRIED])} boxes of these images "
+            f"lie in them: if that is what they are, {fix}"
+        )
+    if _fits(total[TURNED], of=total[TRIED]):
+        causes.append(
+            f"{_all_or(total[TURNED], of=total[TRIED])} boxes of these images fit the images "
+            "turned by 90 degrees: they may have been drawn on upright pictures whose EXIF "
+            "orientation was removed later"
+        )
+    return "; ".join(causes) or (
+        "no other reading of their numbers puts the boxes into these images: check that images and "
+        "annotations belong together"
+    )
+
+
+def _all_or(number: int, *, of: int) -> str:
+    return f"all {of:,}" if number == of else f"{number:,} of {of:,}"
+
+
+def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+    """Warns of splits whose exact size is not met because groups stay whole."""
+    # A sample does not show the sizes of the splits.
+    if not (config.get("exact") and config.get("group_by")) or config.get("limit"):
+        return
+    images = {
+        split: census.splits.get(split, SplitOutcome()).images for split in config["fractions"]
+    }
+    for split, size in share_out(sum(images.values()), config["fractions"], owed={}).items():
+        if images[split] != size:
+            yield (
+                f"split {split!r} should have {size:,} images and has {images[split]:,}, because "
+                "groups (group_by) stay whole"
+            )
+
+
+def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
+    """Names the sources that contribute no image."""
+    for name, images in sources.items():
+        if not images:
+            yield f"no image of the source {name!r} is written"
+
+
+def _warn_of_image_ids(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+    """Warns of splits in which several images have one id, unless the config numbers them."""
+    dropped = config.get("features", {}).get("drop", ())
+    key = "annotation/image_id" if config.get("example_per") == "annotation" else _SOURCE_ID
+    if config.get("source_id") == "number" or {key, _SOURCE_ID} <= {*dropped}:
+        return
+    for split, (image_id, keys) in census.repeated_ids().items():
+        names = " and ".join(map(repr, keys))
+        yield (
+            f"images of split {split!r} have the same id, such as {image_id!r} of {names}: ids "
+            f"count within one annotation file, so {_SOURCE_ID} does not identify an image; "
+            "source_id: number (--source-id number) gives each image its own"
+        )
+
+
+def warn_of_void_maps(
+    statistics: Mapping[str, Statistics], *, classes: Collection[str]
+) -> Iterator[str]:
+    """Names the splits whose maps show no class, as in test sets without published maps."""
+    for name in find_void_maps(statistics, classes=classes):
+        yield f"no map of split {name!r} shows a class: their pixels are {VOID_PIXELS}"
+
+
+def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
+    """Warns of splits of a dataset of objects in which most images have no annotations."""
+    for name, split in splits.items():
+        if 2 * split.unannotated > split.images:
+            yield (
+                f"more than half of the images of split {name!r} have no annotations; if they "
+                "are not negatives, check the annotations' names, or leave these images out: "
+                "--unannotated drop"
+            )
