@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from shardbeam.configs.convert import FormatFinder, convert
 from shardbeam.configs.passwords import hide_passwords
@@ -34,6 +34,23 @@ class ConfigError(ShardbeamError, ValueError):
         super().__init__(hide_passwords(": ".join(filter(None, parts))))
 
 
+class Override(NamedTuple):
+    """A value that replaces that of a key.
+
+    Attributes:
+        path: The key's path; a number in it is a position in a list.
+        value: Plain data.
+    """
+
+    path: tuple[str, ...]
+    value: Any
+
+
+# The text is that of `--set`: `path.to.key=value`, where the value is YAML, such as `3`, `[a, b]`
+# or `{train: 4}`.
+AnyOverride: TypeAlias = Override | str
+
+
 def ready_configs() -> dict[str, FilePath]:
     """Returns the configs that are installed with the package: `{name: its file}`, sorted."""
     return {file.stem: file for file in sorted(FilePath(__file__).parent.glob("*.yaml"))}
@@ -45,7 +62,7 @@ def describe_ready_config(file: FilePath) -> str:
 
 
 def parse_config(
-    data: bytes, *, overrides: Sequence[str] = (), origin: str, find_format: FormatFinder
+    data: bytes, *, overrides: Sequence[AnyOverride] = (), origin: str, find_format: FormatFinder
 ) -> Config:
     """Makes a config from the YAML of a config file, with the arguments of `make_config`.
 
@@ -74,7 +91,7 @@ def parse_config(
 def make_config(
     raw: Mapping[str, Any],
     *,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[AnyOverride] = (),
     origin: str,
     find_format: FormatFinder,
 ) -> Config:
@@ -82,9 +99,7 @@ def make_config(
 
     Args:
         raw: The content of a config as plain data.
-        overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
-            `[a, b]` or `{train: 4}`. Missing mappings are created; a number in the path is a
-            position in a list.
+        overrides: Applied in order. Missing mappings are created.
         origin: The source of `raw`, for messages.
         find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
 
@@ -94,7 +109,7 @@ def make_config(
     tree: object = raw
     overridden = []
     for override in overrides:
-        path, value = _parse_override(override)
+        path, value = _parse_override(override) if isinstance(override, str) else override
         tree = _replace(tree, path, value)
         overridden.append(path)
     try:
@@ -106,7 +121,7 @@ def make_config(
         raise ConfigError(origin=origin, path=problem.path, problem=problem.text) from problem
 
 
-def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:
+def _parse_override(override: str) -> Override:
     dotted, equals, text = override.partition("=")
     path = tuple(dotted.strip().split("."))
     if not equals or not all(path):
@@ -114,7 +129,7 @@ def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:
             origin=OVERRIDE_ORIGIN, problem=f"expected path.to.key=value, got {override!r}"
         )
     try:
-        return path, parse_yaml(text)
+        return Override(path, parse_yaml(text))
     except YamlError as error:
         raise ConfigError(
             origin=OVERRIDE_ORIGIN, path=path, problem=f"{error}; quote the value"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardbeam.configs.keys import keys_of
-from shardbeam.configs.load import MAX_CONFIG_BYTES, ConfigError, parse_config
+from shardbeam.configs.load import MAX_CONFIG_BYTES, AnyOverride, ConfigError, parse_config
 from shardbeam.configs.problem import Path as KeyPath
 from shardbeam.configs.schema import Config
 from shardbeam.transforms.core.errors import InputError
@@ -18,7 +18,7 @@ from shardbeam.transforms.storage.base import is_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
 
-def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path, *, overrides: Sequence[AnyOverride] = ()) -> Config:
     """Reads a config file.
 
     Relative paths in it stay as they are: they are relative to the current folder, as in any
@@ -26,7 +26,8 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
 
     Args:
         path: The YAML file, or its URI.
-        overrides: `path.to.key=value` each, as for `make_config`.
+        overrides: `path.to.key=value` each, as for `--set`; or paths and values. The last one of
+            a key counts.
 
     Raises:
         ConfigError: The file cannot be read, or is not a valid config; or a path in it would only

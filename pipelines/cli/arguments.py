@@ -6,7 +6,6 @@ It imports nothing heavy, so that help answers at once.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import posixpath
 import shlex
@@ -17,7 +16,9 @@ from typing import Any
 from shardbeam.configs.keys import Key, flag_name, keys_of
 from shardbeam.configs.load import (
     OVERRIDE_ORIGIN,
+    AnyOverride,
     ConfigError,
+    Override,
     make_config,
     ready_configs,
 )
@@ -167,7 +168,7 @@ def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArgument
     if len(targets) > 1:
         raise UsageError(f"{command}: {_describe_extra_words(targets)}")
     run = {name: given[name] for name in keys_of(BuildArguments) if name in given}
-    overrides = run.get("set", [])
+    overrides = run.pop("set", [])
     config = _make_config(given, overrides=overrides, command=command, target=targets[0])
     return BuildArguments(command=command, config=config, **run)
 
@@ -187,7 +188,7 @@ def _set_anonymous(given: Mapping[str, Any]) -> None:
 
 
 def _make_config(
-    given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
+    given: Mapping[str, Any], *, overrides: Sequence[AnyOverride], command: str, target: str
 ) -> Config:
     if not _is_file(target):
         if is_format(target):
@@ -208,12 +209,12 @@ def _make_config(
         if flag not in given:
             continue
         key = config_key(flag)
-        if key.startswith("splits"):
+        if key[0] == "splits":
             raise UsageError(
                 f"{flag_name(flag)} goes with a format ({_formats()}), not with a config file; "
-                f"use --set {key}=..."
+                f"use --set {'.'.join(key)}=..."
             )
-        overrides = [f"{key}={json.dumps(given[flag], ensure_ascii=False)}", *overrides]
+        overrides = [Override(key, given[flag]), *overrides]
     return load_config(target, overrides=overrides)
 
 
@@ -264,7 +265,7 @@ def _check_swapped(given: Mapping[str, Any], flags: Mapping[str, Key]) -> None:
 
 
 def _config_from_flags(
-    given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
+    given: Mapping[str, Any], *, overrides: Sequence[AnyOverride], command: str, target: str
 ) -> Config:
     format_class = find_format(target)
     flags, known = source_flags(format_class), dataset_flags(format_class)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import textwrap
 import types
 import typing
@@ -18,6 +17,7 @@ import msgspec
 from shardbeam.configs.convert import describe_mismatch
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of, named
+from shardbeam.configs.load import Override
 from shardbeam.configs.nearest import did_you_mean, named_otherwise
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.commands import COMMANDS, Arguments, BuildArguments, TopArguments
@@ -123,9 +123,9 @@ class FlagParser(argparse.ArgumentParser):
         These flags are short for `--set`, and not in the help.
         """
         taken = frozenset(self._option_string_actions)
-        paths: dict[str, list[tuple[str, Key]]] = {}
-        for parts, key in key_paths(Config):
-            paths.setdefault(key.name, []).append((".".join(parts), key))
+        paths: dict[str, list[tuple[tuple[str, ...], Key]]] = {}
+        for path, key in key_paths(Config):
+            paths.setdefault(key.name, []).append((path, key))
         for name, found in paths.items():
             spellings = dict.fromkeys((flag_name(name), f"--{name}"))
             is_section = any(hasattr(key.type, "__struct_fields__") for _, key in found)
@@ -143,7 +143,7 @@ class FlagParser(argparse.ArgumentParser):
                             help=argparse.SUPPRESS,
                         )
                 else:
-                    instead = " or ".join(f"--set {path}=VALUE" for path, _ in found)
+                    instead = " or ".join(f"--set {'.'.join(path)}=VALUE" for path, _ in found)
                     self._instead |= dict.fromkeys(spellings, f"; use {instead}")
 
     def parse_strictly(
@@ -314,11 +314,11 @@ def _describe(key: Key, *, note: str = "") -> str:
     return f"{key.help}{values}{end}".lstrip(": ")
 
 
-def config_key(flag: str) -> str:
-    """Returns the config key that a flag of a dataset sets."""
+def config_key(flag: str) -> tuple[str, ...]:
+    """Returns the path of the config key that a flag of a dataset sets."""
     if flag in flags_in(OutputFlags):
-        return {"output": "output.path", "split": "splits"}[flag]
-    return flag if flag in flags_in(Config) else f"splits.NAME.{flag}"
+        return {"output": ("output", "path"), "split": ("splits",)}[flag]
+    return (flag,) if flag in flags_in(Config) else ("splits", "NAME", flag)
 
 
 def _value_type(kind: Any) -> Any:  # noqa: ANN401  # Any type.
@@ -341,8 +341,8 @@ def _read_value(kind: Any, text: str) -> object:  # noqa: ANN401  # Any type.
     return value
 
 
-def _read_override(path: str, kind: Any, text: str) -> str:  # noqa: ANN401  # Any type.
-    return f"{path}={json.dumps(_read_value(kind, text), ensure_ascii=False)}"
+def _read_override(path: tuple[str, ...], kind: Any, text: str) -> Override:  # noqa: ANN401  # Any type.
+    return Override(path, _read_value(kind, text))
 
 
 def _parse_fractions(text: str) -> dict[str, float]:

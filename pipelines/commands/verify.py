@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable
 
 import msgspec
 from rich.filesize import decimal
 
+from shardbeam.configs.load import Override
 from shardbeam.pipelines.cli.commands import BuildArguments, VerifyArguments
 from shardbeam.pipelines.cli.logging import write_error, write_stdout
 from shardbeam.pipelines.cli.progress import show_progress
@@ -85,10 +85,9 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
     """Returns the arguments of the build that repairs a dataset in place."""
     if not checks.is_ours:
         raise UsageError(f"--repair: {checks.path}: it has no manifest that says how it was built")
-    # YAML reads JSON's escapes only up to U+FFFF, so other characters are not escaped.
-    path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
+    path = checks.path.replace("{", "{{").replace("}", "}}")
     # The pointer stays as it is.
-    overrides = [f"output.path={path}", "output.latest=null"]
+    overrides = [Override(("output", "path"), path), Override(("output", "latest"), None)]
     return BuildArguments(
         command="build",
         config=load_config(arguments.repair or "", overrides=overrides),
