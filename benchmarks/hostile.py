@@ -125,8 +125,6 @@ def measure_builds(
 ) -> Iterator[Peak]:
     """Builds datasets of them, and of as many tiny images, by each number of processes."""
     tiny = [make_image(kind, megapixels=0.001) for kind in KINDS]
-    # Large enough for the process that decodes these, which is a part of the imports.
-    tiny.append(make_image("JPEG 2000 gray", megapixels=2.1))
     for name, images in (("inputs", inputs), ("tiny", tiny * (len(inputs) // len(tiny) + 1))):
         (folder / name / "images").mkdir(parents=True)
         for number, data in enumerate(images):

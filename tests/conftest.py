@@ -14,7 +14,6 @@ from apache_beam.transforms import userstate
 from hypothesis import settings
 
 from shardbeam.pipelines.commands.sample import write_shapes
-from shardbeam.transforms.images import check
 
 PROJECT_ROOT = Path(__file__).parents[1]
 # The real samples, if they are here.
@@ -63,13 +62,6 @@ def _no_sizes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statecache, "get_deep_size", lambda *_: 1)
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_decoder() -> Iterator[None]:
-    """Ends the process that decodes for this one: the next test may count processes."""
-    yield
-    check.end_decoder()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.core.worker import without_interrupts
+from shardbeam.transforms.shards.worker import without_interrupts
 from shardbeam.transforms.storage.base import is_uri
 from shardbeam.transforms.storage.local import make_folders, remove_empty
 

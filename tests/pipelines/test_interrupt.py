@@ -19,7 +19,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from PIL import Image
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.pipelines.cli.run import _end_early
@@ -421,21 +420,3 @@ def test_no_workers_are_left(kill: bool, shapes: Path, tmp_path: Path) -> None:
         # A message about ended worker processes may come before.
         assert (result.exit_code, result.stdout) == (130, "")
         assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
-
-
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-def test_a_signal_does_not_wait_for_a_decoder(number: int, tmp_path: Path) -> None:
-    """Pillow holds the interpreter for all of a JPEG 2000, so another process decodes it."""
-    (tmp_path / "images" / "gray").mkdir(parents=True)
-    Image.new("L", (2000, 1500)).save(tmp_path / "images" / "gray" / "1.jp2")
-    words = ["build", "image-folder", f"--images={tmp_path / 'images'}", "--processes=1"]
-    process = start(*words, f"--output={tmp_path / 'out'}", cwd=tmp_path)
-    wait_for(lambda: bool(worker_processes(process.pid)), process)
-    (decoder,) = worker_processes(process.pid)
-    # As if it took for ever.
-    decoder.suspend()
-    process.send_signal(number)
-    check_interrupted(finish(process))
-    check_gone([decoder])

@@ -18,7 +18,7 @@ import pytest
 
 from shardbeam.transforms.core import memory
 from shardbeam.transforms.core.memory import COMMAND_FOLDER, MemoryBudget
-from shardbeam.transforms.core.worker import Worker
+from shardbeam.transforms.shards.worker import Worker
 from tests.support.dataset import TIMEOUT_S
 
 # Prints where it, and a process that it starts, put temporary files; ends when stdin does.

@@ -24,12 +24,12 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.examples.encode.encode import EncodedRecord, RecordEncoder
 from shardbeam.transforms.shards import processes
 from shardbeam.transforms.shards import writer as shard_module
 from shardbeam.transforms.shards.processes import WorkerProcess, WriterPool
+from shardbeam.transforms.shards.worker import WorkerLostError, _without_main, picklable
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, ShardWriter
 from shardbeam.transforms.staging import staging
 from shardbeam.transforms.storage.base import WriteFailedError

@@ -22,8 +22,8 @@ import shardbeam.pipelines.cli.run
 from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms import write_shards
 from shardbeam.transforms.commit import commit, moves
-from shardbeam.transforms.core.worker import _without_main
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.shards.worker import _without_main
 from shardbeam.transforms.staging import folder_lock
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import local

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
-import multiprocessing
-import threading
-from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -19,9 +15,8 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif
-from shardbeam.transforms.core.memory import MemoryBudget, give_back_freed_memory
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.worker import Worker, WorkerLostError
 from shardbeam.transforms.images.convert import (
     apply_orientation,
     encode,
@@ -31,7 +26,6 @@ from shardbeam.transforms.images.convert import (
 )
 from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import (
-    OpenedImage,
     decode_image,
     has_more_frames,
     open_image,
@@ -49,15 +43,6 @@ _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", 
 
 _UNLIMITED = MemoryBudget()
 _AS_IT_IS = ImageConfig()
-
-# Pillow holds the interpreter's lock while it decodes these formats, for about a second with this
-# many pixels; larger images are decoded by another process.
-_MOST_PIXELS_HERE = {FileFormat.JPEG_2000: 2_000_000, FileFormat.AVIF: 8_000_000}
-
-_ToConvert = tuple[bytes, FileFormat, ImageConfig]
-
-_decoder: Worker[_ToConvert, StoredImage | tuple[Reason, str]] | None = None
-_decoder_lock = threading.Lock()
 
 CIFAR_SIDE_PX = 32
 CIFAR_BYTES = 3 * CIFAR_SIDE_PX * CIFAR_SIDE_PX
@@ -332,56 +317,6 @@ def _verify(
     return found
 
 
-def _holds_interpreter(opened: OpenedImage) -> bool:
-    """Returns whether decoding an image would stop all other threads, and signals, for long."""
-    # A worker process may be stopped like that, because its parent can still end it.
-    return (
-        multiprocessing.parent_process() is None
-        and opened.image.width * opened.image.height
-        > _MOST_PIXELS_HERE.get(opened.file_format, math.inf)
-    )
-
-
-def _convert_apart(
-    opened: OpenedImage, *, settings: ImageConfig, memory: MemoryBudget
-) -> StoredImage | None:
-    """Converts an image in another process; None if that process fails."""
-    global _decoder
-    with _decoder_lock, memory.take(opened.size_bytes):
-        try:
-            _decoder = _decoder or Worker(_answering, task="decoded images")
-            answer = _decoder.call((opened.data, opened.file_format, settings))
-        except (WorkerLostError, OSError, AssertionError):
-            if _decoder is not None:
-                _decoder.close()
-                _decoder = None
-            return None
-    if isinstance(answer, StoredImage):
-        return answer
-    raise RejectedError(*answer)
-
-
-def end_decoder() -> None:
-    """Ends the process that decodes for this one, if there is one; another starts when needed."""
-    global _decoder
-    with _decoder_lock:
-        if _decoder is not None:
-            _decoder.close()
-            _decoder = None
-
-
-def _answering() -> Callable[[_ToConvert], StoredImage | tuple[Reason, str]]:
-    def answer(question: _ToConvert) -> StoredImage | tuple[Reason, str]:
-        data, file_format, settings = question
-        try:
-            return _convert(data, file_format, scanned=None, settings=settings, memory=_UNLIMITED)
-        except RejectedError as error:
-            return error.reason, error.detail
-
-    give_back_freed_memory()
-    return answer
-
-
 def _convert(
     data: bytes,
     file_format: FileFormat,
@@ -394,10 +329,6 @@ def _convert(
     opened = open_image(
         data, file_format=file_format, settings=settings, scanned=scanned, memory=memory
     )
-    if _holds_interpreter(opened):
-        stored = _convert_apart(opened, settings=settings, memory=memory)
-        if stored is not None:
-            return stored
     with opened.decode(memory=memory) as decoded:
         header = decoded.header
         upright = decoded.upright or header.orientation == 1

@@ -26,7 +26,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.shards.recount import (
     NotCountableError,
@@ -35,6 +34,7 @@ from shardbeam.transforms.shards.recount import (
     was_counted_otherwise,
 )
 from shardbeam.transforms.shards.reuse import copy_shard, find_record
+from shardbeam.transforms.shards.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.shards.writer import (
     SHARDS_HERE,
     Shard,

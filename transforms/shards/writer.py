@@ -60,7 +60,6 @@ from shardbeam.transforms.examples.encode.encode import (
     fetch,
 )
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
-from shardbeam.transforms.images.check import end_decoder
 from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import WriteFailedError
@@ -189,7 +188,7 @@ class _Shared:
             return cls._current
 
     def leave(self) -> None:
-        """Removes a writer; the last one ends the threads, and the process that decodes."""
+        """Removes a writer; the last one ends the threads."""
         with self._lock:
             self._writers -= 1
             if self._writers:
@@ -197,7 +196,6 @@ class _Shared:
             _Shared._current = None
         self.encoders.shutdown(cancel_futures=True)
         self.readers.shutdown(cancel_futures=True)
-        end_decoder()
 
 
 class ShardWriter:
