@@ -19,11 +19,11 @@ from shardbeam.readers.report.changes import find_changes
 from shardbeam.readers.report.charts import count_statistics, make_charts
 from shardbeam.readers.report.duplicate_cards import read_duplicates
 from shardbeam.readers.report.facts import read_facts
-from shardbeam.readers.report.figure import Classes
 from shardbeam.readers.report.gallery import Gallery
 from shardbeam.readers.report.page import Report, render_card, render_page
-from shardbeam.readers.report.reject_cards import draw_rejects
 from shardbeam.readers.report.sampled_images import Sample, sample_by_index, sample_pictures
+from shardbeam.readers.report.styles import Classes
+from shardbeam.readers.report.thumbnails import draw_rejects
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.findings import KINDS

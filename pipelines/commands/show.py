@@ -225,11 +225,11 @@ def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
 
 def _draw(shown: _Shown, *, legend: Legend, path: str, mark: Mark) -> None:
     # Imported here, as Pillow takes a while.
-    from shardbeam.readers.report.draw import draw_picture, encode_png
+    from shardbeam.readers.report.draw import draw_image, encode_png
 
-    picture = draw_picture(shown.picture(legend), legend=legend)
-    write_file(path, encode_png(picture, mark=mark.text), flag="--output")
-    size = f"{picture.width} {_TIMES} {picture.height} pixels"
+    image = draw_image(shown.picture(legend), feature_map=legend)
+    write_file(path, encode_png(image, mark=mark.text), flag="--output")
+    size = f"{image.width} {_TIMES} {image.height} pixels"
     write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
 
 

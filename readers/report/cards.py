@@ -1,109 +1,50 @@
-"""The cards of the page: each has a picture, the shapes drawn over it, and texts about it."""
+"""The cards of the page: each has an image, the figure drawn over it, and texts about it."""
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from shardbeam.readers.report.describe_values import describe_values
-from shardbeam.readers.report.figure import (
-    LINES,
-    PALETTE,
-    Classes,
-    Figure,
-    Line,
-    Look,
-    Tag,
-    TagPlaces,
-    class_name,
-    ink_on,
-)
+from shardbeam.readers.report.figure import Figure, Tag, TagPlaces
 from shardbeam.readers.report.finding_cards import Note
+from shardbeam.readers.report.styles import Classes, Style, class_name, write_number
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, Thumbnail
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
 
 _CAPTIONS = 10
 _FEATURES = 200
-# In pixels: the room for a picture on a card and for an enlarged one, and the height of letters.
+# In pixels: the room for an image on a card and for an enlarged one, and the height of letters.
 _CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
-# The most objects with a label on a card; the enlarged picture labels the others.
+# The most objects with a label on a card; the enlarged image labels the others.
 _LABELLED = 8
-# Sizes of a label in em: one em is the height of its letters.
-_TAG_HEIGHT, _TAG_MARGIN, _BASELINE = 1.3, 0.3, 0.95
-# Width of the usual line.
-_LINE_PX = 2
-# A picture with fewer pixels a side is shown with its pixels as squares.
+# An image with fewer pixels a side is shown with its pixels as squares.
 _COARSE_PX = 128
 # A longer key cannot be marked.
 _LINE_CHARACTERS = 4000
 _TIMES = " \N{MULTIPLICATION SIGN} "
 
 
-class _Area(NamedTuple):
-    layer: str
-    number: int
-    x: str
-    y: str
-    width: str
-    height: str
-    uri: str
+class ShownTag(NamedTuple):
+    """A label of a box, and whether it is shown only when the image is enlarged."""
 
-
-class _Box(NamedTuple):
-    number: int
-    object: int
-    look: str
-    x: str
-    y: str
-    width: str
-    height: str
-
-
-class _Pose(NamedTuple):
-    """Keypoints of an object, as SVG paths: lines between them, visible ones, hidden ones."""
-
-    number: int
-    look: str
-    bones: str
-    visible: str
-    hidden: str
-
-
-class _Tag(NamedTuple):
-    """A label at a box's corner; its sizes are in em.
-
-    A minor label is shown only when the picture is enlarged.
-    """
-
-    number: int
-    object: int
-    look: str
-    text: str
-    x: str
-    y: str
-    left: str
-    top: str
-    width: str
-    text_x: str
-    text_y: str
-    text_width: str
+    tag: Tag
     is_minor: bool
 
 
 class _Label(NamedTuple):
     number: int
-    look: str
+    style: Style
     text: str
 
 
 class _Row(NamedTuple):
     number: int
     object: int
-    look: str
+    style: Style
     name: str
     place: str
     size: str
@@ -117,8 +58,16 @@ class _Feature(NamedTuple):
     values: str
 
 
+class ClassNumbers(dict[str, int]):
+    """`{class: its number in the page}`; a class that is new gets the next number."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]
+
+
 class Card(NamedTuple):
-    """A picture, as the template needs it.
+    """An image, as the template needs it.
 
     Attributes:
         name: Its id in the page.
@@ -128,8 +77,9 @@ class Card(NamedTuple):
         odd: Numbers of the objects that are worth a look, from 0.
         kinds: The kinds of findings in it, separated by spaces.
         bars: Numbers of the bars that count it, separated by spaces.
+        numbers: `{class: number}` of the page.
         class_numbers: Numbers of its classes in the page, separated by spaces.
-        font_size: Font size of the labels on a card, in pixels of the picture.
+        font_size: Font size of the labels on a card, in pixels of the image.
     """
 
     name: str
@@ -147,14 +97,12 @@ class Card(NamedTuple):
     number: int
     objects: int
     thumbnail: Thumbnail
-    has_picture: bool
+    has_image: bool
     font_size: str
     is_coarse: bool
+    numbers: ClassNumbers
     class_numbers: str
-    areas: Sequence[_Area]
-    boxes: Sequence[_Box]
-    poses: Sequence[_Pose]
-    tags: Sequence[_Tag]
+    tags: Sequence[ShownTag]
     labels: Sequence[_Label]
     captions: Sequence[str]
     problems: Sequence[str]
@@ -162,16 +110,24 @@ class Card(NamedTuple):
     features: Sequence[_Feature]
 
     @property
+    def figure(self) -> Figure:
+        """What is drawn over it."""
+        return self.thumbnail.figure
+
+    @property
     def layers(self) -> frozenset[str]:
         """The layers that it has."""
         found = {
-            "boxes": self.boxes,
+            "boxes": self.figure.boxes,
             "labels": self.tags or self.labels,
-            "keypoints": self.poses,
+            "keypoints": any(pose.visible or pose.hidden for pose in self.figure.poses),
             "captions": self.captions,
         }
         return frozenset(
-            (*(area.layer for area in self.areas), *(name for name in found if found[name]))
+            (
+                *(each.layer for each in self.thumbnail.overlays),
+                *(name for name in found if found[name]),
+            )
         )
 
     @property
@@ -180,58 +136,8 @@ class Card(NamedTuple):
         return any(row.more for row in self.rows)
 
 
-class ClassNumbers(dict[str, int]):
-    """`{class: its number in the page}`; a class that is new gets the next number."""
-
-    def __missing__(self, name: str) -> int:
-        self[name] = len(self)
-        return self[name]
-
-
-def style_looks() -> str:
-    """Returns the CSS rules of the classes that `look_class` names."""
-    colours = (
-        f".k{number} {{ --k: #{bytes(colour).hex()}; --i: #{bytes(ink_on(colour)).hex()}; }}"
-        for number, colour in enumerate(PALETTE)
-    )
-    return "\n".join((*colours, *_style_lines()))
-
-
-def _style_lines() -> Iterator[str]:
-    for number, line in enumerate(LINES):
-        width = _LINE_PX * line.width
-        dash = " ".join(f"{_short(length * width)}px" for length in line.dash)
-        yield (
-            f".l{number} {{ stroke-width: {width}px; stroke-dasharray: {dash or 'none'}; }}\n"
-            f".l{number} .swatch {{ {_sample_line(line)} }}"
-        )
-
-
-def _sample_line(line: Line) -> str:
-    """Returns the CSS of a swatch that shows a line; empty for the usual line."""
-    if line == LINES[0]:
-        return ""
-    width = _LINE_PX * line.width
-    ends = [f"{_short(end * width)}px" for end in itertools.accumulate((0, *line.dash))]
-    inks = itertools.cycle(("var(--k)", "transparent"))
-    parts = ", ".join(
-        f"{ink} {start} {end}"
-        for ink, (start, end) in zip(inks, itertools.pairwise(ends), strict=False)
-    )
-    background = f"repeating-linear-gradient(90deg, {parts})" if parts else "var(--k)"
-    return (
-        f"width: 2.4em; height: {width + 1}px; border-radius: 0; vertical-align: middle; "
-        f"background: {background};"
-    )
-
-
-def look_class(look: Look) -> str:
-    """Returns the CSS classes of a look."""
-    return f"k{look.colour} l{look.line}"
-
-
 def make_card(
-    picture: Picture,
+    image: Picture,
     thumbnail: Thumbnail,
     *,
     classes: Classes,
@@ -241,10 +147,10 @@ def make_card(
     notes: Sequence[Note] = (),
     bars: Collection[int] = (),
 ) -> Card:
-    """Makes the card of a picture.
+    """Makes the card of a image.
 
     Args:
-        picture: The picture.
+        image: The image.
         thumbnail: Its thumbnail.
         classes: The dataset's classes.
         numbers: `{class: number}`.
@@ -254,99 +160,62 @@ def make_card(
         bars: Numbers of the bars that count it.
     """
     width, height = thumbnail.width, thumbnail.height
-    figure = thumbnail.figure
+    styles = thumbnail.figure.styles
 
-    def look_of(name: str) -> str:
-        return look_class(figure.looks.get(name) or classes.look(name))
+    def style_of(name: str) -> Style:
+        return styles.get(name) or classes.style(name)
 
-    areas = [
-        _Area(
-            area.layer,
-            numbers[area.name],
-            *_rect(area.box, width=width, height=height),
-            area.uri,
-        )
-        for area in thumbnail.overlays
-    ]
-    # Labels of the picture as a whole, and the classes of its map.
+    # Labels of the image as a whole, and the classes of its map.
     of_maps = (area.name for area in thumbnail.overlays if area.layer != "masks")
-    chips = dict.fromkeys((*picture.labels, *of_maps))
-    names = {*picture.labels, *map(class_name, picture.objects)}
-    shown = {numbers[name] for name in names} | {area.number for area in areas}
+    labels = dict.fromkeys((*image.labels, *of_maps))
+    shown = dict.fromkeys(
+        (
+            *(area.name for area in thumbnail.overlays),
+            *image.labels,
+            *map(class_name, image.objects),
+        )
+    )
     return Card(
         name=name,
-        key=_title(picture),
+        key=_title(image),
         # A line that would have to be escaped names another image.
-        line=picture.key if _fits_a_line(picture.key) else "",
+        line=image.key if _fits_a_line(image.key) else "",
         notes=notes,
         odd=frozenset(number for note in notes for number in note.objects),
         kinds=" ".join(dict.fromkeys(note.kind for note in notes)),
         bars=" ".join(map(str, bars)),
-        alt=_alt(picture, width=width, height=height),
-        names=_what(picture),
+        alt=_alt(image, width=width, height=height),
+        names=_what(image),
         split=split,
-        split_name=picture.split,
-        shard=picture.shard,
-        number=picture.number,
-        objects=len(picture.objects),
+        split_name=image.split,
+        shard=image.shard,
+        number=image.number,
+        objects=len(image.objects),
         thumbnail=thumbnail,
-        has_picture=bool(thumbnail.uri),
-        font_size=_short(_LETTERS_PX / _scale(_CARD_PX, width=width, height=height)),
+        has_image=bool(thumbnail.uri),
+        font_size=write_number(_em(_CARD_PX, width=width, height=height)),
         is_coarse=max(width, height) < _COARSE_PX,
-        class_numbers=" ".join(map(str, sorted(shown))),
-        areas=areas,
-        boxes=[
-            _Box(
-                numbers[box.name],
-                box.number,
-                look_of(box.name),
-                *_rect(box.frame, width=width, height=height),
-            )
-            for box in figure.boxes
-        ],
-        poses=[
-            _Pose(
-                numbers[pose.name],
-                look_of(pose.name),
-                bones="".join(
-                    f"M{_point(x0, y0, width, height)}L{_point(x1, y1, width, height)}"
-                    for x0, y0, x1, y1 in pose.bones
-                ),
-                visible=_dots(pose.visible, width=width, height=height),
-                hidden=_dots(pose.hidden, width=width, height=height),
-            )
-            for pose in figure.poses
-            if pose.visible or pose.hidden
-        ],
-        tags=[
-            _tag(
-                tag,
-                is_minor=is_minor,
-                number=numbers[tag.name],
-                look=look_of(tag.name),
-                width=width,
-                height=height,
-            )
-            for tag, is_minor in _place_tags(figure, width=width, height=height)
-        ],
-        labels=[_Label(numbers[name], look_of(name), name) for name in chips],
-        captions=picture.captions[:_CAPTIONS],
+        numbers=numbers,
+        class_numbers=" ".join(map(str, sorted(numbers[name] for name in shown))),
+        tags=list(_place_tags(thumbnail.figure, width=width, height=height)),
+        labels=[_Label(numbers[name], style_of(name), name) for name in labels],
+        captions=image.captions[:_CAPTIONS],
         # If there is no thumbnail, the page says why in its place.
-        problems=[*picture.problems, *figure.problems],
+        problems=[*image.problems, *thumbnail.figure.problems],
         rows=[
             _row(
                 item,
                 number=numbers[class_name(item)],
                 index=index,
-                look=look_of(class_name(item)),
+                style=style_of(class_name(item)),
                 width=width,
                 height=height,
             )
-            for index, item in enumerate(picture.objects[:MOST_OBJECTS])
+            for index, item in enumerate(image.objects[:MOST_OBJECTS])
         ],
         features=[
             _Feature(key, _kind(values), len(values), describe_values(values))
-            for key, values in sorted(picture.features.items())[:_FEATURES]
+            for key, values in sorted(image.features.items())[:_FEATURES]
         ],
     )
 
@@ -355,46 +224,18 @@ def _fits_a_line(key: str) -> bool:
     return len(key) <= _LINE_CHARACTERS and escape(key) == key
 
 
-def _short(value: float) -> str:
-    """Writes a coordinate with two decimals at most."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+def _em(room: tuple[int, int], *, width: int, height: int) -> float:
+    """Returns how many pixels of an image its labels' letters are high, if it fills `room`."""
+    return _LETTERS_PX / min(room[0] / max(1, width), room[1] / max(1, height))
 
 
-def _rect(
-    box: tuple[float, float, float, float], *, width: int, height: int
-) -> tuple[str, str, str, str]:
-    """Returns x, y, width and height of a box in pixels of the picture."""
-    xmin, ymin, xmax, ymax = box
-    return (
-        _short(xmin * width),
-        _short(ymin * height),
-        _short(max(0.0, xmax - xmin) * width),
-        _short(max(0.0, ymax - ymin) * height),
-    )
-
-
-def _point(x: float, y: float, width: int, height: int) -> str:
-    return f"{_short(x * width)} {_short(y * height)}"
-
-
-def _dots(points: Sequence[tuple[float, float]], *, width: int, height: int) -> str:
-    return "".join(f"M{_point(x, y, width, height)}h0" for x, y in points)
-
-
-def _scale(room: tuple[int, int], *, width: int, height: int) -> float:
-    """Returns the screen's pixels for each pixel of a picture that fills `room`."""
-    return min(room[0] / max(1, width), room[1] / max(1, height))
-
-
-def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[tuple[Tag, bool]]:
-    """Yields the labels of a card, then minor ones, which fit only on the enlarged picture."""
+def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[ShownTag]:
+    """Yields the labels of a card, then minor ones, which fit only on the enlarged image."""
     on_card, enlarged = (
         TagPlaces(
-            size=(round(scale * width), round(scale * height)),
-            height=_TAG_HEIGHT * _LETTERS_PX,
-            measure=_tag_width_px,
+            size=(width, height), em=_em(room, width=width, height=height), measure=_text_width
         )
-        for scale in (_scale(room, width=width, height=height) for room in (_CARD_PX, _ENLARGED_PX))
+        for room in (_CARD_PX, _ENLARGED_PX)
     )
     rest = []
     for number, box in enumerate(figure.boxes):
@@ -403,41 +244,15 @@ def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[tuple[Ta
             rest.append(box)
         else:
             enlarged.take(tag)
-            yield tag, False
+            yield ShownTag(tag, is_minor=False)
     for tag in filter(None, map(enlarged.find, rest)):
-        yield tag, True
-
-
-def _tag_width_px(text: str) -> float:
-    return _LETTERS_PX * (_text_width(escape(text)) + 2 * _TAG_MARGIN)
-
-
-def _tag(tag: Tag, *, is_minor: bool, number: int, look: str, width: int, height: int) -> _Tag:
-    text = escape(tag.text)
-    letters = _text_width(text)
-    width_em = letters + 2 * _TAG_MARGIN
-    left, top = tag.dx * width_em, tag.dy * _TAG_HEIGHT
-    return _Tag(
-        number=number,
-        object=tag.number,
-        look=look,
-        text=text,
-        x=_short(tag.x * width),
-        y=_short(tag.y * height),
-        left=_short(left),
-        top=_short(top),
-        width=_short(width_em),
-        text_x=_short(left + _TAG_MARGIN),
-        text_y=_short(top + _BASELINE),
-        text_width=_short(letters),
-        is_minor=is_minor,
-    )
+        yield ShownTag(tag, is_minor=True)
 
 
 def _text_width(text: str) -> float:
     """Estimates the width of a text in em; the browser stretches the text to this width."""
     width = 0.0
-    for character in text:
+    for character in escape(text):
         if unicodedata.east_asian_width(character) in "WF":
             width += 1.0
         elif character in "iljtfrI.,:;'|!() ":
@@ -450,7 +265,7 @@ def _text_width(text: str) -> float:
 
 
 def _row(
-    item: PictureObject, *, number: int, index: int, look: str, width: int, height: int
+    item: PictureObject, *, number: int, index: int, style: Style, width: int, height: int
 ) -> _Row:
     place = size = ""
     if item.box is not None:
@@ -464,7 +279,7 @@ def _row(
         *(["mask"] if item.mask else []),
         *(f"{name}: {value}" for name, value in sorted(item.attributes.items())),
     ]
-    return _Row(number, index, look, class_name(item), place, size, ", ".join(more))
+    return _Row(number, index, style, class_name(item), place, size, ", ".join(more))
 
 
 def _kind(values: Sequence[bytes | int | float]) -> str:
@@ -472,21 +287,21 @@ def _kind(values: Sequence[bytes | int | float]) -> str:
     return kinds[type(values[0])] if values else ""
 
 
-def _title(picture: Picture) -> str:
-    return picture.key or f"example {picture.number:,}"
+def _title(image: Picture) -> str:
+    return image.key or f"example {image.number:,}"
 
 
-def _what(picture: Picture) -> str:
+def _what(image: Picture) -> str:
     """Lists labels and counts of objects in a few words."""
-    counts = Counter(map(class_name, picture.objects))
+    counts = Counter(map(class_name, image.objects))
     parts = [f"{count} {name}" for name, count in counts.most_common(8)]
     if len(counts) > 8:
         parts.append(f"{len(counts) - 8} more classes")
-    return ", ".join([*picture.labels, *parts])
+    return ", ".join([*image.labels, *parts])
 
 
-def _alt(picture: Picture, *, width: int, height: int) -> str:
-    """Returns the text that screen readers read for a picture."""
-    described = f"{_title(picture)}, {width} by {height} pixels"
-    what = _what(picture)
+def _alt(image: Picture, *, width: int, height: int) -> str:
+    """Returns the text that screen readers read for a image."""
+    described = f"{_title(image)}, {width} by {height} pixels"
+    what = _what(image)
     return f"{described}: {what}" if what else described

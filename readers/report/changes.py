@@ -27,7 +27,7 @@ from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.facts import read_facts
-from shardbeam.readers.report.figure import Classes
+from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_thumbnail
 from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.examples.decode.decode import Picture

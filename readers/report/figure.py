@@ -1,95 +1,52 @@
-"""Makes the figure that is drawn over a picture: shapes, colours, lines, and places of labels.
+"""Makes the figure that is drawn over an image: areas, boxes, keypoints, labels and their styles.
 
-`show --output` paints the figure with Pillow, `report` writes it as SVG. Places are fractions of
-the picture's width and height.
+`show --output` paints the figure with Pillow, `report` writes it as SVG. Coordinates are pixels of
+the whole image, whatever the size at which it is drawn.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from shardbeam.readers.report.styles import (
+    LINES,
+    Classes,
+    Line,
+    Style,
+    choose_styles,
+    class_name,
+)
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.examples.decode.decode import NO_CLASS, NO_ID, Picture, PictureObject
-from shardbeam.transforms.examples.geometry.boxes import Box
+from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
-Colour: TypeAlias = tuple[int, int, int]
 Size: TypeAlias = tuple[int, int]
-Frame: TypeAlias = tuple[float, float, float, float]
+Point: TypeAlias = tuple[float, float]
+# Its ends.
+Segment: TypeAlias = tuple[float, float, float, float]
+# Left, top, right, bottom.
+_Frame: TypeAlias = tuple[float, float, float, float]
 # For each pixel an index of `OPACITIES`.
 Levels: TypeAlias = npt.NDArray[np.uint8]
-
-# A class has one of these colours. The first twelve are easy to tell apart on photographs. Each of
-# the others is the colour that is furthest from those before it (`are_close`), without grays and
-# without what is nearly black or white.
-_COLOURS = (
-    "ff4d5e 2f9bff 22c373 ffb31a b57bff 00c4cc ff76c3 9fd310 ff8243 6f7dff d39a5c f2e33a "
-    "4b2d00 7800a5 a5ffe1 ff00ff 001eff 004b78 00ff00 d20000 2d9600 a56900 ffd2b4 78ff78 "
-    "964b69 e10087 3cffff 872dff 4b87a5 69964b 87003c 3c3cc3 78c3c3 005a1e 00ff96 4be12d "
-    "d23cd2 ff3c00 b4d287 e1b4ff 4b1e69 0069e1 00875a 9669b4 00ff4b 4b00f0 00c32d b400e1 "
-    "c33c2d ff0f3c 4bffb4 b4ff4b 5a691e d2ff00 0096a5 961e00 78a500 c3a500 d26987 78ff00 "
-    "96b4ff 69c378 4b4bff 00e1ff a50f78 ff2da5 ff4bff 962db4 783c2d a5784b e17800 78e1ff "
-    "694b96 0fffd2 f0a596 3cf069 3cd2e1 002da5 96c34b e1f078 d22d69 3c0fa5 3cd2a5 4b69d2 "
-    "8796d2 78ff3c b4ffa5 3cb43c f087ff 1ed200 c30f3c 0f69a5 ffc369 691ed2 784bd2 e10fc3 "
-)
-
-
-def _rgb(digits: str) -> Colour:
-    red, green, blue = bytes.fromhex(digits)
-    return red, green, blue
-
-
-PALETTE = tuple(map(_rgb, _COLOURS.split()))
-# Two colours with a smaller distance are easily confused, such as blue and indigo.
-_CLOSE = 120
 
 # Opacities of a pixel outside an area, inside it, and on its border.
 OPACITIES = (0, 105, 240)
 _OUTSIDE, _INSIDE, _BORDER = range(3)
 
-# The class of objects that have neither a name nor an id.
-OBJECT = "object"
-
+# Sizes of a label in em: one em is the height of its letters.
+TAG_HEIGHT, TAG_MARGIN = 1.3, 0.3
 _TAG_CHARACTERS = 32
-_ELLIPSIS = "…"
+# The most captions, and classes of objects and of a map, that are named below an image.
+_CAPTIONS, _CLASSES = 12, 24
 # Keypoints are moved to this distance if they lie further out, where nobody sees them.
 _FAR = 3.0
-
-
-class Line(NamedTuple):
-    """A kind of line.
-
-    Attributes:
-        dash: Lengths of its dashes and gaps in turn, in widths of the line; empty if it is solid.
-        width: Its width, in widths of the usual line.
-    """
-
-    dash: tuple[float, ...] = ()
-    width: int = 1
-
-
-LINES = tuple(Line(dash, width) for width in (1, 2) for dash in ((), (5, 3), (1, 2), (6, 2, 1, 2)))
-
-
-class Look(NamedTuple):
-    """How a class is drawn in one picture.
-
-    Attributes:
-        colour: Index of its colour in `PALETTE`, which is the same in every picture.
-        line: Index of its line in `LINES`; classes with close colours have different lines.
-    """
-
-    colour: int
-    line: int = 0
 
 
 class Area(NamedTuple):
@@ -98,23 +55,37 @@ class Area(NamedTuple):
     Attributes:
         layer: `masks` of objects, `map` of classes, or `segments` of a panoptic map.
         name: The class.
-        levels: For each pixel of the drawn picture an index of `OPACITIES`.
+        style: How it is drawn.
+        levels: For each pixel of the drawn image an index of `OPACITIES`.
     """
 
     layer: str
     name: str
+    style: Style
     levels: Levels
 
 
 class BoxShape(NamedTuple):
-    """The part of an object's box that lies in the picture, and what its label says.
+    """The part of an object's box that lies in the image.
 
-    `number` is the object's number in its picture, from 0.
+    Attributes:
+        name: The class.
+        text: What its label says.
+        style: How it is drawn.
+        x: Its left edge in pixels.
+        y: Its top edge in pixels.
+        width: Its width in pixels.
+        height: Its height in pixels.
+        number: The object's number in its image, from 0.
     """
 
     name: str
     text: str
-    frame: Frame
+    style: Style
+    x: float
+    y: float
+    width: float
+    height: float
     number: int = 0
 
 
@@ -122,270 +93,253 @@ class Pose(NamedTuple):
     """An object's keypoints: the visible ones, the hidden ones, and the lines between them."""
 
     name: str
-    visible: tuple[tuple[float, float], ...]
-    hidden: tuple[tuple[float, float], ...]
-    bones: tuple[Frame, ...]
+    style: Style
+    visible: tuple[Point, ...]
+    hidden: tuple[Point, ...]
+    bones: tuple[Segment, ...]
 
 
 class Tag(NamedTuple):
     """A label beside a box.
 
     Attributes:
-        name: The class.
-        text: What it says.
-        x: The point of the picture at which a corner of the label lies.
+        box: The box.
+        x: The point of the image at which a corner of the label lies, in pixels.
         y: The same, vertically.
-        dx: Where the label begins to the right of that point, in label widths: 0 or -1.
-        dy: Where the label begins below that point, in label heights: 0 or -1.
-        number: The object's number in its picture.
+        left: Where the label begins to the right of that point, in em.
+        top: Where the label begins below that point, in em.
+        width: Its width in em.
     """
 
-    name: str
-    text: str
+    box: BoxShape
     x: float
     y: float
-    dx: int
-    dy: int
-    number: int = 0
+    left: float
+    top: float
+    width: float
+
+
+class Text(NamedTuple):
+    """A text below an image; `style` is that of the class it names."""
+
+    text: str
+    style: Style | None = None
+    is_problem: bool = False
 
 
 class Figure(NamedTuple):
-    """What is drawn over a picture.
+    """What is drawn over an image.
 
     Attributes:
         areas: The pixels of classes.
         boxes: Boxes, the largest first, so that large boxes do not hide small ones.
         poses: Keypoints.
-        looks: `{class: how it is drawn}`.
+        styles: `{class: how it is drawn}`.
         problems: What cannot be drawn, and why.
     """
 
     areas: tuple[Area, ...] = ()
     boxes: tuple[BoxShape, ...] = ()
     poses: tuple[Pose, ...] = ()
-    looks: Mapping[str, Look] = {}
+    styles: Mapping[str, Style] = {}
     problems: tuple[str, ...] = ()
 
 
-class Classes:
-    """The classes of a dataset: their names in maps, and their colours."""
-
-    def __init__(self, names: Mapping[int, str], *, numbered_maps: bool = False) -> None:
-        """Keeps `{id: name}`, and whether the values of maps are numbers instead of ids."""
-        self._names = {} if numbered_maps else names
-        self._ids = {name: class_id for class_id, name in names.items()}
-
-    def look(self, name: str) -> Look:
-        """Returns the look of a class that is alone in a picture.
-
-        Its colour follows from its id, or from its name if the dataset gives it none.
-        """
-        number = self._ids.get(name)
-        if number is None:
-            digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=4).digest()
-            number = int.from_bytes(digest, "big")
-        return Look(number % len(PALETTE))
-
-    def name_value(self, value: int) -> str:
-        """Names the class of a map's value; empty for a value without a class."""
-        if value in self._names:
-            return self._names[value]
-        return "" if value in NO_CLASS else f"class {value}"
-
-    def name_map(self, data: bytes, *, size: Size) -> set[str]:
-        """Names the classes that a map shows.
-
-        Raises:
-            RejectedError: It cannot be read, or belongs to an image of another size.
-        """
-        values = np.unique(read_indices(data, size=size)).tolist()
-        return set(map(self.name_value, values)) - {""}
-
-
 def make_figure(
-    picture: Picture, *, classes: Classes, size: Size, scaled: Size, most_objects: int
+    image: Picture, *, classes: Classes, size: Size, scaled: Size, most_objects: int
 ) -> Figure:
-    """Makes what is drawn over a picture.
+    """Makes what is drawn over an image.
 
     Args:
-        picture: The picture.
+        image: The image.
         classes: The dataset's classes.
-        size: Width and height of its image in pixels.
-        scaled: Width and height of the image as it is drawn.
+        size: Its width and height in pixels.
+        scaled: Its width and height as it is drawn.
         most_objects: How many objects are drawn at most.
     """
-    objects = picture.objects[:most_objects]
+    objects = image.objects[:most_objects]
     problems: list[str] = []
-    areas = _find_areas(
-        picture, objects, classes=classes, size=size, scaled=scaled, problems=problems
+    if len(image.objects) > most_objects:
+        problems.append(f"only {most_objects:,} of {len(image.objects):,} objects are drawn")
+    painted = _paint_areas(
+        image, objects, classes=classes, size=size, scaled=scaled, problems=problems
     )
-    looks = choose_looks(
-        (*map(class_name, objects), *(area.name for area in areas)), classes=classes
-    )
-    for area in areas:
-        _break_border(area.levels, line=LINES[looks[area.name].line])
-    boxes = [
-        BoxShape(class_name(item), tag_name(item), frame, number)
-        for number, item in enumerate(objects)
-        if (frame := _visible_frame(item.box)) is not None
-    ]
+    names = (*map(class_name, objects), *(name for _, name in painted))
+    styles = choose_styles(names, classes=classes)
+    for (_, name), levels in painted.items():
+        _break_border(levels, line=LINES[styles[name].line])
+    boxes = [_make_box(item, n, styles=styles, size=size) for n, item in enumerate(objects)]
     return Figure(
-        areas=tuple(areas),
-        boxes=tuple(sorted(boxes, key=_frame_area, reverse=True)),
-        poses=tuple(_make_pose(item) for item in objects if item.keypoints),
-        looks=looks,
+        areas=tuple(
+            Area(layer, name, styles[name], levels) for (layer, name), levels in painted.items()
+        ),
+        boxes=tuple(
+            sorted(filter(None, boxes), key=lambda box: box.width * box.height, reverse=True)
+        ),
+        poses=tuple(
+            _make_pose(item, style=styles[class_name(item)], size=size)
+            for item in objects
+            if item.keypoints
+        ),
+        styles=styles,
         problems=tuple(dict.fromkeys(problems)),
     )
 
 
-def class_name(item: PictureObject) -> str:
-    """Names an object's class, by its id if it has no name."""
-    return item.label or (OBJECT if item.label_id == NO_ID else f"class {item.label_id}")
-
-
-def tag_name(item: PictureObject) -> str:
-    """Returns what an object's label says: its class, shortened so that it fits beside a box."""
-    text = shorten(class_name(item), _TAG_CHARACTERS)
-    return f"{text}, crowd" if item.is_crowd else text
-
-
 def shorten(text: str, characters: int) -> str:
     """Cuts a text after a number of characters."""
-    return text if len(text) <= characters else f"{text[:characters]}{_ELLIPSIS}"
+    return text if len(text) <= characters else f"{text[:characters]}…"
 
 
-def ink_on(colour: Colour) -> Colour:
-    """Returns the colour of text on a colour: black or white, whichever has more contrast."""
-    red, green, blue = ((value / 255) ** 2.2 for value in colour)
-    # Both have the same contrast with a relative luminance of 0.179 (WCAG 2.2).
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)
+def describe(image: Picture, figure: Figure) -> Iterator[Text]:
+    """Yields the texts below an image: what it is, its captions and classes, and problems."""
+    yield Text(f"{image.split}, example {image.number:,}: {image.key or 'without a name'}")
+    size = f"{image.format or 'image'}, {image.width}x{image.height} pixels"
+    yield Text(size if image.image else "no image")
+    if image.labels:
+        yield Text(f"labels: {', '.join(image.labels)}")
+    yield from _first([Text(f'"{each}"') for each in image.captions], _CAPTIONS, "captions")
+    counts = Counter(map(class_name, image.objects))
+    shares = {
+        area.name: np.count_nonzero(area.levels) / area.levels.size
+        for area in figure.areas
+        if area.layer != "masks"
+    }
+    for values, form, what in ((counts, ",", "classes"), (shares, ".1%", "classes in the map")):
+        texts = [
+            Text(f"{name}, {value:{form}}", figure.styles.get(name))
+            for name, value in sorted(values.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        yield from _first(texts, _CLASSES, what)
+    for problem in dict.fromkeys((*image.problems, *figure.problems)):
+        yield Text(f"! {problem}", is_problem=True)
 
 
-def choose_looks(names: Iterable[str], *, classes: Classes) -> dict[str, Look]:
-    """Chooses how the classes of one picture are drawn.
-
-    If several classes have close colours, the first has a solid line, and the others have different
-    lines, as far as there are enough.
-    """
-    looks: dict[str, Look] = {}
-    for name in dict.fromkeys(names):
-        colour = classes.look(name).colour
-        taken = [look.line for look in looks.values() if are_close(colour, look.colour)]
-        looks[name] = Look(colour, line=min(range(len(LINES)), key=taken.count))
-    return looks
-
-
-@functools.cache
-def are_close(one: int, other: int) -> bool:
-    """Whether two colours of the palette are easily confused."""
-    first, second = PALETTE[one], PALETTE[other]
-    red, green, blue = ((a - b) ** 2 for a, b in zip(first, second, strict=True))
-    # The weights of https://www.compuphase.com/cmetric.htm.
-    mean_red = (first[0] + second[0]) / 512
-    return math.sqrt((2 + mean_red) * red + 4 * green + (3 - mean_red) * blue) < _CLOSE
+def _first(texts: list[Text], most: int, what: str) -> list[Text]:
+    more = len(texts) - most
+    return texts if more <= 0 else [*texts[:most], Text(f"… and {more:,} more {what}")]
 
 
 class TagPlaces:
-    """Finds room for labels on a picture, so that no label covers another."""
+    """Finds room for labels on an image, so that no label covers another."""
 
-    def __init__(self, *, size: Size, height: float, measure: Callable[[str], float]) -> None:
+    def __init__(self, *, size: Size, em: float, measure: Callable[[str], float]) -> None:
         """Starts with no labels.
 
         Args:
-            size: Width and height of the drawn picture.
-            height: Height of a label, in the same unit.
-            measure: Returns the width of a text as a label, in the same unit.
+            size: Width and height of the image in pixels.
+            em: How many pixels of the image a label's letters are high.
+            measure: Returns the width of a text in em.
         """
-        self._size = size
-        self._height = height
+        # In em, like the frames of labels.
+        self._width, self._height = (side / em for side in size)
+        self._em = em
         self._measure = measure
-        self._taken: list[Frame] = []
+        self._taken: list[_Frame] = []
 
     def take(self, tag: Tag) -> None:
         """Keeps other labels out of the room that a label takes."""
-        self._taken.append(self._frame(tag, width=self._measure(tag.text)))
+        self._taken.append(self._frame(tag))
 
     def find(self, box: BoxShape) -> Tag | None:
         """Places a box's label above the box, or at another edge; None if there is no room.
 
-        A label that is wider than the picture begins at the picture's left edge.
+        A label that is wider than the image begins at the image's left edge.
         """
-        width = self._measure(box.text)
-        picture_width, picture_height = self._size
-        left, top, right, bottom = box.frame
-        if left * picture_width + width <= picture_width or right * picture_width - width >= 0:
-            sides = [(left, 0), (right, -1)]
+        width = self._measure(box.text) + 2 * TAG_MARGIN
+        left, right = box.x, box.x + box.width
+        if left / self._em + width <= self._width or right / self._em >= width:
+            sides = [(left, 0.0), (right, -width)]
         else:
-            sides = [(0.0, 0) if width > picture_width else (1.0, -1)]
-        for y, dy in ((top, -1), (top, 0), (bottom, -1), (bottom, 0)):
-            for x, dx in sides:
-                tag = Tag(box.name, box.text, x, y, dx, dy, box.number)
-                frame = self._frame(tag, width=width)
+            sides = [(0.0, 0.0) if width > self._width else (self._width * self._em, -width)]
+        for y, top in (
+            (box.y, -TAG_HEIGHT),
+            (box.y, 0.0),
+            (box.y + box.height, -TAG_HEIGHT),
+            (box.y + box.height, 0.0),
+        ):
+            for x, start in sides:
+                tag = Tag(box, x, y, start, top, width)
+                frame = self._frame(tag)
                 is_inside = (
                     frame[0] >= 0
                     and frame[1] >= 0
-                    and frame[2] <= max(picture_width, width)
-                    and frame[3] <= picture_height
+                    and frame[2] <= max(self._width, width)
+                    and frame[3] <= self._height
                 )
                 if is_inside and not any(_overlap(frame, other) for other in self._taken):
                     self._taken.append(frame)
                     return tag
         return None
 
-    def _frame(self, tag: Tag, *, width: float) -> Frame:
-        left = tag.x * self._size[0] + tag.dx * width
-        top = tag.y * self._size[1] + tag.dy * self._height
-        return left, top, left + width, top + self._height
+    def _frame(self, tag: Tag) -> _Frame:
+        left, top = tag.x / self._em + tag.left, tag.y / self._em + tag.top
+        return left, top, left + tag.width, top + TAG_HEIGHT
 
 
-def _overlap(one: Frame, other: Frame) -> bool:
+def _overlap(one: _Frame, other: _Frame) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _visible_frame(box: Box | None) -> Frame | None:
-    """Returns the part of a box that lies in the picture; None if there is none."""
-    if box is None:
+def _make_box(
+    item: PictureObject, number: int, *, styles: Mapping[str, Style], size: Size
+) -> BoxShape | None:
+    """Makes the part of a box that lies in the image; None if there is none."""
+    if item.box is None:
         return None
-    left, right = sorted((box[0], box[2]))
-    top, bottom = sorted((box[1], box[3]))
+    left, right = sorted((item.box[0], item.box[2]))
+    top, bottom = sorted((item.box[1], item.box[3]))
     if left > 1 or top > 1 or right < 0 or bottom < 0:
         return None
-    return max(0.0, left), max(0.0, top), min(1.0, right), min(1.0, bottom)
+    left, top = max(0.0, left), max(0.0, top)
+    right, bottom = min(1.0, right), min(1.0, bottom)
+    name = class_name(item)
+    text = shorten(name, _TAG_CHARACTERS)
+    return BoxShape(
+        name=name,
+        text=f"{text}, crowd" if item.is_crowd else text,
+        style=styles[name],
+        x=left * size[0],
+        y=top * size[1],
+        width=(right - left) * size[0],
+        height=(bottom - top) * size[1],
+        number=number,
+    )
 
 
-def _frame_area(box: BoxShape) -> float:
-    left, top, right, bottom = box.frame
-    return (right - left) * (bottom - top)
-
-
-def _make_pose(item: PictureObject) -> Pose:
+def _make_pose(item: PictureObject, *, style: Style, size: Size) -> Pose:
     points = [
-        (min(max(x, -_FAR), _FAR), min(max(y, -_FAR), _FAR), visibility)
-        for x, y, visibility in item.keypoints
+        (min(max(x, -_FAR), _FAR) * size[0], min(max(y, -_FAR), _FAR) * size[1])
+        for x, y, _ in item.keypoints
     ]
+    visibilities = [visibility for _, _, visibility in item.keypoints]
     return Pose(
         name=class_name(item),
-        visible=tuple((x, y) for x, y, visibility in points if visibility > 1),
-        hidden=tuple((x, y) for x, y, visibility in points if visibility == 1),
+        style=style,
+        visible=tuple(at for at, seen in zip(points, visibilities, strict=True) if seen > 1),
+        hidden=tuple(at for at, seen in zip(points, visibilities, strict=True) if seen == 1),
         bones=tuple(
-            (*points[one][:2], *points[other][:2])
+            (*points[one], *points[other])
             for one, other in item.skeleton
-            if points[one][2] > 0 and points[other][2] > 0
+            if visibilities[one] > 0 and visibilities[other] > 0
         ),
     )
 
 
-def _find_areas(
-    picture: Picture,
+def _paint_areas(
+    image: Picture,
     objects: Iterable[PictureObject],
     *,
     classes: Classes,
     size: Size,
     scaled: Size,
     problems: list[str],
-) -> list[Area]:
-    """Finds the pixels of each class; adds masks and maps that cannot be read to `problems`."""
+) -> dict[tuple[str, str], Levels]:
+    """Paints the pixels of each class; adds masks and maps that cannot be read to `problems`.
+
+    Returns:
+        `{(layer, class): levels}`, without classes that have no pixels.
+    """
     painted: dict[tuple[str, str], Levels] = {}
 
     def levels_of(layer: str, name: str) -> Levels:
@@ -395,21 +349,19 @@ def _find_areas(
         found = _read(item.mask, what="a mask", size=size, problems=problems)
         if found is not None:
             mask = Image.fromarray(np.where(found, np.uint8(255), np.uint8(0)))
-            # A pixel of the scaled picture belongs to the mask if at least half of its area does.
+            # A pixel of the scaled image belongs to the mask if at least half of its area does.
             inside = np.asarray(mask.resize(scaled, Image.Resampling.BOX)) >= 128
             levels = levels_of("masks", class_name(item))
             levels[inside & (levels == _OUTSIDE)] = _INSIDE
             levels[inside & _edges(inside)] = _BORDER
-    class_map = _read(picture.class_map, what="the class map", size=size, problems=problems)
+    class_map = _read(image.class_map, what="the class map", size=size, problems=problems)
     if class_map is not None:
         values = _nearest(class_map, scaled)
         edges = _edges(values)
-        instances = _read(
-            picture.instance_map, what="the instance map", size=size, problems=problems
-        )
+        instances = _read(image.instance_map, what="the instance map", size=size, problems=problems)
         if instances is not None:
             edges |= _edges(_nearest(instances, scaled))
-        layer = "segments" if picture.instance_map else "map"
+        layer = "segments" if image.instance_map else "map"
         for value in np.unique(values).tolist():
             name = classes.name_value(value)
             if name:
@@ -417,7 +369,7 @@ def _find_areas(
                 levels = levels_of(layer, name)
                 levels[inside] = _INSIDE
                 levels[inside & edges] = _BORDER
-    return [Area(layer, name, levels) for (layer, name), levels in painted.items() if levels.any()]
+    return {which: levels for which, levels in painted.items() if levels.any()}
 
 
 def _read(data: bytes, *, what: str, size: Size, problems: list[str]) -> IndexMap | None:

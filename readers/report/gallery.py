@@ -12,10 +12,10 @@ from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.charts import Bars
 from shardbeam.readers.report.duplicate_cards import Group
-from shardbeam.readers.report.figure import Classes
 from shardbeam.readers.report.finding_cards import make_notes
 from shardbeam.readers.report.page import Pair, PairCard, ShownCard, render_card
 from shardbeam.readers.report.sampled_images import Candidate
+from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.example_findings import Finding
@@ -140,8 +140,9 @@ class Gallery(NamedTuple):
 
 def _without_texts(card: Card) -> Card:
     """Returns a card without what only its own HTML shows, because all cards stay in memory."""
-    thumbnail = card.thumbnail._replace(uri="", overlays=())
-    return card._replace(thumbnail=thumbnail, areas=(), tags=(), rows=(), features=(), poses=())
+    figure = card.figure._replace(poses=())
+    thumbnail = card.thumbnail._replace(uri="", overlays=(), figure=figure)
+    return card._replace(thumbnail=thumbnail, tags=(), rows=(), features=())
 
 
 def _odd_objects_first(

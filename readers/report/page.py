@@ -26,14 +26,14 @@ from shardbeam.readers.compare.difference import SplitDifference
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.names import Mark
 from shardbeam.readers.open.read_rejects import StoredReject
-from shardbeam.readers.report.cards import Card, ClassNumbers, look_class, style_looks
+from shardbeam.readers.report.cards import Card, ClassNumbers
 from shardbeam.readers.report.changes import Changes
 from shardbeam.readers.report.charts import MOST_SPLITS, Charts
 from shardbeam.readers.report.duplicate_cards import Duplicates, Group
 from shardbeam.readers.report.facts import Code, Facts, SplitFacts
-from shardbeam.readers.report.figure import OBJECT, Classes
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
+from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import NO_NAME, describe_value, escape
@@ -163,13 +163,13 @@ def render_card(card: Card) -> Markup:
 
 def render_page(report: Report) -> str:
     """Renders the page."""
-    style, script = f"{_asset('style.css')}{style_looks()}\n", _asset("page.js")
+    style, script = f"{_asset('style.css')}{style_rules()}\n", _asset("page.js")
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
     shown = Counter(number for card in cards for number in card.class_numbers.split())
     names = sorted(report.numbers.items(), key=lambda item: item[1])
     classes = {
-        name: _Class(number, look_class(report.classes.look(name)), name, shown[str(number)])
+        name: _Class(number, report.classes.style(name).css_classes, name, shown[str(number)])
         for name, number in names
         if shown[str(number)]
     }
@@ -207,7 +207,7 @@ def render_page(report: Report) -> str:
             cards=[shown.html for shown in report.cards],
             classes=list(classes.values()),
             charted={
-                row: (classes.get(name), look_class(report.classes.look(name)))
+                row: (classes.get(name), report.classes.style(name).css_classes)
                 for row, name in charted.items()
             },
             kinds=_kinds_shown(cards),
@@ -245,7 +245,11 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "line": markupsafe.escape}
+    environment.filters |= {
+        "breakable": _breakable,
+        "line": markupsafe.escape,
+        "px": write_number,
+    }
     return environment
 
 

@@ -26,7 +26,7 @@ from shardbeam.readers.open.find_findings import (
 )
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
-from shardbeam.readers.report.figure import class_name
+from shardbeam.readers.report.styles import class_name
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.findings import limits_of

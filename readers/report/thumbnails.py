@@ -1,64 +1,75 @@
-"""Thumbnails: pictures small enough to be embedded in the page, and the overlays on them."""
+"""Thumbnails: images small enough to be embedded in the page, and the overlays on them."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from shardbeam.readers.report.draw import decode_small
-from shardbeam.readers.report.figure import (
-    OPACITIES,
-    PALETTE,
-    Area,
-    Classes,
-    Figure,
-    Look,
-    make_figure,
-)
-from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.readers.open.read_rejects import StoredReject
+from shardbeam.readers.report.figure import OPACITIES, Area, Figure, make_figure
+from shardbeam.readers.report.styles import Classes
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.decode.decode import Picture
-from shardbeam.transforms.images.convert import shrink
+from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
+from shardbeam.transforms.images.convert import shrink, to_rgb
+from shardbeam.transforms.images.decode import open_image
+from shardbeam.transforms.images.sniff import FileFormat, sniff_format
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
+_IMAGE = ImageConfig()
 _JPEG_QUALITY = 80
-# At most this many objects of a picture are drawn.
+# At most this many objects of an image are drawn.
 MOST_OBJECTS = 300
 # The longer sides of the smallest and of the largest thumbnail, in pixels.
 _LEAST_SIDE, _MOST_SIDE = 64, 1024
 # A pixel takes about this many characters of the page; at most this many sizes are tried.
 _CHARACTERS_PER_PIXEL, _TRIES = 0.3, 4
+# The longer side of a rejected image's thumbnail, the most of them, and the largest file of one.
+_REJECT_SIDE, _MOST_REJECTS = 320, 60
+_MAX_FILE_BYTES = 64 << 20
 
 
 class Overlay(NamedTuple):
-    """The pixels of one class, as an image that is laid over the picture.
+    """The pixels of one class, as a PNG that is laid over the image.
 
     Attributes:
         layer: `masks` of objects, `map` of classes, or `segments` of a panoptic map.
         name: The class.
-        box: `(xmin, ymin, xmax, ymax)` in fractions of the picture.
+        x: Its left edge in pixels of the whole image.
+        y: Its top edge in the same pixels.
+        width: Its width in the same pixels.
+        height: Its height in the same pixels.
         uri: A `data:` URI of a PNG file.
     """
 
     layer: str
     name: str
-    box: tuple[float, float, float, float]
+    x: float
+    y: float
+    width: float
+    height: float
     uri: str
 
 
 class Thumbnail(NamedTuple):
-    """A picture as the page holds it.
+    """An image as the page holds it.
 
     Attributes:
-        uri: A `data:` URI of a JPEG file; empty where the picture cannot be drawn.
-        width: Width of the whole picture in pixels.
+        uri: A `data:` URI of a JPEG file; empty where the image cannot be drawn.
+        width: Width of the whole image in pixels.
         height: Its height in pixels.
         overlays: Images that are laid over it.
         figure: The shapes that are drawn over it; its areas are the overlays.
-        problem: Why the picture cannot be drawn; empty if it can.
+        problem: Why the image cannot be drawn; empty if it can.
     """
 
     uri: str
@@ -74,32 +85,70 @@ class Thumbnail(NamedTuple):
         return len(self.uri) + sum(len(overlay.uri) for overlay in self.overlays)
 
 
-def draw_thumbnail(picture: Picture, *, max_side: int, classes: Classes) -> Thumbnail:
-    """Makes the thumbnail of a picture.
+def decode_small(
+    data: bytes, *, image_format: str = "", side: int = 0
+) -> tuple[Image.Image, tuple[int, int]]:
+    """Decodes an image as it is stored, without turning it, because annotations refer to that.
+
+    A JPEG file that is going to be shrunk is decoded at a half, a quarter or an eighth of its size,
+    which takes a part of the time and of the memory.
+
+    Args:
+        data: An image of any format, or the bare pixels of a CIFAR batch.
+        image_format: `raw` if the data may be bare pixels.
+        side: The longer side that the pixels must have at least, if the image has it; 0 for all of
+            its pixels.
+
+    Returns:
+        The image, and the width and height of the whole image.
+
+    Raises:
+        RejectedError: It cannot be decoded, or would take too much memory.
+    """
+    file_format = sniff_format(data)
+    if file_format is not None:
+        opened = open_image(data, file_format=file_format, settings=_IMAGE)
+        size = opened.image.size
+        is_reduced = side > 0 and file_format is FileFormat.JPEG
+        if is_reduced:
+            # Pillow rounds a size up to what the decoder can do.
+            longest = max(side, *size)
+            opened.image.draft(None, (-(-size[0] * side // longest), -(-size[1] * side // longest)))
+        with opened.decode() as decoded:
+            image = to_rgb(decoded.image, background=_IMAGE.background)
+        return image, size if is_reduced else image.size
+    if image_format == "raw" and len(data) == CIFAR_BYTES:
+        image = Image.fromarray(cifar_pixels(data))
+        return image, image.size
+    raise RejectedError(Reason.NOT_AN_IMAGE, "it is not an image file")
+
+
+def draw_thumbnail(image: Picture, *, max_side: int, classes: Classes) -> Thumbnail:
+    """Makes the thumbnail of an image.
 
     The pixels are always encoded again, so that nothing else in the file gets into the page.
 
     Args:
-        picture: The picture.
-        max_side: The longer side of the thumbnail in pixels; smaller pictures stay as they are.
+        image: The image.
+        max_side: The longer side of the thumbnail in pixels; smaller images stay as they are.
         classes: The dataset's classes.
     """
     try:
-        image, size = decode_small(picture.image, image_format=picture.format, side=max_side)
+        pixels, size = decode_small(image.image, image_format=image.format, side=max_side)
     except RejectedError as error:
-        return _without_pixels(picture, error)
-    return _draw(picture, image, size=size, side=max_side, classes=classes)
+        return _without_pixels(image, error)
+    return _draw(image, pixels, size=size, side=max_side, classes=classes)
 
 
 def fit_thumbnail(
-    picture: Picture, *, room: float, classes: Classes, max_side: int = _MOST_SIDE
+    image: Picture, *, room: float, classes: Classes, max_side: int = _MOST_SIDE
 ) -> Thumbnail:
-    """Makes the largest thumbnail of a picture that adds at most `room` bytes to the page.
+    """Makes the largest thumbnail of an image that adds at most `room` bytes to the page.
 
     The smallest thumbnail may add more.
 
     Args:
-        picture: The picture.
+        image: The image.
         room: The bytes that it may add.
         classes: The dataset's classes.
         max_side: The greatest length of its longer side in pixels.
@@ -107,14 +156,14 @@ def fit_thumbnail(
     side = min(max_side, max(_LEAST_SIDE, int(math.sqrt(room / _CHARACTERS_PER_PIXEL))))
     reach = min(max_side, 2 * side)
     try:
-        image, size = decode_small(picture.image, image_format=picture.format, side=reach)
+        pixels, size = decode_small(image.image, image_format=image.format, side=reach)
     except RejectedError as error:
-        return _without_pixels(picture, error)
-    reach = min(reach, max(image.size))
+        return _without_pixels(image, error)
+    reach = min(reach, max(pixels.size))
     side = min(side, reach)
     fitting = None
     for _ in range(_TRIES):
-        drawn = _draw(picture, image, size=size, side=side, classes=classes)
+        drawn = _draw(image, pixels, size=size, side=side, classes=classes)
         scale = 0.95 * math.sqrt(room / drawn.num_bytes)
         if drawn.num_bytes <= room:
             if fitting is not None and fitting.num_bytes >= drawn.num_bytes:
@@ -131,28 +180,67 @@ def fit_thumbnail(
     return fitting or drawn
 
 
-def _without_pixels(picture: Picture, error: RejectedError) -> Thumbnail:
+def draw_rejects(rejects: Sequence[StoredReject], *, roots: Sequence[str]) -> dict[int, str]:
+    """Draws the rejected images that can be found and decoded.
+
+    It reads only below the roots that the caller names: paths in a dataset could lead anywhere.
+
+    Args:
+        rejects: The rejects.
+        roots: Folders that the keys may be relative to.
+
+    Returns:
+        `{number of a reject: data URI of a JPEG file}`.
+    """
+    drawn: dict[int, str] = {}
+    for number, reject in enumerate(rejects):
+        if len(drawn) < _MOST_REJECTS and reject.listed:
+            for data in _read(reject.key, roots=roots):
+                try:
+                    image, _ = decode_small(data, side=_REJECT_SIDE)
+                    drawn[number] = encode_jpeg(fit(image, max_side=_REJECT_SIDE))
+                    break
+                except RejectedError:
+                    continue
+    return drawn
+
+
+def _read(key: str, *, roots: Sequence[str]) -> Iterator[bytes]:
+    """Yields the content of each file that a root has under a key."""
+    if {"", ".", ".."} & set(key.split("/")) or "\0" in key:
+        return
+    for root in roots:
+        uri = join_uri(root, key)
+        try:
+            file = storage_for(uri).stat(uri)
+            if file is not None and file.size_bytes <= _MAX_FILE_BYTES:
+                yield storage_for(uri).read(uri, size_bytes=file.size_bytes)
+        except (OSError, InputError):
+            continue
+
+
+def _without_pixels(image: Picture, error: RejectedError) -> Thumbnail:
     return Thumbnail(
         uri="",
-        width=picture.width,
-        height=picture.height,
-        problem=f"the picture cannot be drawn: {error}" if picture.image else "no image",
+        width=image.width,
+        height=image.height,
+        problem=f"the image cannot be drawn: {error}" if image.image else "no image",
     )
 
 
 def _draw(
-    picture: Picture, image: Image.Image, *, size: tuple[int, int], side: int, classes: Classes
+    image: Picture, pixels: Image.Image, *, size: tuple[int, int], side: int, classes: Classes
 ) -> Thumbnail:
-    """Makes a thumbnail of decoded pixels; `size` is that of the whole picture."""
-    small = fit(image, max_side=side)
+    """Makes a thumbnail of decoded pixels; `size` is that of the whole image."""
+    small = fit(pixels, max_side=side)
     figure = make_figure(
-        picture, classes=classes, size=size, scaled=small.size, most_objects=MOST_OBJECTS
+        image, classes=classes, size=size, scaled=small.size, most_objects=MOST_OBJECTS
     )
     return Thumbnail(
         uri=encode_jpeg(small),
         width=size[0],
         height=size[1],
-        overlays=tuple(_overlay(area, look=figure.looks[area.name]) for area in figure.areas),
+        overlays=tuple(_overlay(area, size=size) for area in figure.areas),
         figure=figure._replace(areas=()),
     )
 
@@ -171,24 +259,22 @@ def encode_jpeg(image: Image.Image) -> str:
     return _data_uri("image/jpeg", buffer.getvalue())
 
 
-def _overlay(area: Area, *, look: Look) -> Overlay:
+def _overlay(area: Area, *, size: tuple[int, int]) -> Overlay:
     """Encodes the pixels of a class, cropped to the rows and columns that have any."""
     height, width = area.levels.shape
     rows, columns = (np.flatnonzero(area.levels.any(axis=axis)) for axis in (1, 0))
     top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
     image = Image.fromarray(np.ascontiguousarray(area.levels[top:bottom, left:right]), "P")
-    image.putpalette([*PALETTE[look.colour]] * len(OPACITIES))
+    image.putpalette([*area.style.rgb] * len(OPACITIES))
     buffer = io.BytesIO()
     image.save(buffer, "PNG", transparency=bytes(OPACITIES), bits=2, optimize=True)
     return Overlay(
         layer=area.layer,
         name=area.name,
-        box=(
-            float(left / width),
-            float(top / height),
-            float(right / width),
-            float(bottom / height),
-        ),
+        x=float(left / width * size[0]),
+        y=float(top / height * size[1]),
+        width=float((right - left) / width * size[0]),
+        height=float((bottom - top) / height * size[1]),
         uri=_data_uri("image/png", buffer.getvalue()),
     )
 

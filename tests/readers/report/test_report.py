@@ -639,7 +639,7 @@ def test_very_many_splits(tmp_path: Path) -> None:
     [
         ({"n": 1}, "no image"),
         ({"n": 1}, "example 1"),
-        ({"image/encoded": b"none"}, "the picture cannot be drawn"),
+        ({"image/encoded": b"none"}, "the image cannot be drawn"),
         ({"image/encoded": 3}, "image/encoded holds no bytes"),
         ({"image/object/bbox/xmin": [0.5]}, "a side of the boxes is missing"),
         ({}, "no image"),

@@ -12,9 +12,14 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from shardbeam.readers.report.draw import decode_pixels, decode_small
-from shardbeam.readers.report.figure import PALETTE, Classes
-from shardbeam.readers.report.thumbnails import Thumbnail, draw_thumbnail, fit_thumbnail
+from shardbeam.readers.report.styles import Classes
+from shardbeam.readers.report.thumbnails import (
+    Overlay,
+    Thumbnail,
+    decode_small,
+    draw_thumbnail,
+    fit_thumbnail,
+)
 from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
 from shardbeam.transforms.examples.encode.mask_png import encode_map
 from tests.support.example_builders import write_png
@@ -43,6 +48,10 @@ def area(*, size: tuple[int, int], box: tuple[int, int, int, int]) -> npt.NDArra
     left, top, right, bottom = box
     pixels[top:bottom, left:right] = 1
     return pixels
+
+
+def frame(overlay: Overlay) -> tuple[float, ...]:
+    return overlay.x, overlay.y, overlay.width, overlay.height
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
@@ -83,7 +92,7 @@ def test_a_jpeg_file_is_decoded_small(mode: str) -> None:
     buffer = io.BytesIO()
     Image.fromarray(gradient).convert(mode).save(buffer, "JPEG", quality=95)
     image, size = decode_small(buffer.getvalue(), side=150)
-    whole = decode_pixels(buffer.getvalue())
+    whole, _ = decode_small(buffer.getvalue())
     assert (image.size, size, whole.size) == ((200, 100), (800, 400), (800, 400))
     difference = np.asarray(image, float) - np.asarray(whole.resize(image.size), float)
     assert np.abs(difference).mean() < 2
@@ -115,7 +124,7 @@ def test_raw_pixels() -> None:
 def test_pictures_that_cannot_be_drawn(image: bytes) -> None:
     thumbnail = draw(make_picture(image, width=30, height=20))
     assert thumbnail.uri == ""
-    assert thumbnail.problem.startswith("the picture cannot be drawn: ")
+    assert thumbnail.problem.startswith("the image cannot be drawn: ")
     assert (thumbnail.width, thumbnail.height) == (30, 20)
 
 
@@ -131,13 +140,11 @@ def test_masks_of_a_class_are_one_overlay_with_borders() -> None:
     image = draw_image("PNG", width=100, height=50)
     thumbnail = draw(make_picture(image, objects=objects))
     cat, dog = thumbnail.overlays
-    assert (cat.layer, cat.name, cat.box) == ("masks", "cat", (0.1, 0.1, 0.4, 0.8))
-    assert (dog.layer, dog.name, dog.box) == ("masks", "dog", (0.6, 0.0, 1.0, 1.0))
+    assert (cat.layer, cat.name, frame(cat)) == ("masks", "cat", (10, 5, 30, 35))
+    assert (dog.layer, dog.name, frame(dog)) == ("masks", "dog", (60, 0, 40, 50))
     pixels = np.asarray(decode(cat.uri, "image/png").convert("RGBA"))
     assert pixels.shape == (35, 30, 4)
-    assert set(map(tuple, pixels[..., :3].reshape(-1, 3).tolist())) == {
-        PALETTE[CLASSES.look("cat").colour]
-    }
+    assert set(map(tuple, pixels[..., :3].reshape(-1, 3).tolist())) == {CLASSES.style("cat").rgb}
     opacity = pixels[..., 3]
     expected = np.maximum(masks[0][1], masks[1][1])[5:40, 10:40]
     assert np.array_equal(opacity > 0, expected > 0)
@@ -145,7 +152,7 @@ def test_masks_of_a_class_are_one_overlay_with_borders() -> None:
     assert opacity[5, 5] < opacity[0, 5] == opacity[5, 0] == opacity[15, 15]
     # Smaller as well.
     small = draw(make_picture(image, objects=objects), max_side=20).overlays[0]
-    assert small.box == pytest.approx((0.1, 0.1, 0.4, 0.8))
+    assert frame(small) == pytest.approx((10, 5, 30, 35))
     assert decode(small.uri, "image/png").size == (6, 7)
 
 
@@ -158,9 +165,9 @@ def test_maps(dtype: type[np.uint8] | type[np.uint16]) -> None:
     image = draw_image("PNG", width=20, height=10)
     assert CLASSES.name_map(encode_map(values), size=(20, 10)) == {"sky", "class 9"}
     thumbnail = draw(make_picture(image, class_map=encode_map(values)))
-    assert [(each.layer, each.name, each.box) for each in thumbnail.overlays] == [
-        ("map", "sky", (0.0, 0.0, 1.0, 0.5)),
-        ("map", "class 9", (0.5, 0.5, 1.0, 1.0)),
+    assert [(each.layer, each.name, frame(each)) for each in thumbnail.overlays] == [
+        ("map", "sky", (0, 0, 20, 5)),
+        ("map", "class 9", (10, 5, 10, 5)),
     ]
     # Segments of one class have a border between them.
     instances = np.zeros((10, 20), dtype)

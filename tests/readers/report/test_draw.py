@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardbeam.readers.report.draw import draw_picture, encode_png
-from shardbeam.readers.report.figure import PALETTE, Classes, Colour
+from shardbeam.readers.report.draw import draw_image, encode_png
+from shardbeam.readers.report.styles import Classes, Colour
 from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
 from shardbeam.transforms.examples.decode.feature_map import Legend
 
@@ -44,11 +44,11 @@ CLASSES = {1: "person", 3: "cat", 4: "dog", 7: "sky"}
 
 
 def class_colour(name: str) -> Colour:
-    return PALETTE[Classes(CLASSES).look(name).colour]
+    return Classes(CLASSES).style(name).rgb
 
 
 def draw(picture: Picture, *, legend: Legend | None = None) -> Image.Image:
-    return draw_picture(picture, legend=legend or Legend(class_names=CLASSES))
+    return draw_image(picture, feature_map=legend or Legend(class_names=CLASSES))
 
 
 def pixel(image: Image.Image, x: float, y: float) -> Colour:
@@ -76,7 +76,7 @@ def test_a_box_lies_where_the_annotation_says() -> None:
     )
     assert rows.max() == round(0.5 * (SIDE * SCALE - 1))
     # The name of the class is above the box.
-    assert rows.min() == round(0.25 * (SIDE * SCALE - 1)) - 20
+    assert rows.min() == round(0.25 * (SIDE * SCALE - 1)) - 21
     assert pixel(image, 30, 22) == GRAY
 
 
@@ -115,7 +115,7 @@ def test_a_class_map_has_the_classes_colours(names: dict[int, str]) -> None:
     image = draw(make_picture(class_map=png(pixels)), legend=legend)
     assert pixel(image, 30, 30) not in (
         GRAY,
-        PALETTE[Classes(names).look(names.get(7, "class 7")).colour],
+        Classes(names).style(names.get(7, "class 7")).rgb,
     )
     # 0 is the background, unless it is a class; 255 is what readers ignore.
     assert (pixel(image, 10, 30) == GRAY) == (0 not in names)
@@ -134,7 +134,7 @@ def test_segments_of_one_class_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("name", "dashed"), [("tree", False), ("sea", True)])
 def test_classes_with_the_same_colour_have_different_lines(name: str, dashed: bool) -> None:
-    legend = Legend(class_names={1: "cat", 2: "tree", 1 + len(PALETTE): "sea"})
+    legend = Legend(class_names={1: "cat", 2: "tree", 97: "sea"})
     image = draw(
         make_picture(
             PictureObject(label="cat", box=(0.1, 0.1, 0.9, 0.4)),
@@ -144,7 +144,7 @@ def test_classes_with_the_same_colour_have_different_lines(name: str, dashed: bo
     )
     lower = round(0.9 * (SIDE * SCALE - 1))
     row = np.asarray(image)[lower, round(0.2 * SIDE * SCALE) : round(0.8 * SIDE * SCALE)]
-    colour = PALETTE[Classes(legend.class_names).look(name).colour]
+    colour = Classes(legend.class_names).style(name).rgb
     drawn = (row == colour).all(axis=1)
     assert drawn.any()
     assert drawn.all() != dashed

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.readers.report.figure import (
+from shardbeam.readers.report.figure import BoxShape, Tag, TagPlaces, make_figure
+from shardbeam.readers.report.styles import (
     LINES,
     PALETTE,
-    BoxShape,
     Classes,
     Colour,
-    Tag,
-    TagPlaces,
+    Style,
     are_close,
-    choose_looks,
+    choose_styles,
     ink_on,
-    make_figure,
-    tag_name,
 )
 from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
 from tests.support.example_builders import write_png
 
-WIDTH, HEIGHT, LETTER = 300, 200, 8
+WIDTH, HEIGHT = 300, 200
 
 
 def make_picture(*objects: PictureObject) -> Picture:
@@ -35,10 +33,10 @@ def make_picture(*objects: PictureObject) -> Picture:
 
 def test_a_class_has_the_colour_of_its_id_or_of_its_name() -> None:
     classes = Classes({1: "cat", 2: "dog"})
-    assert [classes.look(name).colour for name in ("cat", "dog")] == [1, 2]
+    assert [classes.style(name).colour for name in ("cat", "dog")] == [1, 2]
     # Without ids, a name's colour is the same in every dataset.
-    assert Classes({}).look("cat") == Classes({7: "dog"}).look("cat")
-    named = {Classes({}).look(f"class {number}").colour for number in range(1000)}
+    assert Classes({}).style("cat") == Classes({7: "dog"}).style("cat")
+    named = {Classes({}).style(f"class {number}").colour for number in range(1000)}
     assert named == set(range(len(PALETTE)))
 
 
@@ -76,19 +74,19 @@ def test_labels_can_be_read(colour: Colour) -> None:
 def test_classes_with_close_colours_have_different_lines(ids: list[int]) -> None:
     classes = Classes({number: f"name {number}" for number in range(201)})
     names = [f"name {number}" for number in ids]
-    looks = choose_looks(names, classes=classes)
-    assert list(looks) == names
+    styles = choose_styles(names, classes=classes)
+    assert list(styles) == names
     for one, other in itertools.combinations(names, 2):
-        assert looks[one].colour == classes.look(one).colour
-        if are_close(looks[one].colour, looks[other].colour):
-            assert looks[one].line != looks[other].line
+        assert styles[one].colour == classes.style(one).colour
+        if are_close(styles[one].colour, styles[other].colour):
+            assert styles[one].line != styles[other].line
     if names:
-        assert looks[names[0]].line == 0
+        assert styles[names[0]].line == 0
 
 
 def test_classes_with_different_colours_have_solid_lines() -> None:
-    looks = choose_looks(["cat", "dog"], classes=Classes({0: "cat", 2: "dog"}))
-    assert {look.line for look in looks.values()} == {0}
+    styles = choose_styles(["cat", "dog"], classes=Classes({0: "cat", 2: "dog"}))
+    assert {style.line for style in styles.values()} == {0}
 
 
 def test_the_border_of_a_mask_shows_the_line_of_its_class() -> None:
@@ -119,10 +117,10 @@ def test_the_border_of_a_mask_shows_the_line_of_its_class() -> None:
 
 def test_the_part_of_a_box_in_the_picture_is_drawn() -> None:
     boxes = [
-        ((0.2, 0.3, 0.4, 0.5), (0.2, 0.3, 0.4, 0.5)),
-        ((-1.0, 0.5, 0.5, 9.0), (0.0, 0.5, 0.5, 1.0)),
+        ((0.2, 0.3, 0.4, 0.5), (20, 60, 20, 40)),
+        ((-1.0, 0.5, 0.5, 9.0), (0, 100, 50, 100)),
         # The wrong way round.
-        ((0.9, 0.8, 0.1, 0.2), (0.1, 0.2, 0.9, 0.8)),
+        ((0.9, 0.8, 0.1, 0.2), (10, 40, 80, 120)),
         ((1.1, 0.0, 1.2, 1.0), None),
         (None, None),
     ]
@@ -130,11 +128,12 @@ def test_the_part_of_a_box_in_the_picture_is_drawn() -> None:
         figure = make_figure(
             make_picture(PictureObject(box=box)),
             classes=Classes({}),
-            size=(9, 9),
+            size=(100, 200),
             scaled=(9, 9),
             most_objects=1,
         )
-        assert [shape.frame for shape in figure.boxes] == ([] if expected is None else [expected])
+        frames = [(shape.x, shape.y, shape.width, shape.height) for shape in figure.boxes]
+        assert frames == ([] if expected is None else [pytest.approx(expected)])
 
 
 def test_larger_boxes_come_first_and_there_are_no_more_than_allowed() -> None:
@@ -148,51 +147,70 @@ def test_larger_boxes_come_first_and_there_are_no_more_than_allowed() -> None:
     assert [box.name for box in figure.boxes] == ["1", "2", "0"]
 
 
-def test_labels_say_what_is_a_crowd() -> None:
-    assert tag_name(PictureObject(label="cat")) == "cat"
-    assert tag_name(PictureObject(label_id=3, is_crowd=True)) == "class 3, crowd"
-    assert tag_name(PictureObject(label="x" * 99)) == f"{'x' * 32}…"
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (PictureObject(label="cat"), "cat"),
+        (PictureObject(label_id=3, is_crowd=True), "class 3, crowd"),
+        (PictureObject(label="x" * 99), f"{'x' * 32}…"),
+    ],
+)
+def test_labels_say_what_is_a_crowd(item: PictureObject, expected: str) -> None:
+    figure = make_figure(
+        make_picture(msgspec.structs.replace(item, box=(0.0, 0.0, 1.0, 1.0))),
+        classes=Classes({}),
+        size=(9, 9),
+        scaled=(9, 9),
+        most_objects=1,
+    )
+    assert [box.text for box in figure.boxes] == [expected]
+
+
+# Labels are as high as these boxes' letters, and as wide as their texts say.
+EM = 16
 
 
 def places() -> TagPlaces:
-    return TagPlaces(size=(WIDTH, HEIGHT), height=20, measure=lambda text: LETTER * len(text))
+    return TagPlaces(size=(WIDTH, HEIGHT), em=EM, measure=lambda text: len(text) / 2)
+
+
+def box_at(left: float, top: float, right: float, bottom: float, *, letters: int) -> BoxShape:
+    frame = (left * WIDTH, top * HEIGHT, (right - left) * WIDTH, (bottom - top) * HEIGHT)
+    return BoxShape("cat", "x" * letters, Style(0), *frame)
 
 
 def frame(tag: Tag) -> tuple[float, float, float, float]:
-    width = LETTER * len(tag.text)
-    left, top = tag.x * WIDTH + tag.dx * width, tag.y * HEIGHT + tag.dy * 20
-    return left, top, left + width, top + 20
+    left, top = tag.x + tag.left * EM, tag.y + tag.top * EM
+    return left, top, left + tag.width * EM, top + 1.3 * EM
 
 
 @pytest.mark.parametrize(
     ("box", "expected"),
     [
-        # Above, inside, right-aligned, below; one that is wide and in the middle; one too long.
-        ((0.1, 0.5, 0.3, 0.7), (0.1, 0.5, 0, -1)),
-        ((0.1, 0.0, 0.3, 0.7), (0.1, 0.0, 0, 0)),
-        ((0.7, 0.5, 0.95, 0.7), (0.95, 0.5, -1, -1)),
+        # Above, inside, right-aligned.
+        ((0.1, 0.5, 0.3, 0.7), (30, 100, 0, -1.3)),
+        ((0.1, 0.0, 0.3, 0.7), (30, 0, 0, 0)),
+        ((0.7, 0.5, 0.95, 0.7), (285, 100, -6.6, -1.3)),
     ],
 )
 def test_a_label_hangs_on_its_box(
-    box: tuple[float, float, float, float], expected: tuple[float, float, int, int]
+    box: tuple[float, float, float, float], expected: tuple[float, float, float, float]
 ) -> None:
-    tag = places().find(BoxShape("cat", "x" * 12, box))
+    tag = places().find(box_at(*box, letters=12))
     assert tag is not None
-    assert (tag.x, tag.y, tag.dx, tag.dy) == expected
+    assert (tag.x, tag.y, tag.left, tag.top) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("letters", "expected"), [(30, (1.0, -1)), (50, (0.0, 0))])
-def test_a_long_label_lies_at_the_edge_of_the_picture(
-    letters: int, expected: tuple[float, int]
-) -> None:
-    tag = places().find(BoxShape("cat", "x" * letters, (0.5, 0.5, 0.6, 0.6)))
+@pytest.mark.parametrize(("letters", "right"), [(30, WIDTH), (50, (25 + 0.6) * EM)])
+def test_a_long_label_lies_at_the_edge_of_the_picture(letters: int, right: float) -> None:
+    tag = places().find(box_at(0.5, 0.5, 0.6, 0.6, letters=letters))
     assert tag is not None
-    assert (tag.x, tag.dx) == expected
+    assert frame(tag)[2] == pytest.approx(right)
 
 
 def test_there_is_room_for_four_labels_of_one_box() -> None:
     found = places()
-    box = BoxShape("cat", "x" * 12, (0.1, 0.3, 0.2, 0.8))
+    box = box_at(0.1, 0.3, 0.2, 0.8, letters=12)
     tags = [found.find(box) for _ in range(5)]
     assert [tag is None for tag in tags] == [False] * 4 + [True]
     another = places()
@@ -212,12 +230,16 @@ def test_no_label_covers_another(
     frames = []
     for x, y, right, bottom, letters in boxes:
         ends = (min(x, right), min(y, bottom), max(x, right), max(y, bottom))
-        tag = found.find(BoxShape("cat", "x" * letters, ends))
+        tag = found.find(box_at(*ends, letters=letters))
         if tag is not None:
             frames.append(frame(tag))
             left, top, end, low = frames[-1]
-            assert left >= 0
-            assert 0 <= top < low <= HEIGHT
-            assert end <= max(WIDTH, LETTER * letters)
+            assert left >= -1e-9
+            assert -1e-9 <= top < low <= HEIGHT + 1e-9
+            assert end <= max(WIDTH, tag.width * EM) + 1e-9
     for one, other in itertools.combinations(frames, 2):
-        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+        shared = (
+            min(one[2], other[2]) - max(one[0], other[0]),
+            min(one[3], other[3]) - max(one[1], other[1]),
+        )
+        assert min(shared) <= 1e-9
