@@ -14,7 +14,8 @@ from PIL import Image
 
 from shardbeam.transforms.examples.encode.mask_png import encode_map, encode_mask
 from shardbeam.transforms.examples.geometry.mask_crops import Patch, find_patch
-from shardbeam.transforms.images.png import scan_png, verify_png
+from shardbeam.transforms.images.decode import verify_png
+from shardbeam.transforms.images.png import scan_png
 
 MASKS = arrays.arrays(
     np.uint8, arrays.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=st.integers(0, 1)

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
-import io
 import struct
 import tracemalloc
 import zlib
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.decode import decode_image, verify_png
 from shardbeam.transforms.images.header import ImageHeader
-from shardbeam.transforms.images.png import scan_png, verify_png
+from shardbeam.transforms.images.png import scan_png
+from shardbeam.transforms.images.sniff import FileFormat
 from tests.support.image_makers import chunk, exif, photograph, png, save, with_chunk
 
 RGB = save(photograph(), "PNG")
@@ -24,7 +25,8 @@ RGB = save(photograph(), "PNG")
 def scan(data: bytes) -> ImageHeader:
     header = scan_png(data, complete=True)
     verify_png(data)
-    return header
+    with decode_image(data, file_format=FileFormat.PNG, settings=ImageConfig()):
+        return header
 
 
 def reason_of(data: bytes) -> Reason:
@@ -109,14 +111,6 @@ def test_what_is_no_chunk_is_corrupt() -> None:
     assert reason_of(RGB[:33] + bytes(20) + RGB[33:]) is Reason.CORRUPT
 
 
-def test_pixel_data_must_reach_to_the_last_row() -> None:
-    rows = b"\0\1\2\3\4" * 3
-    shape: dict[str, Any] = {"width": 4, "height": 3, "bit_depth": 8, "color_type": 0}
-    assert scan(png(**shape, rows=rows)).height == 3
-    assert scan(png(**shape, rows=rows + b"more")).height == 3
-    assert reason_of(png(**shape, rows=rows[:-1])) is Reason.CORRUPT
-
-
 def test_no_pixel_data_is_corrupt() -> None:
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
     data = RGB[:8] + chunk(b"IHDR", header) + chunk(b"IEND", b"")
@@ -152,32 +146,3 @@ def test_whatever_pillow_writes_is_complete(width: int, height: int, mode: str) 
     image = Image.new("RGB", (width, height), "red").convert(mode)
     header = scan(save(image, "PNG"))
     assert (header.width, header.height) == (width, height)
-
-
-@given(
-    width=st.integers(1, 20), height=st.integers(1, 20), bit_depth=st.sampled_from([1, 4, 8, 16])
-)
-def test_interlaced_sizes_agree_with_pillow(width: int, height: int, bit_depth: int) -> None:
-    """Rows are filled with ones, pass by pass, until Pillow fills the whole image."""
-    rows = b""
-    for y0, x0, dy, dx in (
-        (0, 0, 8, 8),
-        (0, 4, 8, 8),
-        (4, 0, 8, 4),
-        (0, 2, 4, 4),
-        (2, 0, 4, 2),
-        (0, 1, 2, 2),
-        (1, 0, 2, 1),
-    ):
-        columns = len(range(x0, width, dx))
-        row = b"\0" + b"\xff" * ((columns * bit_depth + 7) // 8)
-        rows += row * len(range(y0, height, dy)) if columns else b""
-    data = png(
-        width=width, height=height, bit_depth=bit_depth, color_type=0, rows=rows, interlacing=1
-    )
-    assert scan(data).width == width
-    assert np.all(np.asarray(Image.open(io.BytesIO(data))))
-    short = png(
-        width=width, height=height, bit_depth=bit_depth, color_type=0, rows=rows[:-1], interlacing=1
-    )
-    assert reason_of(short) is Reason.CORRUPT

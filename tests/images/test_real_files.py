@@ -72,7 +72,7 @@ EXPECTED = {
     "pillow/truncated_end_chunk.png": "truncated",
     "pillow/truncated_image.png": "truncated",
     # The chunk of its colour profile is broken.
-    "pillow/unknown_compression_method.png": "corrupt",
+    "pillow/unknown_compression_method.png": "unsupported_image",
     # WebP, AVIF, GIF
     f"{CAT}mirror_vertical.webp": "jpeg 640x398 converted turned",
     HOPPER: "jpeg 128x128 converted" if import_heif() else "unsupported_image",

@@ -29,12 +29,13 @@ from shardbeam.transforms.images.decode import (
     decode_image,
     has_more_frames,
     open_image,
+    verify_png,
 )
 from shardbeam.transforms.images.difference_hash import Look, look_at_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
 from shardbeam.transforms.images.placement import Placement, place
-from shardbeam.transforms.images.png import scan_png, verify_png
+from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
 

@@ -101,6 +101,9 @@ _WORDS = (
 )
 
 _PNG_BIT_DEPTH_OFFSET = 24
+# The length and type of the last chunk.
+_PNG_END = b"\0\0\0\0IEND"
+_PNG_END_CHECKSUM = b"\xaeB`\x82"
 # The length of a box, its kind, and its length if the first is 1.
 _LARGE_BOX = struct.Struct(">I4sQ")
 
@@ -257,6 +260,23 @@ def decode_image(
     )
     with opened.decode(memory=memory) as decoded:
         yield decoded
+
+
+def verify_png(data: bytes) -> None:
+    """Checks the checksum of every chunk of a PNG file; decoding checks the pixel data.
+
+    Args:
+        data: A file that `scan_png` accepts, with an acceptable size.
+
+    Raises:
+        RejectedError: The file is corrupt.
+    """
+    with pillow_errors_as_rejects(FileFormat.PNG):
+        PngImagePlugin.PngImageFile(io.BytesIO(data)).verify()
+    # Pillow does not read the last checksum, which is the same in all files.
+    end = data.find(_PNG_END)
+    if not data.startswith(_PNG_END_CHECKSUM, end + len(_PNG_END)):
+        raise RejectedError(Reason.CORRUPT, "PNG: wrong checksum of the IEND chunk")
 
 
 def _find_decoder(file_format: FileFormat) -> type[ImageFile.ImageFile]:
