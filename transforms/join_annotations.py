@@ -26,11 +26,11 @@ from shardbeam.transforms.core.edges import (
 )
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Reject
-from shardbeam.transforms.core.sampling import SplitSample
 from shardbeam.transforms.core.sharding import (
     Border,
     SplitAssignment,
     SplitCuts,
+    SplitSample,
     bin_of,
     find_borders,
 )

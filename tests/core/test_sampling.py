@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.core.sampling import SplitSample
+from shardbeam.transforms.core.sharding import SplitSample
 
 Images = dict[bytes, set[str]]
 

@@ -1,4 +1,4 @@
-"""Assigns each example its split, shard and place, by a keyed hash of its source and key.
+"""Assigns each example its split, shard and place, and samples splits, by a hash of source and key.
 
 Nothing here depends on arrival order, on the number of workers or on the runner.
 """
@@ -6,10 +6,12 @@ Nothing here depends on arrival order, on the number of workers or on the runner
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import hashlib
+import heapq
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
@@ -300,3 +302,55 @@ def _keyed_hash(*, seed: int, purpose: bytes, source: str, text: str) -> bytes:
         key=str(seed).encode(),
         person=purpose,
     ).digest()
+
+
+@dataclasses.dataclass
+class SplitSample:
+    """A sample of a split that holds every class if it can; samples of parts can be merged.
+
+    Attributes:
+        limit: The most images in the sample.
+        places: The smallest places that were added, and perhaps some more.
+        first_of: `{class: the first place of an image with that class}`.
+    """
+
+    limit: int
+    places: list[bytes] = dataclasses.field(default_factory=list)
+    first_of: dict[str, bytes] = dataclasses.field(default_factory=dict)
+
+    def add(self, place: bytes, classes: Iterable[str]) -> None:
+        """Adds an image.
+
+        Args:
+            place: Its place in the order of its split (`example_hash`).
+            classes: Its classes.
+        """
+        self.places.append(place)
+        # Cut rarely, because cutting takes time in proportion to the limit.
+        if len(self.places) > 2 * self.limit:
+            self._cut()
+        for name in classes:
+            self.first_of[name] = min(place, self.first_of.get(name, place))
+
+    def merge(self, other: SplitSample) -> None:
+        """Adds another part of the split."""
+        self.places += other.places
+        self._cut()
+        for name, place in other.first_of.items():
+            self.first_of[name] = min(place, self.first_of.get(name, place))
+
+    def chosen(self) -> frozenset[bytes]:
+        """Returns the places of the sample: the first image of each class, then the split's first.
+
+        Where there are more classes than `limit`, images that come first in the most classes are
+        preferred.
+        """
+        classes = Counter(self.first_of.values())
+        of_classes = heapq.nsmallest(
+            self.limit, classes, key=lambda place: (-classes[place], place)
+        )
+        rest = heapq.nsmallest(self.limit, {*self.places} - {*of_classes})
+        return frozenset([*of_classes, *rest][: self.limit])
+
+    def _cut(self) -> None:
+        self.places = heapq.nsmallest(self.limit, self.places)
