@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
@@ -20,6 +21,8 @@ from shardbeam.transforms.commit.join_checks import (
     check_units,
 )
 from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
@@ -36,6 +39,14 @@ from shardbeam.transforms.write_shards import WriteShards
 
 # A program's transform that gives a `shardbeam.Record` for each image.
 Records: TypeAlias = beam.PTransform[PBegin, PCollection[Record]]
+
+
+def begin_counting(plan: Plan, *, annotation_files: Sequence[tuple[str, int, str]] = ()) -> None:
+    """Begins to count what a graph does, in case that somebody watches."""
+    counters.begin(
+        noun=ROWS if Kind.ROWS in plan.encoder.kinds else IMAGES,
+        annotation_bytes=sum(size_bytes for _, size_bytes, _ in annotation_files),
+    )
 
 
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
@@ -136,7 +147,7 @@ def build_dataset(
             splits=plan.splits.names,
             encoder=plan.encoder,
             staging=commit.staging,
-            container=plan.container,
+            container=plan.dataset.container,
             shard_size_bytes=plan.shard_size_bytes,
             seed=plan.dataset.seed,
             resources=resources,

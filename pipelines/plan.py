@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import itertools
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +13,12 @@ from typing import Any
 import msgspec
 
 import shardbeam.configs.schema as schema
-from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.passwords import hide_in, hide_passwords
 from shardbeam.configs.placeholders import fill_template
 from shardbeam.configs.problem import Path, Problem
+from shardbeam.pipelines.splits import assign_splits
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
@@ -42,8 +41,6 @@ from shardbeam.transforms.formats.parsing.key_file import (
 )
 from shardbeam.transforms.storage.find import expand_pattern
 
-# The split of all images if nothing names another one.
-_DEFAULT_SPLIT = "train"
 _BYTES_PER_MB = 1_000_000
 
 
@@ -63,7 +60,6 @@ class Plan:
         output: The dataset's folder; equal to the template until `output_folder` fills it in.
         output_template: The same, with placeholders.
         latest: The pointer to the version that was committed last; empty if there is none.
-        container: The kind of the shards' files (`containers.base.find_container`).
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
         digest: Digest of the config without the output's path, `rejects`, `duplicates` and
@@ -81,34 +77,35 @@ class Plan:
     output: str
     output_template: str
     latest: str
-    container: str
     num_shards: int | Mapping[str, int]
     shard_size_bytes: int
     digest: str
 
 
-def make_plan(
-    config: schema.Config, *, records: bool = False, sources: Sequence[Source] = ()
-) -> Plan:
+def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Plan:
     """Makes the plan of a config.
 
     Args:
         config: The config.
-        records: Whether a program gives the records itself.
-        sources: The sources, if the config names only splits.
+        sources: The sources, if the config names none: `GIVEN_SOURCE` if a program gives the
+            records, or those of a dataset that is written again.
 
     Raises:
         FormatError: A format is not known, or cannot be loaded.
         ConfigError: The features contradict each other, or a path cannot be used.
         InputError: A pattern of annotation files matches none.
     """
+    records = GIVEN_SOURCE in sources
+    # Examples that are there already may have no masks.
+    needs_masks = config.masks == "png" and (records or not sources)
     try:
-        config.check_sources(records=records or bool(sources))
+        config.check_sources(records=bool(sources))
+        sources = sources or _sources(config)
+        splits = assign_splits(config, sources=sources)
+        config.check_file_name(splits.names)
+        config.check_split_names(splits.names)
     except Problem as problem:
         raise _wrong(problem.text, *problem.path) from problem
-    is_given = bool(sources)
-    sources = (GIVEN_SOURCE,) if records else tuple(sources) or _sources(config)
-    splits = _split_assignment(config, sources=sources)
     try:
         container = find_container(config.output.container)
         versions = container.versions()
@@ -116,15 +113,10 @@ def make_plan(
         raise _wrong(str(error), "output", "container") from error
     file_name = config.output.file_name
     last = container.number_before_suffix
-    try:
-        config.check_file_name(splits.names)
-        config.check_split_names(splits.names)
-    except Problem as problem:
-        raise _wrong(problem.text, *problem.path) from problem
     encoder = _encoder_settings(config, sources=sources)
     if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
-    if config.masks == "png" and not is_given and Kind.INSTANCE_MASKS not in encoder.kinds:
+    if needs_masks and Kind.INSTANCE_MASKS not in encoder.kinds:
         raise _wrong("no source gives objects with masks; without masks: --set masks=none", "masks")
     if config.image.resize is not None and encoder.raw_images:
         raise _wrong("raw images keep their 32 x 32 pixels; set pixels: png", "image", "resize")
@@ -168,7 +160,7 @@ def make_plan(
             limit=config.limit,
             ignores_sizes=config.image.annotated_size == "ignore",
             # Masks that were written may all be empty, and a sample need not have any.
-            masks=config.masks == "png" and not is_given and config.limit is None,
+            masks=needs_masks and config.limit is None,
         ),
         encoder=encoder,
         dataset=DatasetSettings(
@@ -214,7 +206,6 @@ def make_plan(
         output=output,
         output_template=output,
         latest="" if latest is None else absolute_path(fill_template(latest, {})),
-        container=config.output.container,
         # In a sample, most of the whole dataset's shards would be empty.
         num_shards=(config.output.num_shards or 0) if config.limit is None else 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
@@ -249,57 +240,6 @@ def _output(config: schema.Config) -> str:
     folder = path.rstrip("/")
     is_bucket = "/" not in folder.rpartition("://")[2]
     return f"{folder}{'/' if is_bucket else '-'}limit-{config.limit}"
-
-
-def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> SplitAssignment:
-    predefined: tuple[str, ...] = ()
-    by_source: dict[str, str] = {}
-    if isinstance(config.splits, list):
-        predefined = tuple(config.splits)
-    elif sources == (GIVEN_SOURCE,) and not config.fractions:
-        by_source = {GIVEN_SOURCE.name: _DEFAULT_SPLIT}
-    elif config.source is None and not config.fractions:
-        by_source = {source.name: source.name.partition("/")[0] for source in sources}
-    elif not config.fractions:
-        predefined = _predefined_splits(sources)
-        if not predefined:
-            by_source = {source.name: _DEFAULT_SPLIT for source in sources}
-    for split in predefined:
-        try:
-            convert_value(split, schema.Name)
-        except msgspec.ValidationError as error:
-            raise _wrong(
-                f"{split!r} cannot name a split: expected a letter, then letters, digits and _",
-                "source",
-            ) from error
-    return SplitAssignment(
-        by_source=by_source,
-        fractions=config.fractions,
-        group_by=None if config.group_file is not None else config.group_by,
-        grouped=config.group_file is not None,
-        seed=config.seed,
-        predefined=predefined,
-        exact=config.exact or config.stratify,
-        stratify=config.stratify,
-    )
-
-
-def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
-    """Returns the splits that sources predefine, in order; either all of them do, or none does."""
-    try:
-        splits = {source.name: source.format.predefined_splits() for source in sources}
-    except Problem as problem:
-        raise _wrong(problem.text, "source", *problem.path) from problem
-    if any(splits.values()):
-        for name, own in splits.items():
-            if not own:
-                others = ", ".join(dict.fromkeys(itertools.chain(*splits.values())))
-                raise _wrong(
-                    f"{name!r} predefines no splits, and the others do ({others}); add "
-                    "fractions, or name the sources of each split in splits",
-                    "source",
-                )
-    return tuple(dict.fromkeys(itertools.chain(*splits.values())))
 
 
 def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> EncoderSettings:
@@ -393,7 +333,7 @@ def _sources(config: schema.Config) -> tuple[Source, ...]:
         try:
             resolved = _resolve_format(source, fields=fields)
         except Problem as problem:
-            raise _wrong(problem.text, *path, *problem.path) from problem
+            raise Problem((*path, *problem.path), problem.text) from problem
         sources.append(Source(_source_name(path), resolved))
     return tuple(sources)
 

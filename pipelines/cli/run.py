@@ -22,10 +22,11 @@ from shardbeam.pipelines.cli.progress import (
     watch_staging,
 )
 from shardbeam.pipelines.cli.summary import print_summary
+from shardbeam.pipelines.execute import Build, Watcher, read_outcome
 from shardbeam.pipelines.failures import OWN_LOGGER
 from shardbeam.pipelines.foresee import foresee_memory
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
-from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
+from shardbeam.pipelines.library import plan
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners.options import CLUSTER_RUNNERS, make_options
 from shardbeam.pipelines.temporary import own_temporary_files

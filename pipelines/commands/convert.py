@@ -13,7 +13,7 @@ from shardbeam.configs.load import make_config
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.commands import ConvertArguments
 from shardbeam.pipelines.cli.run import run_to_end
-from shardbeam.pipelines.library import Build
+from shardbeam.pipelines.execute import Build
 from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.runners.options import make_options
@@ -89,7 +89,7 @@ def _open(path: str) -> tuple[StoredDataset, Manifest]:
     return dataset, manifest
 
 
-def _find_sources(dataset: StoredDataset, manifest: Manifest) -> list[Source]:
+def _find_sources(dataset: StoredDataset, manifest: Manifest) -> tuple[Source, ...]:
     """Finds the sources that the dataset was built from, as its index names them.
 
     Raises:
@@ -125,13 +125,13 @@ def _find_sources(dataset: StoredDataset, manifest: Manifest) -> list[Source]:
         for name in names:
             # Workers may run in another folder.
             files.setdefault(name, []).append(absolute_path(shard.uri))
-    return [
+    return tuple(
         Source(
             name,
             TFRecordFormat(format=_TFRECORD, tfrecords=files[name], _source=name).resolve(),
         )
         for name in sorted(files)
-    ]
+    )
 
 
 def _make_config(

@@ -216,7 +216,7 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     """
     # Imported here: Beam takes a while, and no other part of this command needs it.
     from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-    from shardbeam.pipelines.library import preview, take_census
+    from shardbeam.pipelines.preview import preview, take_census
     from shardbeam.pipelines.temporary import own_temporary_files
     from shardbeam.transforms.commit.gate import tolerated_ratio
 

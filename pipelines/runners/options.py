@@ -28,7 +28,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from shardbeam.configs.nearest import did_you_mean
-from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError
+from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError, was_interrupted
 from shardbeam.transforms.beam.stages import REQUESTS, USAGE_COUNTERS, USAGE_NAMESPACE
 from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
@@ -211,6 +211,22 @@ def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  #
         raise NotStartedError(f"--runner={name} cannot be started: {text}{hint}") from error
     finally:
         socket.setdefaulttimeout(timeout_s)
+
+
+def run_here(pipeline: apache_beam.Pipeline) -> Any:  # noqa: ANN401  # Each runner has its own class of results.
+    """Runs a pipeline in this process.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted, and has ended.
+    """
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise
+    return result
 
 
 def beam_parser() -> argparse.ArgumentParser:

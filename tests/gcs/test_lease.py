@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines import library
+from shardbeam.pipelines import execute
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.runners.options import LocalRunner
 from shardbeam.transforms.staging.object_lease import LeaseRecord, read_lease
@@ -179,9 +179,9 @@ def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
         assert error is not None
         raise error
 
-    monkeypatch.setattr(library, "make_runner", lambda options: FlinkRunner(options=options))
+    monkeypatch.setattr(execute, "make_runner", lambda options: FlinkRunner(options=options))
     if error is not None:
-        monkeypatch.setattr(library.Build, "_run_to_end", fail)
+        monkeypatch.setattr(execute.Build, "_run_to_end", fail)
     result = run(*words)
     assert result.exit_code == exit_code, result
     record, _ = read_lease(f"{bucket}/out/runs/.lease.json")

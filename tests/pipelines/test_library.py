@@ -19,7 +19,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import shardbeam
-from shardbeam.pipelines import library
+from shardbeam.pipelines import execute, library
 from shardbeam.pipelines.failures import NotStartedError, RunError
 from shardbeam.transforms import take_records
 from shardbeam.transforms.staging.staging import Staging
@@ -158,7 +158,7 @@ def test_a_failing_disk_is_an_error_of_ours(config: Json, monkeypatch: pytest.Mo
     def fail(*arguments: object, **options: object) -> None:
         raise OSError(5, os.strerror(5), "shard")
 
-    monkeypatch.setattr(library, "hold_output", fail)
+    monkeypatch.setattr(execute, "hold_output", fail)
     with pytest.raises(shardbeam.RunError, match="shard: Input/output error"):
         shardbeam.build(config)
 
@@ -422,7 +422,7 @@ def test_a_mark_that_cannot_be_removed_does_not_hide_why_the_run_failed(
     def fail_to_remove(_: Staging) -> NoReturn:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(library, "submit", fail)
+    monkeypatch.setattr(execute, "submit", fail)
     monkeypatch.setattr(Staging, "remove_mark", fail_to_remove)
     with pytest.raises(RunError, match="no job server answers"):
         shardbeam.build(config, runner="PrismRunner")

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from pyarrow import parquet
 
-import shardbeam.pipelines.output_folder
+import shardbeam.pipelines.versions
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.examples.encode.encode import library_versions
@@ -546,11 +546,11 @@ def test_what_an_older_version_lacks_is_nothing_that_a_newer_one_lacks(
 ) -> None:
     words = coco_words(mixed, tmp_path / "{date}", *SETTINGS, "--if-changed", "--json")
     words += ["--set", f"output.latest={tmp_path}/latest"]
-    monkeypatch.setattr(shardbeam.pipelines.output_folder, "run_date", lambda _: "20250131")
+    monkeypatch.setattr(shardbeam.pipelines.versions, "run_date", lambda _: "20250131")
     with unreadable("000000000010.jpg"):
         assert run(*words).exit_code == 0
     pointer = (tmp_path / "latest").read_text()
-    monkeypatch.setattr(shardbeam.pipelines.output_folder, "run_date", lambda _: "20250201")
+    monkeypatch.setattr(shardbeam.pipelines.versions, "run_date", lambda _: "20250201")
     assert run(*words).exit_code == 0
     # As if the newer one's run had been killed before it set the pointer.
     (tmp_path / "latest").write_text(pointer)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import shardbeam.pipelines.output_folder
-from shardbeam.pipelines.output_folder import run_date
+import shardbeam.pipelines.versions
+from shardbeam.pipelines.versions import run_date
 from shardbeam.transforms.commit.pointer import decode_pointer, read_pointer, write_pointer
 from shardbeam.transforms.core.errors import InputError
 from tests.support.crash_points import record_states, restore
@@ -30,9 +30,7 @@ def set_date(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def set_date(day: str) -> None:
         started = datetime.datetime.fromisoformat(f"{day}T23:59:00+00:00")
-        monkeypatch.setattr(
-            shardbeam.pipelines.output_folder, "run_date", lambda _: run_date(started)
-        )
+        monkeypatch.setattr(shardbeam.pipelines.versions, "run_date", lambda _: run_date(started))
 
     return set_date
 

@@ -15,8 +15,9 @@ import pytest
 
 from shardbeam.pipelines import output_folder as pipelines_output
 from shardbeam.pipelines.failures import RunError, UsageError
-from shardbeam.pipelines.output_folder import Inputs, hold_output
+from shardbeam.pipelines.output_folder import hold_output
 from shardbeam.pipelines.plan import Plan
+from shardbeam.pipelines.versions import Inputs
 from shardbeam.transforms.commit.commit import CommitSettings, finish, gate
 from shardbeam.transforms.commit.moves import (
     CommitBatch,
@@ -91,7 +92,7 @@ def build(run: Run, *, command: Command) -> str:
     number = next(_run_numbers)
     started = datetime.datetime(2026, 1, 2, microsecond=number % 1_000_000)
     plan = _plan(command)
-    inputs = Inputs(plan=plan.digest, annotation_files=(), list_images=ListingSummary)
+    inputs = Inputs(plan, list_images=ListingSummary)
     try:
         lease, found = hold_output(
             plan,
@@ -215,7 +216,6 @@ def _plan(command: Command) -> Plan:
         output=command.output,
         output_template=command.output,
         latest="",
-        container="tfrecord",
         num_shards=command.shards,
         shard_size_bytes=1,
         digest=hashlib.sha256(f"{command.plan} {command.shards}".encode()).hexdigest(),

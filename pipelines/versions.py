@@ -1,0 +1,172 @@
+"""Which folder a build writes: its version, its date, and the fingerprint of its inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from shardbeam.configs.load import ConfigError
+from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import (
+    DATE,
+    FINGERPRINT,
+    VERSION,
+    fill_template,
+    parse_template,
+    placeholders,
+)
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.overlap import check_apart
+from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.commit.runs import RunRecord
+from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.storage.find import storage_for
+
+_PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
+_FINGERPRINT_DIGITS = 12
+
+
+class Inputs:
+    """The inputs of a plan, as far as they are known without reading an image.
+
+    Args:
+        plan: The plan.
+        list_images: Lists the images; called once, and only if that is needed.
+
+    Attributes:
+        annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each file
+            that defines a format.
+
+    Raises:
+        InputError: An annotation file cannot be found.
+    """
+
+    def __init__(self, plan: Plan, *, list_images: Callable[[], ListingSummary]) -> None:
+        self.annotation_files = tuple(_stat_annotation_files(plan))
+        self._plan = plan.digest
+        self._list_images = list_images
+
+    @functools.cached_property
+    def _listing(self) -> str:
+        return self._list_images().fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        """Digests plan and inputs: all that `were_read_by` compares."""
+        facts = msgspec.json.encode([self._plan, self.annotation_files, self._listing])
+        return hashlib.sha256(facts).hexdigest()[:_FINGERPRINT_DIGITS]
+
+    def were_read_by(self, run: RunRecord) -> bool:
+        """Whether a run had the same plan and inputs."""
+        return (
+            run.plan == self._plan
+            and run.annotation_files == self.annotation_files
+            and run.listing.fingerprint == self._listing
+        )
+
+
+def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> Plan:
+    """Puts values in place of the placeholders in a plan's output.
+
+    Args:
+        plan: The plan.
+        inputs: Its inputs; listed only if the output has `{fingerprint}`.
+        started: When the run was started, UTC.
+
+    Raises:
+        UsageError: The output is an input, lies in one, or holds one.
+    """
+    values = {VERSION: plan.dataset.version, DATE: run_date(started)}
+    if FINGERPRINT in placeholders(plan.output_template):
+        values[FINGERPRINT] = inputs.fingerprint
+    output = fill_template(plan.output_template, values)
+    check_apart(output, name="output.path", inputs=plan.inputs)
+    return dataclasses.replace(plan, output=output)
+
+
+def run_date(started: datetime.datetime) -> str:
+    """Returns what `{date}` stands for: the UTC date of the run's start, `YYYYMMDD`.
+
+    A killed run that is started again on another day gets another folder, so it does not find its
+    finished shards.
+    """
+    return f"{started.astimezone(datetime.timezone.utc):%Y%m%d}"
+
+
+def check_versions(plan: Plan, *, if_changed: bool) -> None:
+    """Checks the config's versions before any request to storage.
+
+    Raises:
+        ConfigError: `--if-changed` cannot know which version to compare with.
+        UsageError: The pointer would lie where readers or runs expect something else.
+    """
+    if if_changed and not plan.latest and DATE in placeholders(plan.output_template):
+        raise ConfigError(
+            origin="config",
+            path=("output", "latest"),
+            problem="missing; with {date} in output.path, --if-changed finds the last version by "
+            "this pointer; add it, or put {fingerprint} in place of {date}",
+        )
+    if not plan.latest:
+        return
+    if hide_passwords(plan.output_template) != plan.output_template:
+        raise UsageError(
+            f"{plan.latest}: output.latest would show the password in output.path to its readers; "
+            "leave the password out, and set it where fsspec looks for it "
+            "(docs/internals/storage.md)"
+        )
+    if re.match(f"{_version_pattern(plan.output_template.rstrip('/'))}(/|$)", plan.latest):
+        raise UsageError(
+            f"{plan.latest}: output.latest lies within the folder of a version; choose another path"
+        )
+    parts = plan.output_template.split("/")
+    if any(
+        matches_template(plan.latest, "/".join(parts[:count])) for count in range(1, len(parts))
+    ):
+        raise UsageError(
+            f"{plan.latest}: output.latest is a file, but output.path lies below it; choose "
+            "another path"
+        )
+    check_apart(plan.latest, name="output.latest", inputs=plan.inputs)
+
+
+def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
+    """Refuses options that need a listing before the build, if a program gives the records.
+
+    Raises:
+        UsageError: The build has such an option.
+    """
+    for asked, name in (
+        (if_changed, "if_changed"),
+        (FINGERPRINT in placeholders(plan.output_template), "{fingerprint} in output.path"),
+    ):
+        if asked:
+            raise UsageError(f"{name}: not together with records, which only the build knows")
+
+
+def matches_template(path: str, template: str) -> bool:
+    """Whether a path is the template with values in place of its placeholders."""
+    return re.fullmatch(_version_pattern(template), path) is not None
+
+
+def _version_pattern(template: str) -> str:
+    return "".join(
+        _PATTERNS[part.text] if part.is_placeholder else re.escape(part.text)
+        for part in parse_template(template)
+    )
+
+
+def _stat_annotation_files(plan: Plan) -> Iterator[tuple[str, int, str]]:
+    for source in plan.sources:
+        path, own_format, _ = source.format.format.rpartition(".py:")
+        formats = [f"{path}.py"] if own_format else []
+        for uri in (*source.format.annotation_files(), *formats):
+            stored = storage_for(uri).find(uri)
+            # The same file with another password is the same file.
+            yield hide_passwords(uri), stored.size_bytes, stored.version
