@@ -1,6 +1,6 @@
 """What the command writes besides its result: text for people, or JSON lines for programs.
 
-docs/guide/versions.md lists the keys of a JSON line.
+docs/guide/scheduling.md lists the keys of a JSON line.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.dataset import check_whole, coco_words, run
 from tests.support.gcs_server import ProxiedGcs
-from tests.support.pages import blocks, commands
+from tests.support.pages import blocks
 
 
 @pytest.fixture
@@ -79,13 +79,14 @@ def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
 def test_the_pages_example_builds(
     gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
 ) -> None:
-    (config,) = blocks("docs/guide/versions.md", "yaml")
-    assert commands("docs/guide/versions.md") == [
-        ["shardbeam", "build", "coco.yaml", "--if-changed"]
-    ]
+    (config,) = blocks("docs/guide/scheduling.md", "yaml")
+    config = (
+        "name: coco\nsource: {format: coco, images: gs://my-bucket/images,"
+        f" annotations: gs://my-bucket/instances.json}}\n{config}"
+    )
     gcs.write_folder(f"{bucket}/images", shapes / "images")
     gcs.write(f"{bucket}/instances.json", (shapes / "annotations/instances.json").read_bytes())
-    (tmp_path / "coco.yaml").write_text(config.replace("gs://bucket", bucket))
+    (tmp_path / "coco.yaml").write_text(config.replace("gs://my-bucket", bucket))
     words = ["build", str(tmp_path / "coco.yaml"), "--if-changed"]
     first = run(*words)
     assert (first.exit_code, "committed: " in first.stdout) == (0, True), first.stderr

@@ -23,7 +23,7 @@ _SECTIONS = {
     "the memory that decoding takes. [Frames](../internals/design.md#frames) explains "
     "`annotated_as` and `annotated_size`.",
     "labels": "How COCO's category 0 is treated: [COCO](formats/coco.md#category-0).",
-    "output": "[Versions](../guide/versions.md) shows `path` and `latest` at work.",
+    "output": "[Versions](../guide/scheduling.md#versions) shows `path` and `latest` at work.",
     "duplicates": "More: [duplicates](../guide/duplicates.md).",
     "expect": "Otherwise nothing is committed, and the exit code is 3. More: "
     "[statistics](statistics.md#what-a-dataset-must-contain).",
@@ -31,34 +31,34 @@ _SECTIONS = {
 _SOURCES = """
 ## Sources
 
-Each source has a `format`, and the keys of that format. `format` is one of the names below, or a
-class of your own: `package.module:Class` or `path/to/file.py:Class`. Its code is run, so name only
-what you trust ([SECURITY.md](../../SECURITY.md)). A split may have
+Each source has a `format`, and the keys of that [format](formats/README.md). `format` is a name in
+the last column, or a class of your own: `package.module:Class` or `path/to/file.py:Class`. Its code
+is run, so name only what you trust. A split may have
 [several sources](formats/README.md#several-sources).
+
+| key | value | default | | of |
+|---|---|---|---|---|
 """
-# Formats that share a page.
-_PAGES = {"cifar10": "cifar", "cifar100": "cifar"}
+_HEAD = "| key | value | default | |\n|---|---|---|---|\n"
 _WORDS = {"str": "text", "int": "whole number", "float": "number"}
 
 
 def config_page() -> str:
     """Makes the page: its tables are new, and the text above them stays."""
     by_hand = PAGE.read_text(encoding="utf-8").partition(_MARKER)[0]
-    parts = [by_hand, _MARKER, "\n## The dataset\n\n", _table(Config), _SOURCES]
-    for name, format_class in built_in_formats().items():
-        page = _PAGES.get(name, name)
-        parts += [f"\n### {name}\n\n[Its page](formats/{page}.md)\n\n", _table(format_class)]
+    parts = [by_hand, _MARKER, "\n## The dataset\n\n", _HEAD, *_rows(Config), _SOURCES]
+    formats: dict[str, list[str]] = {}
+    for name, kind in built_in_formats().items():
+        for row in _rows(kind):
+            formats.setdefault(row, []).append(name)
+    parts += [f"{row[:-1]} {', '.join(names)} |\n" for row, names in formats.items()]
     for name, key in keys_of(Config).items():
         if _is_section(key):
             parts.append(f"\n## {name}\n\n")
             if name in _SECTIONS:
                 parts.append(f"{_SECTIONS[name]}\n\n")
-            parts.append(_table(key.type))
+            parts += [_HEAD, *_rows(key.type)]
     return "".join(parts)
-
-
-def _table(kind: type[msgspec.Struct]) -> str:
-    return "".join(["| key | value | default | |\n|---|---|---|---|\n", *_rows(kind)])
 
 
 def _rows(kind: type[msgspec.Struct]) -> Iterator[str]:
