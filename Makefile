@@ -218,7 +218,7 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink, on Spark and in
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: test-slow
-test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/guide/first-hour.md, more cases of quick tests.
+test-slow: $(READY)  ## Run the slow tests: every command of docs/guide/first-hour.md, more cases of quick tests.
 	$(BIN)/pytest -n auto --dist worksteal -m slow -rs
 
 .PHONY: test-browser

@@ -13,18 +13,12 @@ from benchmarks.measure import SHARDBEAM
 
 # What Shardbeam makes by itself of 8,000 images of 135 KB.
 SHARDS = 8
-# As many as the CPUs of the machine that the targets were set on.
-THREADS = 2
 
 HEADER = "Shardbeam, `verify=header`"
 DECODE = "Shardbeam, `verify=decode`"
 NAIVE = "naive Beam: `Map(encode)`, `WriteToTFRecord`"
 TFDS = "tensorflow-datasets, without Beam"
 COPY = "`cp -r`"
-SIMPLEJPEG_LOOP = f"{THREADS} threads of simplejpeg alone"
-PILLOW_LOOP = f"{THREADS} threads of Pillow alone"
-DIGEST_LOOP = f"{THREADS} threads of SHA-256 alone"
-BOTH_LOOP = f"{THREADS} threads of simplejpeg, and of SHA-256"
 # How many processes `header` is tried with, beside as many as it takes by itself.
 PROCESSES = (1, 2, 4)
 
@@ -89,14 +83,6 @@ def list_contenders(
     yield Contender(
         name=COPY, dataset=large, command=("cp", "-r", str(large.images), str(output / "copy"))
     )
-    for name, work in (
-        (SIMPLEJPEG_LOOP, "simplejpeg"),
-        (PILLOW_LOOP, "pillow"),
-        (DIGEST_LOOP, "digests"),
-        (BOTH_LOOP, "both"),
-    ):
-        loop = (work, str(large.images), str(THREADS))
-        yield _module(name, large, "benchmarks.decode_loop", *loop)
 
 
 def _module(name: str, dataset: Dataset, module: str, *arguments: str) -> Contender:

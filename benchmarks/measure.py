@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -30,8 +30,8 @@ class Measurement:
     Attributes:
         wall_time_s: From its start to its exit, imports included.
         cpu_time_s: Of all CPUs, in user and system mode.
-        memory: `(seconds since the start, bytes)`: the resident set sizes of the process and
-            all its children, added up. Pages that they share count more than once.
+        peak_bytes: The most memory: the resident set sizes of the process and all its children,
+            added up. Pages that they share count more than once.
         peak_anonymous_bytes: The most memory that they held beyond the pages of files, such as
             those of libraries.
         stdout: What it printed.
@@ -39,27 +39,17 @@ class Measurement:
 
     wall_time_s: float
     cpu_time_s: float
-    memory: tuple[tuple[float, int], ...]
+    peak_bytes: int
     peak_anonymous_bytes: int
     stdout: str
 
-    def peak_bytes(self, *, until_s: float = float("inf")) -> int:
-        """The most memory seen, up to some time after the start."""
-        return max((size for at_s, size in self.memory if at_s <= until_s), default=0)
 
-
-def measure(
-    command: Sequence[str],
-    *,
-    touch_bytes: int = 0,
-    watch: Callable[[float], None] | None = None,
-) -> Measurement:
+def measure(command: Sequence[str], *, touch_bytes: int = 0) -> Measurement:
     """Runs a command to its end, and measures it.
 
     Args:
         command: Program and arguments.
         touch_bytes: Memory to take and let go before, if there is as much.
-        watch: Called with the seconds since the start at every sample, and after the end.
 
     Raises:
         RuntimeError: The command failed.
@@ -78,18 +68,15 @@ def measure(
             stdout=stdout,
             stderr=stderr,
         )
-        memory: list[tuple[float, int]] = []
-        anonymous = [0]
+        peak_bytes = peak_anonymous_bytes = 0
         over = threading.Event()
 
         def sample() -> None:
+            nonlocal peak_bytes, peak_anonymous_bytes
             while True:
-                at_s = time.monotonic() - started_s
                 size, anonymous_size = _tree_bytes(process.pid)
-                memory.append((at_s, size))
-                anonymous[0] = max(anonymous[0], anonymous_size)
-                if watch is not None:
-                    watch(at_s)
+                peak_bytes = max(peak_bytes, size)
+                peak_anonymous_bytes = max(peak_anonymous_bytes, anonymous_size)
                 if over.wait(_SAMPLE_INTERVAL_S):
                     return
 
@@ -103,8 +90,6 @@ def measure(
             process.kill()
             over.set()
             sampler.join()
-        if watch is not None:
-            watch(wall_time_s)
         if exit_code != 0:
             stderr.seek(0)
             words = stderr.read().decode(errors="replace")[-_STDERR_TAIL_CHARS:]
@@ -113,8 +98,8 @@ def measure(
         return Measurement(
             wall_time_s=wall_time_s,
             cpu_time_s=_children_cpu_time_s() - cpu_time_before_s,
-            memory=tuple(memory),
-            peak_anonymous_bytes=anonymous[0],
+            peak_bytes=peak_bytes,
+            peak_anonymous_bytes=peak_anonymous_bytes,
             stdout=stdout.read().decode(),
         )
 

@@ -1,9 +1,8 @@
 """All benchmarks: `python -m benchmarks.run`, or `make bench`.
 
-A full run takes about an hour on two CPUs, 8 GB of memory (for the naive Beam graph) and 7 GB
+A full run takes about half an hour on two CPUs, 8 GB of memory (for the naive Beam graph) and 7 GB
 below `benchmarks/data/`, where the data stay for the next time. It wants a machine that does
-nothing else. The part on masks installs the TF Model Garden there, once (another 3 GB), the part on
-reading other readers (0.7 GB).
+nothing else.
 """
 
 from __future__ import annotations
@@ -16,31 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.coco_like import TRAIN2017_IMAGES
-from benchmarks.duplicates import run_duplicates
-from benchmarks.findings import IMAGES, run_findings
 from benchmarks.images import run_images
 from benchmarks.memory import run_memory
-from benchmarks.model_garden import run_masks
-from benchmarks.reading import run_reading
 from benchmarks.records import run_records
 from benchmarks.report import describe_machine
-from benchmarks.scale import run_scale
 from benchmarks.storage import run_storage
 
 _FOLDER = Path(__file__).parent
-_PARTS = (
-    *("images", "masks", "records", "memory", "reading", "storage", "scale", "damage"),
-    *("duplicates", "findings"),
-)
+_PARTS = ("images", "records", "memory", "storage", "damage")
 # How many by default, how many for --quick, and the fewest that make sense.
 _COUNTS = {
     "images": (8_000, 24, 8),
     "records": (TRAIN2017_IMAGES, 200, 10),
     "objects": (2_000, 24, 8),
-    "scale": (1_000_000, 400, 100),
     "damages": (1_000, 14, 7),
-    "findings": (IMAGES, 200, 40),
-    "rows": (1_000_000, 2_000, 1_000),
     "rounds": (3, 1, 1),
 }
 
@@ -63,28 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "images": lambda: run_images(
             data=arguments.data, images=arguments.images, rounds=arguments.rounds
         ),
-        "masks": lambda: run_masks(
-            data=arguments.data, images=arguments.images, rounds=arguments.rounds
-        ),
         "records": lambda: run_records(
             data=arguments.data, images=arguments.records, rounds=arguments.rounds
         ),
         "memory": lambda: run_memory(data=arguments.data, images=arguments.records),
-        "reading": lambda: run_reading(
-            data=arguments.data,
-            images=arguments.images,
-            rounds=arguments.rounds,
-            rows=arguments.rows,
-        ),
         "storage": lambda: run_storage(data=arguments.data, images=arguments.objects),
-        "scale": lambda: run_scale(data=arguments.data, records=arguments.scale),
         "damage": lambda: run_damage(count=arguments.damages),
-        "duplicates": lambda: run_duplicates(
-            photographs=arguments.photographs, rows=arguments.rows
-        ),
-        "findings": lambda: run_findings(
-            data=arguments.data, images=arguments.findings, photographs=arguments.photographs
-        ),
     }
     arguments.data.mkdir(parents=True, exist_ok=True)
     sections = [parts[name]() for name in arguments.only or _PARTS]
@@ -126,13 +98,6 @@ def _parser() -> argparse.ArgumentParser:
             f"--{flag}", type=_at_least(minimum), metavar="N", help=f"(default: {default:,})"
         )
     parser.add_argument("--data", type=Path, default=_FOLDER / "data", help="folder for the data")
-    parser.add_argument(
-        "--photographs",
-        type=Path,
-        default=_FOLDER.parents[1] / "shared" / "data",
-        help="folder of photographs and COCO files, among which duplicates and errors are planted "
-        "(default: the real samples)",
-    )
     parser.add_argument(
         "--output", type=Path, help="file for the results (default of a full run: RESULTS.md)"
     )

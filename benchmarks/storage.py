@@ -109,7 +109,7 @@ def _report(measured: dict[str, Measurement], *, dataset: Dataset) -> str:
                 f"{each.wall_time_s:.1f}",
                 f"{each.cpu_time_s:.1f}",
                 f"{_images_per_s(each):,.0f}",
-                megabytes(each.peak_bytes()),
+                megabytes(each.peak_bytes),
             )
             for name, each in measured.items()
         ),
