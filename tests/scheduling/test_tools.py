@@ -1,4 +1,4 @@
-"""The tools that the samples in docs/guide/scheduling are for accept these samples."""
+"""Tools accept the samples in docs/guide/scheduling that are for them, and the workflows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import PROJECT_ROOT
 from tests.runners.tools import TOOLS, find_tool
 from tests.scheduling.samples import FOLDER, PROGRAM, read
 from tests.support.dataset import COMMAND
@@ -148,3 +149,14 @@ def test_airflow_loads_the_dag(tmp_path: Path) -> None:
         "errors": {},
         "tasks": {"shardbeam_coco": {"build": "DataflowStartFlexTemplateOperator"}},
     }
+
+
+def test_the_workflows_of_github_are_valid() -> None:
+    done = subprocess.run(
+        [find_tool("actionlint"), "-shellcheck=", "-pyflakes="],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
