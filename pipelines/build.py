@@ -13,7 +13,7 @@ from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.beam.stages import flatten
 from shardbeam.transforms.commit.commit import CommitSettings
 from shardbeam.transforms.commit.join_checks import (
-    check_edges,
+    check_arrived,
     check_image_ids,
     check_join,
     check_listing,
@@ -176,7 +176,7 @@ def build_dataset(
 
 
 def _check(census: Census, *, plan: Plan) -> Census:
-    census = check_edges(census, sources=plan.sources, settings=plan.join)
+    census = check_arrived(census, sources=plan.sources)
     census = msgspec.structs.replace(census, categories=dict(census.categories))
     for source in plan.sources:
         for category in source.format.declared_categories():

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import CENSUS, CensusFn, counting, typed_outputs
-from shardbeam.transforms.core.edges import INDEXES, ROWS, Edges, encode_element
+from shardbeam.transforms.beam.stages import counting
+from shardbeam.transforms.core.counts import check_arrived, count_all, encode_element
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
-from shardbeam.transforms.duplicates.near_duplicates import Matches, count_partitions, match_rows
+from shardbeam.transforms.duplicates.near_duplicates import (
+    Matches,
+    count_partitions,
+    list_partitions,
+    match_rows,
+)
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 
-# `((space of the compared values, partition of it), packed rows of one shard)`
-_Packed = tuple[tuple[int, int], bytes]
+# `((space of the compared values, partition of it), (key of a shard, its packed rows))`
+_Packed = tuple[tuple[int, int], tuple[str, bytes]]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -37,7 +42,8 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
         census: One `Census` of these shards' records.
 
     Raises:
-        InputError: (at run time) The index of a shard is missing, or staging cannot be written.
+        InputError: (at run time) The index of a shard is missing, staging cannot be written, or
+            the runner lost or doubled rows.
     """
 
     splits: Sequence[str]
@@ -47,17 +53,17 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[Duplicates]:
         """Adds the step to a pipeline."""
+        census = pvalue.AsSingleton(self.census)
         # ((space, partition), rows of one shard)
-        pack_fn = _PackFn(splits=self.splits, near=self.near > 0, staging=self.staging)
-        packed = typed_outputs(
-            shards
-            | "PackRows"
-            >> beam.ParDo(pack_fn, pvalue.AsSingleton(self.census)).with_outputs(
-                CENSUS, main="rows"
-            )
-        )
+        packed = shards | "PackRows" >> beam.FlatMap(
+            counting(_pack_shard),
+            census,
+            splits=self.splits,
+            near=self.near > 0,
+            staging=self.staging,
+        ).with_output_types(_Packed)
         matches = (
-            packed.rows
+            packed
             | beam.GroupByKey()
             # Matches
             | "MatchRows" >> beam.Map(_match_rows, near=self.near).with_output_types(Matches)
@@ -66,61 +72,59 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
             counting(_report),
             pvalue.AsList(shards),
             pvalue.AsIter(matches),
-            pvalue.AsIter(packed[CENSUS]),
             splits=self.splits,
             near=self.near,
             staging=self.staging,
         ).with_output_types(Duplicates)
 
 
-@beam.typehints.with_output_types(_Packed)
-@dataclasses.dataclass(eq=False, kw_only=True)
-class _PackFn(CensusFn):
-    splits: Sequence[str]
-    near: bool
-    staging: Staging
-
-    def process(self, shard: ShardResult, census: Census) -> Iterator[_Packed]:
-        self.edges.receive(INDEXES, shard.key.encode())
-        records = sum(split.images for split in census.splits.values())
-        with explain_write_errors(self.staging.output):
-            for key, rows in pack_shard(
-                shard,
-                splits=self.splits,
-                partitions=count_partitions(records),
-                near=self.near,
-                staging=self.staging,
-            ):
-                self.edges.send(ROWS, encode_element(key), rows)
-                yield key, rows
+def _pack_shard(
+    shard: ShardResult, census: Census, *, splits: Sequence[str], near: bool, staging: Staging
+) -> list[_Packed]:
+    partitions = count_partitions(_count_records(census))
+    with explain_write_errors(staging.output):
+        return [
+            (partition, (shard.key, rows))
+            for partition, rows in pack_shard(
+                shard, splits=splits, partitions=partitions, near=near, staging=staging
+            )
+        ]
 
 
-def _match_rows(element: tuple[tuple[int, int], Iterable[bytes]], *, near: int) -> Matches:
+def _count_records(census: Census) -> int:
+    return sum(split.images for split in census.splits.values())
+
+
+def _match_rows(
+    element: tuple[tuple[int, int], Iterable[tuple[str, bytes]]], *, near: int
+) -> Matches:
     (space, partition), values = element
-    packed, edges = list(values), Edges()
-    for rows in packed:
-        edges.receive(ROWS, encode_element((space, partition)), rows)
-    return msgspec.structs.replace(match_rows(space, packed, near=near), edges=edges)
+    packed = list(values)
+    return msgspec.structs.replace(
+        match_rows(space, [rows for _, rows in packed], near=near),
+        partition=partition,
+        shards=count_all(key.encode() for key, _ in packed),
+    )
 
 
 def _report(
     census: Census,
     shards: Sequence[ShardResult],
     matches: Iterable[Matches],
-    packed: Iterable[Census],
     *,
     splits: Sequence[str],
     near: int,
     staging: Staging,
 ) -> Duplicates:
-    del census
-    matches, edges = list(matches), Edges()
-    for shard in shards:
-        edges.send(INDEXES, shard.key.encode())
+    matches = list(matches)
+    partitions = list_partitions(_count_records(census), near=near > 0)
+    check_arrived(
+        "partitions of indexes",
+        sent=count_all(map(encode_element, partitions)),
+        received=count_all(encode_element((match.space, match.partition)) for match in matches),
+    )
+    sent = count_all(shard.key.encode() for shard in shards)
     for match in matches:
-        edges.add(match.edges)
-    for part in packed:
-        edges.add(part.edges)
+        check_arrived("indexes of shards", sent=sent, received=match.shards)
     with explain_write_errors(staging.output):
-        found = report_duplicates(shards, matches, splits=splits, near=near, staging=staging)
-    return msgspec.structs.replace(found, edges=edges)
+        return report_duplicates(shards, matches, splits=splits, near=near, staging=staging)

@@ -10,30 +10,21 @@ import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.combiners import Count, ToDict
 
+from shardbeam.transforms.beam.cut_splits import (
+    ClassCounts,
+    CountClassesFn,
+    CutSplits,
+    Point,
+    encode_point,
+)
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
-from shardbeam.transforms.beam.stages import CENSUS, CensusFn, flatten, typed_outputs
+from shardbeam.transforms.beam.stages import CENSUS, flatten, typed_outputs
 from shardbeam.transforms.core.counters import BlockCount, counters
-from shardbeam.transforms.core.edges import (
-    CLASSES,
-    PLACES,
-    POINTS,
-    TO_CUT_SPLITS,
-    TO_SAMPLE,
-    Edges,
-    lost_error,
-)
+from shardbeam.transforms.core.counts import CUT, SAMPLED, Count, Counts, lost_error
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Reject
-from shardbeam.transforms.core.sharding import (
-    Border,
-    SplitAssignment,
-    SplitCuts,
-    SplitSample,
-    bin_of,
-    find_borders,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
+from shardbeam.transforms.core.sharding import SplitCuts, SplitSample
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join.join import (
@@ -50,10 +41,11 @@ _MAIN = "main"
 
 # (source and join text, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
-
-
-# A split's sample, and the counts of what has arrived for it.
-_Sampled: TypeAlias = tuple[SplitSample, Edges]
+# A record's place in the order of its split, and its classes.
+_Place: TypeAlias = tuple[bytes, tuple[str, ...]]
+# A split's sample, and the count of the records that it was chosen from.
+_Sampling: TypeAlias = tuple[SplitSample, Count]
+_Sample: TypeAlias = tuple[frozenset[bytes], Count]
 
 
 class JoinResult(NamedTuple):
@@ -94,22 +86,30 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         census: tuple[PCollection[Census], ...] = ()
         cuts: tuple[pvalue.AsSingleton, ...] = ()
         if splits.exact:
-            cut, counted = self._cut_splits(grouped)
-            census += counted
-            cuts = (pvalue.AsSingleton(cut),)
+            # (classes, point)
+            point_fn = _PointFn(sources=self.sources, settings=settings)
+            points = (
+                grouped | "JoinToCut" >> beam.ParDo(point_fn).with_outputs(CENSUS, main=_MAIN)
+            )[_MAIN]
+            classes = points | "CountClasses" >> beam.CombineGlobally(
+                CountClassesFn()
+            ).with_output_types(ClassCounts)
+            cuts = (pvalue.AsSingleton(points | CutSplits(splits=splits, classes=classes)),)
+            census += (classes | "CountCut" >> beam.Map(_count_cut).with_output_types(Census),)
         samples = {}
         if settings.limit is not None:
-            place_fn = _PlaceFn(sources=self.sources, settings=settings)
             # (split, (place, classes))
-            places = typed_outputs(
+            place_fn = _PlaceFn(sources=self.sources, settings=settings)
+            places = (
                 grouped
                 | "JoinToSample" >> beam.ParDo(place_fn, *cuts).with_outputs(CENSUS, main=_MAIN)
+            )[_MAIN]
+            # (split, (the places of its sample, count of all places))
+            chosen = places | "Sample" >> beam.CombinePerKey(_SampleFn(settings.limit))
+            samples["samples"] = pvalue.AsDict(chosen)
+            census += (
+                chosen | "CountSampled" >> beam.Map(_count_sampled).with_output_types(Census),
             )
-            # (split, (the places of its sample, Census))
-            chosen = places[_MAIN] | "Sample" >> beam.CombinePerKey(_SampleFn(settings.limit))
-            samples["samples"] = pvalue.AsDict(chosen | "GiveSample" >> beam.Map(_give_sample))
-            counted = chosen | "CountPlaces" >> beam.Map(_give_census).with_output_types(Census)
-            census += (places[CENSUS], counted)
         join_fn = _JoinFn(sources=self.sources, settings=settings)
         joined = typed_outputs(
             grouped
@@ -120,172 +120,46 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         )
         return JoinResult(joined[RECORDS], joined[REJECTS], (*census, joined[CENSUS]))
 
-    def _cut_splits(
-        self, grouped: PCollection[tuple[bytes, Iterable[bytes]]]
-    ) -> tuple[PCollection[SplitCuts], tuple[PCollection[Census], ...]]:
-        """Finds where splits of exact sizes end, from counts of all points and from a few points.
-
-        No worker gets a list of all points: it would have 8 bytes for each image.
-        """
-        splits = self.settings.splits
-        # (classes, point)
-        point_fn = _PointFn(sources=self.sources, settings=self.settings)
-        points = typed_outputs(
-            grouped | "JoinToCount" >> beam.ParDo(point_fn).with_outputs(CENSUS, main=_MAIN)
-        )
-        # {class: number of images}
-        images = pvalue.AsDict(
-            points[_MAIN]
-            | "GiveClasses" >> beam.FlatMap(_give_classes).with_output_types(str)
-            | "CountImages" >> Count.PerElement()
-        )
-        # (stratum, [(bin, number of points), ...])
-        bins = (
-            points[_MAIN]
-            | "FindBin" >> beam.Map(_find_bin, images).with_output_types(tuple[str, int])
-            | "CountBins" >> Count.PerElement()
-            | "KeyByStratum"
-            >> beam.Map(_key_by_stratum).with_output_types(tuple[str, tuple[int, int]])
-            | "GatherBins" >> beam.GroupByKey()
-        )
-        # one {stratum: how many points are before the end of each split}
-        ranks = (
-            bins
-            | "CountStratum" >> beam.Map(_count_stratum).with_output_types(tuple[str, int])
-            | "GatherStrata" >> ToDict()
-            | "RankEnds" >> beam.Map(splits.rank_ends)
-        )
-        # (stratum, the bins in which splits end)
-        found = typed_outputs(
-            bins
-            | "FindBorders"
-            >> beam.ParDo(_BorderFn(), pvalue.AsSingleton(ranks)).with_outputs(CENSUS, main=_MAIN)
-        )
-        borders = pvalue.AsDict(found[_MAIN])
-        # one SplitCuts
-        cut = typed_outputs(
-            points[_MAIN]
-            | "KeepEndPoints"
-            >> beam.FlatMap(_keep_end_points, images, borders).with_output_types(tuple[str, bytes])
-            | "CountEndPoints" >> Count.PerElement()
-            | "GatherEndPoints" >> ToDict()
-            | "CutSplits"
-            >> beam.ParDo(
-                _CutFn(splits=splits), images, borders, pvalue.AsSingleton(ranks)
-            ).with_outputs(CENSUS, main=_MAIN)
-        )
-        return cut[_MAIN], (points[CENSUS], found[CENSUS], cut[CENSUS])
-
-
-def _give_classes(element: tuple[tuple[str, ...], bytes]) -> tuple[str, ...]:
-    return element[0]
-
-
-def _find_bin(element: tuple[tuple[str, ...], bytes], images: Mapping[str, int]) -> tuple[str, int]:
-    classes, point = element
-    return SplitCuts({}, images).stratum(classes), bin_of(point)
-
-
-def _key_by_stratum(element: tuple[tuple[str, int], int]) -> tuple[str, tuple[int, int]]:
-    (stratum, index), size = element
-    return stratum, (index, size)
-
-
-def _count_stratum(element: tuple[str, Iterable[tuple[int, int]]]) -> tuple[str, int]:
-    stratum, bins = element
-    return stratum, sum(size for _, size in bins)
-
-
-def _keep_end_points(
-    element: tuple[tuple[str, ...], bytes],
-    images: Mapping[str, int],
-    borders: Mapping[str, Sequence[Border]],
-) -> Iterator[tuple[str, bytes]]:
-    stratum, index = _find_bin(element, images)
-    if any(border.bin == index for border in borders.get(stratum, ())):
-        yield stratum, element[1]
-
 
 class _SampleFn(beam.CombineFn):
-    """Chooses a split's sample by places and classes, and counts the places."""
+    """Chooses a split's sample by places and classes, and counts the records."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
-    def create_accumulator(self) -> _Sampled:
-        return SplitSample(self._limit), Edges()
+    def create_accumulator(self) -> _Sampling:
+        return SplitSample(self._limit), Count()
 
-    def add_input(self, sampled: _Sampled, element: tuple[bytes, tuple[str, ...]]) -> _Sampled:
-        sample, edges = sampled
-        place, classes = element
-        sample.add(place, classes)
-        edges.receive(PLACES, place)
-        return sampled
+    def add_input(self, sampling: _Sampling, element: _Place) -> _Sampling:
+        sample, count = sampling
+        sample.add(*element)
+        count.add(_encode_place(element))
+        return sampling
 
-    def merge_accumulators(self, parts: Iterable[_Sampled]) -> _Sampled:
-        merged, edges = self.create_accumulator()
-        for sample, more in parts:
+    def merge_accumulators(self, parts: Iterable[_Sampling]) -> _Sampling:
+        merged, total = self.create_accumulator()
+        for sample, count in parts:
             merged.merge(sample)
-            edges.add(more)
-        return merged, edges
+            total.merge(count)
+        return merged, total
 
-    def extract_output(self, sampled: _Sampled) -> tuple[frozenset[bytes], Census]:
-        sample, edges = sampled
-        return sample.chosen(), Census(edges=edges)
-
-
-def _give_sample(
-    element: tuple[str, tuple[frozenset[bytes], Census]],
-) -> tuple[str, frozenset[bytes]]:
-    split, (chosen, _) = element
-    return split, chosen
+    def extract_output(self, sampling: _Sampling) -> _Sample:
+        sample, count = sampling
+        return sample.chosen(), count
 
 
-def _give_census(element: tuple[str, tuple[frozenset[bytes], Census]]) -> Census:
-    _, (_, census) = element
-    return census
+def _encode_place(element: _Place) -> bytes:
+    place, classes = element
+    return place + "\0".join(classes).encode()
 
 
-@beam.typehints.with_output_types(tuple[str, list[Border]])
-class _BorderFn(CensusFn):
-    """Finds the bins of a stratum in which splits end, and counts the points of all its bins."""
-
-    def process(
-        self,
-        element: tuple[str, Iterable[tuple[int, int]]],
-        ranks: Mapping[str, Sequence[int]],
-    ) -> Iterator[tuple[str, list[Border]]]:
-        stratum, bins = element
-        for index, size in bins:
-            self.edges.receive(POINTS, _encode_bin(index), times=size)
-        if stratum not in ranks:
-            raise lost_error([POINTS])
-        yield stratum, find_borders(dict(bins), ranks[stratum])
+def _count_sampled(element: tuple[str, _Sample]) -> Census:
+    _, (_, count) = element
+    return Census(counts=Counts(received={SAMPLED: count}))
 
 
-@beam.typehints.with_output_types(SplitCuts)
-@dataclasses.dataclass(eq=False, kw_only=True)
-class _CutFn(CensusFn):
-    """Finds where splits of exact sizes end, and counts the classes it receives."""
-
-    splits: SplitAssignment
-
-    def process(
-        self,
-        points: Mapping[tuple[str, bytes], int],
-        images: Mapping[str, int],
-        borders: Mapping[str, Sequence[Border]],
-        ranks: Mapping[str, Sequence[int]],
-    ) -> Iterator[SplitCuts]:
-        for name, count in images.items():
-            self.edges.receive(CLASSES, name.encode(), times=count)
-        if borders.keys() != ranks.keys():
-            raise lost_error([POINTS])
-        yield self.splits.cut(points, borders=borders, images=images)
-
-
-def _encode_bin(index: int) -> bytes:
-    return index.to_bytes(2, "big")
+def _count_cut(classes: ClassCounts) -> Census:
+    return Census(counts=Counts(received={CUT: classes.records}))
 
 
 class _Found(NamedTuple):
@@ -305,7 +179,11 @@ class _Found(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _KeyFn(GiveRecordsFn):
-    """Joins one text at a time; each pass over the texts counts its own input."""
+    """Joins one text at a time.
+
+    Records may be joined in a pass before, which decides where splits end, or which records are in
+    a sample. What the join sends is compared with what that pass has counted.
+    """
 
     sources: Sequence[Source]
 
@@ -329,19 +207,15 @@ class _KeyFn(GiveRecordsFn):
         element: tuple[bytes, Iterable[bytes]],
         *,
         settings: JoinSettings,
-        to: str = "",
     ) -> Iterator[_Found]:
-        """Joins the values of texts that differ in case alone, one text at a time.
-
-        A pass before the join counts edges with the suffix `to`.
-        """
+        """Joins the values of texts that differ in case alone, one text at a time."""
         identity, values = element
         source, folded = decode_join_key(identity)
         # {text: its images and entries}
         texts: dict[str, tuple[list[ListedImage], list[AnnotationEntry]]] = {}
         for value in values:
-            edge, text, item = decode_join_value(value, folded=folded)
-            self.edges.receive(edge + to, identity, value)
+            what, text, item = decode_join_value(value, folded=folded)
+            self.counts.receive(what, identity, value)
             images, entries = texts.setdefault(text, ([], []))
             if isinstance(item, ListedImage):
                 images.append(item)
@@ -356,6 +230,10 @@ class _KeyFn(GiveRecordsFn):
                 similar=find_similar(text, texts) if len(texts) > 1 else (),
                 settings=settings,
             )
+
+    def place_of(self, record: Record) -> _Place:
+        """Returns a record's place in the order of its split, and its classes."""
+        return self.hash_of(record), self.settings.shown_classes(record.annotations)
 
     def _join_text(
         self,
@@ -384,34 +262,24 @@ class _KeyFn(GiveRecordsFn):
         return _Found(joined, source, key, images, entries, listed)
 
 
-@beam.typehints.with_output_types(tuple[tuple[str, ...], bytes])
+@beam.typehints.with_output_types(Point)
 class _PointFn(_KeyFn):
     """Finds each record's classes and its point, before the ends of splits are known."""
 
     def begin_count(self) -> BlockCount:
         return BlockCount(counters.cut)
 
-    def process(
-        self, element: tuple[bytes, Iterable[bytes]]
-    ) -> Iterator[tuple[tuple[str, ...], bytes]]:
+    def process(self, element: tuple[bytes, Iterable[bytes]]) -> Iterator[Point]:
         splits = self.settings.splits
         about = msgspec.structs.replace(
             self.settings, splits=msgspec.structs.replace(splits, exact=False, stratify=False)
         )
-        for found in self.join(element, settings=about, to=TO_CUT_SPLITS):
-            record = found.joined.record
-            if record is None:
-                continue
-            classes = self.settings.classes_of(record.annotations) if splits.stratify else ()
-            source, key = self.settings.group_of(source=record.source, key=record.key)
-            point = splits.point_of(source=source, key=key)
-            self.edges.send(POINTS, _encode_bin(bin_of(point)))
-            for name in classes:
-                self.edges.send(CLASSES, name.encode())
-            yield classes, point
+        for found in self.join(element, settings=about):
+            if found.joined.record is not None:
+                yield _find_point(found.joined.record, settings=self.settings)
 
 
-@beam.typehints.with_output_types(tuple[str, tuple[bytes, tuple[str, ...]]])
+@beam.typehints.with_output_types(tuple[str, _Place])
 class _PlaceFn(_KeyFn):
     """Finds each record's split, its place there and its classes, before a sample is chosen."""
 
@@ -420,14 +288,12 @@ class _PlaceFn(_KeyFn):
 
     def process(
         self, element: tuple[bytes, Iterable[bytes]], cuts: SplitCuts | None = None
-    ) -> Iterator[tuple[str, tuple[bytes, tuple[str, ...]]]]:
+    ) -> Iterator[tuple[str, _Place]]:
         settings = _with_cuts(self.settings, cuts)
-        for found in self.join(element, settings=settings, to=TO_SAMPLE):
+        for found in self.join(element, settings=settings):
             joined = found.joined
             if joined.record is not None:
-                place = self.hash_of(joined.record)
-                self.edges.send(PLACES, place)
-                yield joined.split, (place, settings.shown_classes(joined.record.annotations))
+                yield joined.split, self.place_of(joined.record)
 
 
 class _JoinFn(_KeyFn):
@@ -437,19 +303,24 @@ class _JoinFn(_KeyFn):
         self,
         element: tuple[bytes, Iterable[bytes]],
         cuts: SplitCuts | None = None,
-        samples: Mapping[str, frozenset[bytes]] | None = None,
+        samples: Mapping[str, _Sample] | None = None,
     ) -> Iterator[RecordOutput]:
         for found in self.join(element, settings=_with_cuts(self.settings, cuts)):
             yield from self._give_found(found, samples=samples)
 
     def _give_found(
-        self, found: _Found, *, samples: Mapping[str, frozenset[bytes]] | None
+        self, found: _Found, *, samples: Mapping[str, _Sample] | None
     ) -> Iterator[RecordOutput]:
         joined, source, key, images, entries, listed = found
-        if samples is not None and joined.record is not None:
+        if joined.record is not None and self.settings.splits.exact:
+            self.counts.send(CUT, encode_point(_find_point(joined.record, settings=self.settings)))
+        if joined.record is not None and samples is not None:
+            place = self.place_of(joined.record)
+            self.counts.send(SAMPLED, _encode_place(place))
             if joined.split not in samples:
-                raise lost_error([PLACES])
-            if self.hash_of(joined.record) not in samples[joined.split]:
+                raise lost_error([SAMPLED])
+            chosen, _ = samples[joined.split]
+            if place[0] not in chosen:
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
@@ -462,6 +333,12 @@ class _JoinFn(_KeyFn):
         yield from self.give(
             joined, source=source, key=shown, listed=listed, referenced=len(entries)
         )
+
+
+def _find_point(record: Record, *, settings: JoinSettings) -> Point:
+    classes = settings.classes_of(record.annotations) if settings.splits.stratify else ()
+    source, key = settings.group_of(source=record.source, key=record.key)
+    return classes, settings.splits.point_of(source=source, key=key)
 
 
 def _with_cuts(settings: JoinSettings, cuts: SplitCuts | None) -> JoinSettings:

@@ -13,13 +13,13 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn
 from shardbeam.transforms.beam.stages import CENSUS, CensusFn, typed_outputs
-from shardbeam.transforms.core.edges import (
-    ARCHIVES,
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.counts import (
+    FILES,
+    FOLDERS,
     IMAGES,
-    LISTED_FILES,
-    LISTING_PARTS,
     MASKS,
-    ROOTS,
+    Count,
     encode_element,
 )
 from shardbeam.transforms.core.errors import InputError
@@ -94,24 +94,22 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         roots = pbegin | "Roots" >> beam.Create(listed_roots, reshuffle=False).with_output_types(
             Root
         )
-        edge = ROOTS
         census: tuple[PCollection[Census], ...] = ()
         if any(is_pattern(root) for _, _, root in listed_roots):
             expand = beam.ParDo(_ExpandFn()).with_outputs(CENSUS, main=_ROOTS)
             expanded = typed_outputs(roots | "ExpandPatterns" >> expand)
             roots = expanded[_ROOTS] | "SpreadRoots" >> beam.Reshuffle()
-            edge = ARCHIVES
             census = (expanded[CENSUS],)
         unjoined = frozenset(
             source.name
             for source in self.sources
             if self.makes_records and not needs_join(source.format, settings=self.settings)
         )
-        listed = [roots | "List" >> self._list(edge, unjoined=unjoined)]
+        listed = [roots | "List" >> self._list(unjoined)]
         # Local listings are never split; short runs are faster without the step.
         if any(storage_for(root).is_remote for _, _, root in listed_roots):
             parts = listed[0][_PARTS] | "SpreadParts" >> beam.Reshuffle()
-            listed.append(parts | "ListPart" >> self._list(LISTING_PARTS, unjoined=unjoined))
+            listed.append(parts | "ListPart" >> self._list(unjoined))
         for outputs in listed:
             typed_outputs(outputs, records=bytes, files=ListedFile, rejects=Reject, parts=_Part)
         return ListResult(
@@ -122,10 +120,8 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
             census=(*census, *(outputs[CENSUS] for outputs in listed)),
         )
 
-    def _list(self, edge: str, *, unjoined: Collection[str]) -> Any:  # noqa: ANN401  # Beam does not export the type.
-        list_fn = _ListFn(
-            sources=self.sources, settings=self.settings, edge=edge, unjoined=unjoined
-        )
+    def _list(self, unjoined: Collection[str]) -> Any:  # noqa: ANN401  # Beam does not export the type.
+        list_fn = _ListFn(sources=self.sources, settings=self.settings, unjoined=unjoined)
         tags = (RECORDS, _FILES, REJECTS, CENSUS, _PARTS)
         return beam.ParDo(list_fn).with_outputs(*tags, main=_VALUES)
 
@@ -135,10 +131,10 @@ class _ExpandFn(CensusFn):
     """Finds the archives of each pattern."""
 
     def process(self, element: Root) -> Iterator[Root]:
-        self.edges.receive(ROOTS, encode_element(element))
+        self.counts.receive(FOLDERS, encode_element(element))
         source, index, root = element
         for uri in expand_root(root):
-            self.edges.send(ARCHIVES, encode_element((source, index, uri)))
+            self.counts.send(FOLDERS, encode_element((source, index, uri)))
             yield source, index, uri
 
 
@@ -149,13 +145,10 @@ class _ListFn(GiveRecordsFn):
         *,
         sources: Sequence[Source],
         settings: JoinSettings,
-        edge: str,
         unjoined: Collection[str],
     ) -> None:
         super().__init__(settings=settings)
         self._sources = {source.name: source for source in sources}
-        # The edge by which its input arrives.
-        self._edge = edge
         self._unjoined = unjoined
         self._version = importlib.metadata.version("shardbeam")
 
@@ -168,16 +161,20 @@ class _ListFn(GiveRecordsFn):
                 "both the same, such as by the container image (--sdk_container_image)",
             )
 
+    def finish_bundle(self) -> Iterator[Any]:
+        counters.annotation_files.expect(self.counts.sent.get(FILES, Count()).number)
+        yield from super().finish_bundle()
+
     def process(
         self, element: Root | _Part
     ) -> Iterator[_JoinValue | pvalue.TaggedOutput[str, Any]]:
-        self.edges.receive(self._edge, encode_element(element))
+        self.counts.receive(FOLDERS, encode_element(element))
         name, root, where = element
         source = self._sources[name]
         for listed in list_files(source, where, root=root, splits=self.settings.splits):
             if isinstance(listed, ListingPart):
                 part = name, root, listed
-                self.edges.send(LISTING_PARTS, encode_element(part))
+                self.counts.send(FOLDERS, encode_element(part))
                 yield pvalue.TaggedOutput(_PARTS, part)
             elif isinstance(listed, Reject):
                 self.census.listing.add_images(1, split=listed.split)
@@ -187,7 +184,7 @@ class _ListFn(GiveRecordsFn):
                 self.census.listing.add_fingerprint(fingerprint_file(listed.file))
                 item = listed.item()
                 if isinstance(item, ListedFile):
-                    self.edges.send(LISTED_FILES, encode_element(item))
+                    self.counts.send(FILES, encode_element(item))
                     yield pvalue.TaggedOutput(_FILES, item)
                 elif item is not None:
                     yield from self._outputs(item, text=listed.place.join, source=source)
@@ -195,9 +192,9 @@ class _ListFn(GiveRecordsFn):
     def _outputs(
         self, item: ListedImage | AnnotationEntry, *, text: str, source: Source
     ) -> Iterator[_JoinValue | pvalue.TaggedOutput[str, Any]]:
-        edge = MASKS
+        what = MASKS
         if isinstance(item, ListedImage):
-            edge = IMAGES
+            what = IMAGES
             split = self.settings.splits.split_of(source=source.name, key=item.key)
             self.census.listing.add_images(1, split=split)
             if source.name in self._unjoined and is_plain(item.key):
@@ -213,6 +210,6 @@ class _ListFn(GiveRecordsFn):
                     joined, source=source.name, key=item.key, listed=1, referenced=None
                 )
                 return
-        value = encode_join_value(item, text=text, edge=edge, source=source)
-        self.edges.send(edge, *value)
+        value = encode_join_value(item, text=text, what=what, source=source)
+        self.counts.send(what, *value)
         yield value

@@ -18,14 +18,7 @@ from shardbeam.transforms.beam.stages import (
     typed_outputs,
 )
 from shardbeam.transforms.core.counters import BlockCount, counters
-from shardbeam.transforms.core.edges import (
-    ANNOTATION_FILES,
-    ENTRIES,
-    FILE_PARTS,
-    IMAGES,
-    LISTED_FILES,
-    encode_element,
-)
+from shardbeam.transforms.core.counts import ENTRIES, FILES, IMAGES, encode_element
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
@@ -94,23 +87,19 @@ class ReadAnnotations(beam.PTransform[tuple[PCollection[ListedFile], ...], ReadR
         if named:
             pipeline = files[0].pipeline
             parts = pipeline | "Files" >> beam.Create(named).with_output_types(FilePart)
-            edge = ANNOTATION_FILES
             if any(source_format.chunk_bytes for source_format in formats):
                 split = beam.ParDo(_SplitFn(sources)).with_outputs(CENSUS, main=_PARTS)
                 divided = typed_outputs(parts | "SplitFiles" >> split)
                 parts = divided[_PARTS] | "SpreadParts" >> beam.Reshuffle()
-                edge = FILE_PARTS
                 census = (divided[CENSUS],)
-            read = typed_outputs(
-                parts | "Read" >> _with_census(_ReadFn(sources, self.splits, edge))
-            )
+            read = typed_outputs(parts | "Read" >> _with_census(_ReadFn(sources, self.splits)))
             values += (read[_VALUES],)
             census += (read[CENSUS],)
         if any(source_format.lists_annotations for source_format in formats):
             read = typed_outputs(
                 flatten(*files)
                 | "SpreadFiles" >> beam.Reshuffle()
-                | "ReadListed" >> _with_census(_ReadListedFn(sources, self.splits, LISTED_FILES))
+                | "ReadListed" >> _with_census(_ReadListedFn(sources, self.splits))
             )
             values += (read[_VALUES],)
             census += (read[CENSUS],)
@@ -129,9 +118,9 @@ class _SplitFn(CensusFn):
     sources: Mapping[str, Source]
 
     def process(self, file: FilePart) -> Iterator[FilePart]:
-        self.edges.receive(ANNOTATION_FILES, encode_element(file))
+        self.counts.receive(FILES, encode_element(file))
         for part in _split_file(file, self.sources):
-            self.edges.send(FILE_PARTS, encode_element(part))
+            self.counts.send(FILES, encode_element(part))
             yield part
 
 
@@ -152,11 +141,10 @@ def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FileP
 @beam.typehints.with_output_types(_JoinValue)
 @dataclasses.dataclass(eq=False)
 class _GiveItemsFn(CensusFn):
-    """Sends on the items that formats find, and counts them; its input arrives by `edge`."""
+    """Sends on the items that formats find, and counts them."""
 
     sources: Mapping[str, Source]
     splits: SplitAssignment
-    edge: str
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -171,16 +159,16 @@ class _GiveItemsFn(CensusFn):
             if isinstance(item, Category):
                 self.census.add_category(item)
                 continue
-            edge = ENTRIES
+            what = ENTRIES
             if isinstance(item, ListedImage):
-                edge = IMAGES
+                what = IMAGES
                 # The listing has only counted the container, so its images are counted here.
                 split = self.splits.split_of(source=source.name, key=item.key)
                 self.census.listing.add_images(1, split=split)
             else:
                 self._entries.add()
-            value = encode_join_value(item, text=item.key, edge=edge, source=source)
-            self.edges.send(edge, *value)
+            value = encode_join_value(item, text=item.key, what=what, source=source)
+            self.counts.send(what, *value)
             yield value
 
 
@@ -188,7 +176,7 @@ class _ReadFn(_GiveItemsFn):
     """Reads named files, whole or in parts."""
 
     def process(self, part: FilePart) -> Iterator[_JoinValue]:
-        self.edges.receive(self.edge, encode_element(part))
+        self.counts.receive(FILES, encode_element(part))
         name, file_index, begin, end = part
         source = self.sources[name]
         source_format = source.format
@@ -220,7 +208,7 @@ class _ReadListedFn(_GiveItemsFn):
         self._waiting: list[ListedFile] = []
 
     def process(self, file: ListedFile) -> Iterator[_JoinValue]:
-        self.edges.receive(self.edge, encode_element(file))
+        self.counts.receive(FILES, encode_element(file))
         is_large = file.is_container and file.file.size_bytes > _SMALL_CONTAINER_BYTES
         if is_large or not storage_for(file.file.uri).is_remote:
             yield from self._outputs(self._read(file), source=self.sources[file.source])

@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.beam.stages import CENSUS, CensusFn, in_global_window, typed_outputs
-from shardbeam.transforms.core.edges import ENTRIES, GIVEN, IMAGES
+from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.reasons import Reason
@@ -147,7 +147,7 @@ class _FindFn(_RecordFn):
         ):
             if isinstance(found, Record):
                 element = found.key.encode(), _encoder.encode(found)
-                self.edges.send(GIVEN, *element)
+                self.counts.send(GIVEN, *element)
                 yield element
             else:
                 yield self.reject(record, *found)
@@ -175,7 +175,7 @@ class _TakeFn(_RecordFn):
     def process(self, element: tuple[bytes, Iterable[bytes]]) -> Iterator[Any]:
         key, values = element
         for index, value in enumerate(sorted(values)):
-            self.edges.receive(GIVEN, key, value)
+            self.counts.receive(GIVEN, key, value)
             record = _decoder.decode(value)
             if index:
                 yield self.reject(record, Reason.DUPLICATE_KEY, "another record has the same key")
@@ -192,9 +192,9 @@ class _TakeFn(_RecordFn):
         # A record is never unannotated: a program that gives no boxes says that there are none.
         entry = AnnotationEntry(key=record.key, annotations=record.annotations, split=record.split)
         image = ListedImage(key=record.key, image=record.image)
-        for edge, item in ((IMAGES, image), (ENTRIES, entry)):
-            value = encode_join_value(item, text=record.key, edge=edge, source=GIVEN_SOURCE)
-            self.edges.send(edge, *value)
+        for what, item in ((IMAGES, image), (ENTRIES, entry)):
+            value = encode_join_value(item, text=record.key, what=what, source=GIVEN_SOURCE)
+            self.counts.send(what, *value)
             yield value
 
 

@@ -20,12 +20,12 @@ from shardbeam.transforms.beam.stages import (
     report_usage,
 )
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.edges import (
+from shardbeam.transforms.core.counts import (
     RECORDS,
     REJECTS,
-    STATISTICS,
-    Edges,
-    Tally,
+    Count,
+    Counts,
+    count_all,
     encode_element,
 )
 from shardbeam.transforms.core.labels import LabelMap
@@ -174,7 +174,7 @@ class _WriteShardFn(beam.DoFn):
             self._writers.close()
 
     def start_bundle(self) -> None:
-        self._writing: deque[tuple[Future[ShardResult], Edges]] = deque()
+        self._writing: deque[tuple[Future[ShardResult], Count]] = deque()
 
     def process(
         self,
@@ -183,11 +183,11 @@ class _WriteShardFn(beam.DoFn):
         label_map: LabelMap,
     ) -> Iterator[_Output]:
         (split, index), values = element
-        edges = Edges()
+        received = Count()
         records = merge_batches(filter(None, values))
         # In place, because all of a dataset's records may be in one shard.
         for number, value in enumerate(records):
-            edges.receive(RECORDS, value[:HASH_BYTES])
+            received.add(value[:HASH_BYTES])
             records[number] = value[HASH_BYTES:]
         num_shards = plan.num_shards[split]
         key = shard_key(
@@ -211,7 +211,7 @@ class _WriteShardFn(beam.DoFn):
                 shards=plan.totals.shards, num_bytes=plan.totals.num_bytes
             )
             self._writers = WriterPool(self.settings, workers=processes - 1)
-        self._writing.append((self._writers.begin(shard, waiting=report_usage), edges))
+        self._writing.append((self._writers.begin(shard, waiting=report_usage), received))
         count_under_way(shards=1, images=len(records))
         while self._writing and self._writing[0][0].done():
             yield from self._outputs(*self._writing.popleft())
@@ -221,17 +221,18 @@ class _WriteShardFn(beam.DoFn):
             for output in self._outputs(*self._writing.popleft()):
                 yield in_global_window(output)
 
-    def _outputs(self, shard: Future[ShardResult], edges: Edges) -> Iterator[_Output]:
+    def _outputs(self, shard: Future[ShardResult], received: Count) -> Iterator[_Output]:
         while not wait([shard], timeout=WAIT_S).done:
             report_usage()
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
         count_under_way(shards=-1, images=-result.records)
-        # The census gets the number of records that the shard accounts for, not the number that
-        # arrived here, so that a record that the shard has lost is noticed.
-        edges.received.setdefault(RECORDS, Tally()).number = result.records
+        # The number of records that the shard accounts for, not the number that arrived here, so
+        # that a record that the shard has lost is noticed.
+        received.number = result.records
+        counts = Counts(received={RECORDS: received})
         for reject in result.rejects:
-            edges.send(REJECTS, encode_element(reject))
+            counts.send(REJECTS, encode_element(reject))
             yield pvalue.TaggedOutput(_REJECTS, reject)
         count_images(
             written=result.images,
@@ -239,12 +240,12 @@ class _WriteShardFn(beam.DoFn):
             excluded=result.excluded,
             num_bytes=result.data.size_bytes,
         )
-        statistics = CountedStatistics(result.statistics, corrected=result.corrected)
-        statistics.edges.receive(STATISTICS, result.key.encode())
-        edges.send(STATISTICS, result.key.encode())
+        statistics = CountedStatistics(
+            result.statistics, corrected=result.corrected, shards=count_all([result.key.encode()])
+        )
         yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
         # Rejects and statistics go to separate outputs, so that the shard's result stays small.
         yield msgspec.structs.replace(
-            result, rejects=(), corrected=(), statistics=Statistics(), edges=edges
+            result, rejects=(), corrected=(), statistics=Statistics(), counts=counts
         )
         report_usage()

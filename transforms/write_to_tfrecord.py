@@ -20,7 +20,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
 from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.commit.join_checks import check_edges
+from shardbeam.transforms.commit.join_checks import check_arrived
 from shardbeam.transforms.commit.moves import CommitBatch, move
 from shardbeam.transforms.commit.prefix import (
     PrefixSettings,
@@ -29,6 +29,7 @@ from shardbeam.transforms.commit.prefix import (
     count_reject,
     name_files,
 )
+from shardbeam.transforms.core.counts import Count
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
@@ -212,7 +213,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             (*taken.census, *joined.census)
             | TakeCensus()
             | "CheckPrefix"
-            >> beam.Map(counting(_check), join=join, settings=settings).with_output_types(Census)
+            >> beam.Map(counting(_check), settings=settings).with_output_types(Census)
         )
         # one LabelMap
         label_map = census | "BuildLabelMap" >> beam.Map(
@@ -271,9 +272,9 @@ def _read(
         raise ValueError(str(Problem((name, *problem.path), problem.text))) from problem
 
 
-def _check(census: Census, *, join: JoinSettings, settings: PrefixSettings) -> Census:
+def _check(census: Census, *, settings: PrefixSettings) -> Census:
     """Fails before any image is read if the runner lost records, or the prefix has files."""
-    census = check_edges(census, sources=[GIVEN_SOURCE], settings=join)
+    census = check_arrived(census, sources=[GIVEN_SOURCE])
     check_free(settings)
     return census
 
@@ -287,7 +288,7 @@ def _build_label_map(census: Census, *, settings: LabelSettings) -> LabelMap:
 def _name_files(
     census: Census,
     shards: Sequence[ShardResult],
-    moved: Iterable[int],
+    moved: Iterable[Count],
     *,
     settings: PrefixSettings,
 ) -> list[str]:

@@ -30,6 +30,7 @@ from shardbeam.transforms.commit.moves import (
     prepare_output,
 )
 from shardbeam.transforms.commit.runs import RunSettings
+from shardbeam.transforms.core.counts import Count, count_all, merge_counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Corrected, Reject
@@ -37,7 +38,6 @@ from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile
-from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.staging import staging as staging_module
 from shardbeam.transforms.staging.lease import LeaseClaim
@@ -46,6 +46,7 @@ from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
+from tests.support.shards import statistics_of
 
 RUN_ID = "20260102T030405.678901Z"
 
@@ -110,12 +111,13 @@ class Commit:
             staging=staging,
             repairs=repairs,
         )
-        self.statistics: dict[str, CountedStatistics] = {}
+        self.corrected: list[Corrected] = []
         self.rejects: list[RejectsFile] = []
         self.duplicates: Duplicates | None = None
         if more:
-            line = Corrected(split="train", source="train", key="a.jpg", what="box_clipped")
-            self.statistics = {"train": CountedStatistics(Statistics(), corrected=(line,))}
+            self.corrected = [
+                Corrected(split="train", source="train", key="a.jpg", what="box_clipped")
+            ]
             self.duplicates = Duplicates(
                 counts=DuplicateCounts(groups=1, images=2),
                 staged="shards/key/1",
@@ -151,27 +153,29 @@ class Commit:
             self.rejects,
             make_label_map({}),
             settings=self.settings,
-            statistics=self.statistics,
+            statistics=statistics_of(*self.shards, corrected=self.corrected),
             duplicates=self.duplicates,
         )
 
-    def move(self) -> int:
+    def move(self) -> Count:
         staging = self.settings.staging
         batches = self.gate()
         deleted = [delete_old(batch, staging=staging) for batch in batches]
         moved = [move(batch, deleted, staging=staging) for batch in batches]
-        return sum(check_moved(batch, moved, staging=staging) for batch in batches)
+        return merge_counts(check_moved(batch, moved, staging=staging) for batch in batches)
 
     def finish(self) -> str:
-        moves = len(self.shards) + len(self.rejects) + (self.duplicates is not None)
+        moved = [shard.data for shard in self.shards] + [each.file for each in self.rejects]
+        if self.duplicates is not None and self.duplicates.file is not None:
+            moved.append(self.duplicates.file)
         return finish(
             self.census,
             self.shards,
             self.rejects,
             make_label_map({}),
-            [moves],
+            [count_all(file.path.encode() for file in moved)],
             settings=self.settings,
-            statistics=self.statistics,
+            statistics=statistics_of(*self.shards, corrected=self.corrected),
             duplicates=self.duplicates,
         )
 
@@ -215,7 +219,7 @@ def test_every_step_may_be_repeated(staging: Staging) -> None:
     commit = Commit(staging)
     assert len(commit.gate()) == 1
     for _ in range(2):
-        assert commit.move() == 2
+        assert commit.move().number == 2
     for _ in range(2):
         commit.finish()
         assert [path for path in tree(staging.output) if path[0] != "."] == COMMITTED
@@ -243,7 +247,7 @@ def test_the_gate_refuses_before_anything_is_touched(staging: Staging) -> None:
 def test_all_that_was_found_is_committed(staging: Staging, tmp_path: Path) -> None:
     latest = tmp_path / "latest"
     commit = Commit(staging, more=True, latest=str(latest))
-    assert commit.move() == 4
+    assert commit.move().number == 4
     assert not latest.exists()
     commit.end()
 
@@ -310,7 +314,7 @@ def test_a_run_that_was_overtaken_changes_nothing(
     monkeypatch.setattr(Staging, "check_lease", overtaken)
     steps: dict[str, Callable[[], object]] = {
         "delete": partial(delete_old, batches[0], staging=staging),
-        "move": partial(move, batches[0], [1], staging=staging),
+        "move": partial(move, batches[0], [batches[0].all_deletes], staging=staging),
         "finish": commit.finish,
         "clear": partial(clear, *list_staging("", staging=staging), staging=staging),
         "end": partial(end_commit, "", (), staging=staging),
@@ -507,11 +511,11 @@ def test_nothing_moves_if_a_runner_lost_deletions_of_the_old_dataset(staging: St
     write_output(staging, "manifest.json", data=make_manifest(*names))
     batches = Commit(staging).gate()
     assert len(batches) == 2
-    assert {batch.num_deletes for batch in batches} == {200}
+    assert {batch.all_deletes.number for batch in batches} == {200}
     deleted = [delete_old(batch, staging=staging) for batch in batches]
     with pytest.raises(InputError, match="old dataset: 200 were sent and 100 arrived"):
         move(batches[0], deleted[:1], staging=staging)
-    assert move(batches[0], deleted, staging=staging) == 1
+    assert move(batches[0], deleted, staging=staging).number == 1
 
 
 @given(st.integers(0, 300), st.integers(0, 900))
@@ -524,4 +528,4 @@ def test_batches_share_out_all_files(num_moves: int, num_deletes: int) -> None:
     )
     assert Counter(each for batch in batches for each in batch.deletes) == Counter(files)
     assert all(len(batch.moves) <= 64 and len(batch.deletes) <= 192 for batch in batches)
-    assert all(batch.num_deletes == num_deletes for batch in batches)
+    assert all(batch.all_deletes.number == num_deletes for batch in batches)

@@ -17,9 +17,9 @@ from shardbeam.transforms.commit.gate import (
     judge_duplicates,
     name_classes,
 )
-from shardbeam.transforms.core.edges import (
+from shardbeam.transforms.core.counts import (
     IMAGES,
-    Edges,
+    Counts,
 )
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
@@ -37,6 +37,7 @@ from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_shard_result
+from tests.support.shards import statistics_of
 from tests.support.structs import fields
 
 
@@ -341,36 +342,38 @@ def test_what_is_taken_over_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("indexes", "moves", "lost"),
+    ("indexes", "counted", "lost"),
     [
-        ([0, 1, 2, 3], (2, 2), []),
-        ([0, 1, 2], (2, 2), ["shards"]),
-        ([0, 1, 2, 3, 3], (2, 2), ["shards"]),
+        ([0, 1, 2, 3], [0, 1, 2, 3], []),
+        ([0, 1, 2], [0, 1, 2], ["shards"]),
+        ([0, 1, 2, 3, 3], [0, 1, 2, 3, 3], ["shards"]),
         # One is lost and another one doubled.
-        ([0, 1, 2, 2], (2, 2), ["shards"]),
-        ([0, 1, 2, 3], (2, 1), ["moves"]),
+        ([0, 1, 2, 2], [0, 1, 2, 2], ["shards"]),
+        ([0, 1, 2, 3], [0, 1, 2], ["statistics"]),
+        ([0, 1, 2, 3], [0, 1, 2, 2], ["statistics"]),
     ],
 )
-def test_lost_shards_and_moves_are_found(
-    indexes: list[int], moves: tuple[int, int], lost: list[str]
+def test_lost_shards_and_statistics_are_found(
+    indexes: list[int], counted: list[int], lost: list[str]
 ) -> None:
-    shards = make_shards()
+    shards = [
+        msgspec.structs.replace(shard, key=f"{index:064d}")
+        for index, shard in enumerate(make_shards())
+    ]
     found = find_lost(
         Census(),
         splits=["train"],
         shards=[shards[index] for index in indexes],
         rejects=[],
-        statistics=[],
-        duplicates=None,
-        moves=moves,
+        statistics=statistics_of(*(shards[index] for index in counted)),
     )
     assert [line.split(":")[0] for line in found] == lost
 
 
 def test_lost_elements_of_the_census_are_found() -> None:
-    edges = Edges()
-    edges.send(IMAGES, b"x")
-    (line,) = find_lost_without_shards(census=Census(edges=edges))
+    counts = Counts()
+    counts.send(IMAGES, b"x")
+    (line,) = find_lost_without_shards(census=Census(counts=counts))
     assert line == f"{IMAGES}: 1 were sent and 0 arrived"
 
 
@@ -380,9 +383,7 @@ def find_lost_without_shards(
     splits: tuple[str, ...] = (),
     rejects: tuple[RejectsFile, ...] = (),
 ) -> list[str]:
-    return find_lost(
-        census, splits=splits, shards=[], rejects=rejects, statistics=[], duplicates=None
-    )
+    return find_lost(census, splits=splits, shards=[], rejects=rejects, statistics={})
 
 
 def test_a_split_has_a_shard_at_least() -> None:

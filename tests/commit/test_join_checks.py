@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardbeam.transforms.commit.join_checks import check_edges, check_join
-from shardbeam.transforms.core.edges import (
-    ANNOTATION_FILES,
-    IMAGES,
-    ROOTS,
-    Edges,
-    encode_element,
-)
+from shardbeam.transforms.commit.join_checks import check_arrived, check_join
+from shardbeam.transforms.core.counts import FILES, FOLDERS, IMAGES, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, SourceCensus, merge_censuses
 from shardbeam.transforms.formats.coco.coco import CocoFormat
-from shardbeam.transforms.formats.join.join import JoinedKey, JoinSettings
+from shardbeam.transforms.formats.join.join import JoinedKey
 from shardbeam.transforms.formats.join.sources import Source, list_annotation_files, list_roots
 
 SOURCE = Source("train", CocoFormat(images="/data/images", annotations=["a.json"]))
@@ -96,36 +88,33 @@ def test_a_join_with_a_match_or_without_annotations_goes_on(seen: SourceCensus) 
     check_join(Census(sources={"train": seen}), sources=[SOURCE])
 
 
-def census_of(*edges: str, roots: int = 1) -> Census:
+def census_of(*sent: str, roots: int = 1) -> Census:
     """A census in which the roots and the annotation file of `SOURCE` were received."""
-    found = Edges()
-    for edge in edges:
-        found.send(edge, b"x")
+    counts = Counts()
+    for what in sent:
+        counts.send(what, b"x")
     for root in list_roots([SOURCE]) * roots:
-        found.receive(ROOTS, encode_element(root))
+        counts.receive(FOLDERS, encode_element(root))
     for part in list_annotation_files([SOURCE]):
-        found.receive(ANNOTATION_FILES, encode_element(part))
-    return Census(edges=found)
-
-
-JOIN = JoinSettings(splits=SplitAssignment(by_source={"train": "train"}), labels=LabelSettings())
+        counts.receive(FILES, encode_element(part))
+    return Census(counts=counts)
 
 
 def test_a_join_that_received_what_the_plan_sent_goes_on() -> None:
-    checked = check_edges(census_of(), sources=[SOURCE], settings=JOIN)
-    assert checked.edges.lost() == []
-    assert set(checked.edges.sent) == {ROOTS, ANNOTATION_FILES}
+    checked = check_arrived(census_of(), sources=[SOURCE])
+    assert checked.counts.lost() == []
+    assert set(checked.counts.sent) == {FOLDERS, FILES}
 
 
 @pytest.mark.parametrize(
     ("census", "lost"),
     [
-        (Census(), ROOTS),
-        (census_of(roots=0), ROOTS),
-        (census_of(roots=2), ROOTS),
+        (Census(), FOLDERS),
+        (census_of(roots=0), FOLDERS),
+        (census_of(roots=2), FOLDERS),
         (census_of(IMAGES), IMAGES),
     ],
 )
 def test_a_join_stops_where_a_runner_lost_or_doubled_elements(census: Census, lost: str) -> None:
     with pytest.raises(InputError, match=rf"nothing was committed: {lost}: "):
-        check_edges(census, sources=[SOURCE], settings=JOIN)
+        check_arrived(census, sources=[SOURCE])

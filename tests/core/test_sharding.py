@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.counts import Count, count_all
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.sharding import (
     NO_SPLIT,
@@ -115,8 +116,11 @@ def cut(
     splits: SplitAssignment, points: Mapping[str, Sequence[bytes]], images: Mapping[str, int]
 ) -> SplitCuts:
     """Finds where splits end as the steps of `JoinAnnotations` do."""
-    bins = {stratum: Counter(map(bin_of, each)) for stratum, each in points.items() if each}
-    ranks = splits.rank_ends({stratum: each.total() for stratum, each in bins.items()})
+    bins: dict[str, dict[int, Count]] = {}
+    for stratum, each in points.items():
+        for point in each:
+            bins.setdefault(stratum, {}).setdefault(bin_of(point), Count()).add(point)
+    ranks = splits.rank_ends({stratum: len(points[stratum]) for stratum in bins})
     borders = {stratum: find_borders(each, ranks[stratum]) for stratum, each in bins.items()}
     ends = {(stratum, border.bin) for stratum in borders for border in borders[stratum]}
     kept = Counter(
@@ -166,7 +170,7 @@ def test_splits_end_where_sorting_all_points_says(
 
 def test_a_point_that_a_runner_loses_is_noticed() -> None:
     splits = SplitAssignment(by_source={}, fractions={"a": 0.5, "b": 0.5}, exact=True)
-    borders = {"": [Border(0, 1, 3)]}
+    borders = {"": [Border(0, 1, count_all([bytes(8)] * 3))]}
     with pytest.raises(InputError, match="exact splits end: 3 were sent and 2 arrived"):
         splits.cut({("", bytes(8)): 2}, borders=borders, images={})
 

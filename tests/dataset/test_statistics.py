@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.edges import SHARDS, STATISTICS, Edges
+from shardbeam.transforms.core.counts import count_all
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import statistics
 from shardbeam.transforms.dataset.example_findings import Finding
@@ -551,15 +551,9 @@ def test_findings_of_an_image_with_several_examples(folded: int) -> None:
     assert found.same_boxes == {"cat": {"dog": 1}}
 
 
-def test_counted_statistics_keep_the_counts_of_their_edges() -> None:
+def test_counted_statistics_count_their_shards() -> None:
     """Otherwise the gate could not see that a runner lost a shard."""
-    whole, parts = Edges(), []
-    for shard in (b"0", b"1", b"2"):
-        edges = Edges()
-        edges.receive(SHARDS, shard)
-        edges.send(STATISTICS, shard)
-        whole.add(edges)
-        parts.append(CountedStatistics(Statistics(), edges=edges))
+    counts = [count_all([shard]) for shard in (b"0", b"1", b"2")]
+    parts = [CountedStatistics(Statistics(), shards=count) for count in counts]
     merged = merge_counted([merge_counted(parts[:2]), *parts[2:]])
-    assert merged.edges == whole
-    assert merged.edges.received[SHARDS].number == 3
+    assert merged.shards == count_all([b"2", b"1", b"0"])

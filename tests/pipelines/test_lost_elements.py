@@ -29,7 +29,7 @@ from shardbeam.transforms import (
 )
 from shardbeam.transforms.commit.moves import CommitBatch
 from shardbeam.transforms.commit_dataset import CommitDataset
-from shardbeam.transforms.core import edges
+from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import ListedFile, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
@@ -168,25 +168,31 @@ def is_a(kind: type) -> Callable[[Any], bool]:
     return lambda element: isinstance(element, kind)
 
 
-# {edge: what crosses it}
-CROSSING: dict[str, Callable[[Any], bool]] = {
-    edges.ARCHIVES: is_part(str, int, str),
-    edges.LISTING_PARTS: is_part(str, int, ListingPart),
-    edges.FILE_PARTS: is_part(str, int, int, int),
-    edges.LISTED_FILES: is_a(ListedFile),
-    edges.IMAGES: is_join_value(0),
-    edges.MASKS: is_join_value(1),
-    edges.ENTRIES: is_join_value(2),
-    edges.POINTS: is_pair(str, int, type(None)),
-    edges.END_POINTS: is_pair(str, bytes, type(None)),
-    edges.CLASSES: is_pair(str, type(None)),
-    edges.PLACES: is_pair(str, tuple),
-    edges.RECORDS: is_record,
-    edges.SHARDS: is_a(ShardResult),
-    edges.REJECTS: is_pair(str, str, Reject),
-    edges.STATISTICS: is_pair(str, CountedStatistics),
-    edges.ROWS: is_pair(int, int, bytes),
-    edges.MOVES: is_a(CommitBatch),
+class Edge(NamedTuple):
+    """What crosses a shuffle or a Flatten, and how a message names it."""
+
+    crosses: Callable[[Any], bool]
+    name: str
+
+
+EDGES = {
+    "archives": Edge(is_part(str, int, str), counts.FOLDERS),
+    "parts of listings": Edge(is_part(str, int, ListingPart), counts.FOLDERS),
+    "parts of files": Edge(is_part(str, int, int, int), counts.FILES),
+    "listed files": Edge(is_a(ListedFile), counts.FILES),
+    "images": Edge(is_join_value(0), counts.IMAGES),
+    "masks": Edge(is_join_value(1), counts.MASKS),
+    "entries": Edge(is_join_value(2), counts.ENTRIES),
+    "classes": Edge(is_pair(type(None), tuple), counts.CUT),
+    "points": Edge(is_pair(str, bytes), counts.CUT),
+    "end points": Edge(is_pair(str, bytes, type(None)), "points where exact splits end"),
+    "places": Edge(is_pair(str, tuple), counts.SAMPLED),
+    "records": Edge(is_record, counts.RECORDS),
+    "shards": Edge(is_a(ShardResult), "shards"),
+    "rejects": Edge(is_pair(str, str, Reject), counts.REJECTS),
+    "statistics": Edge(is_pair(str, CountedStatistics), "statistics"),
+    "rows": Edge(is_pair(int, int, tuple), "indexes of shards"),
+    "moves": Edge(is_a(CommitBatch), "moves"),
 }
 
 # How often the first, the second, the third element and so on arrive.
@@ -241,16 +247,16 @@ class Fault:
 
 
 CASES = [
-    ("jsonl", "", edges.FILE_PARTS),
-    *(("csv", "", edge) for edge in (edges.IMAGES, edges.ENTRIES)),
-    *(("csv", EXACT, edge) for edge in (edges.POINTS, edges.END_POINTS, edges.CLASSES)),
-    ("csv", LIMIT, edges.PLACES),
-    *(("coco", "", edge) for edge in (edges.IMAGES, edges.ENTRIES, edges.ROWS)),
-    *(("voc", "", edge) for edge in (edges.LISTED_FILES, edges.MASKS)),
-    *(("webdataset", "", edge) for edge in (edges.ARCHIVES, edges.LISTED_FILES, edges.IMAGES)),
-    *(("image-folder", "", edge) for edge in (edges.RECORDS, edges.REJECTS)),
+    ("jsonl", "", "parts of files"),
+    *(("csv", "", edge) for edge in ("images", "entries")),
+    *(("csv", EXACT, edge) for edge in ("points", "end points", "classes")),
+    ("csv", LIMIT, "places"),
+    *(("coco", "", edge) for edge in ("images", "entries", "rows")),
+    *(("voc", "", edge) for edge in ("listed files", "masks")),
+    *(("webdataset", "", edge) for edge in ("archives", "listed files", "images")),
+    *(("image-folder", "", edge) for edge in ("records", "rejects")),
 ]
-OF_ALL = (edges.RECORDS, edges.SHARDS, edges.REJECTS, edges.STATISTICS, edges.MOVES)
+OF_ALL = ("records", "shards", "rejects", "statistics", "moves")
 
 
 def faults() -> Iterator[Any]:
@@ -296,15 +302,15 @@ def test_what_a_runner_loses_or_doubles_is_refused(
     make: Callable[[str, str], Build],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    faulty = Fault(CROSSING[edge], FAULTS[fault])
+    faulty = Fault(EDGES[edge].crosses, FAULTS[fault])
     faulty.put_before(
         monkeypatch,
         *(beam.GroupByKey, beam.Reshuffle, beam.CombinePerKey),
-        *([CommitDataset] if edge == edges.SHARDS else []),
+        *([CommitDataset] if edge == "shards" else []),
     )
     result = make(dataset, more)
     assert Fault.hits
-    check_refused(result, f"{edge}: ")
+    check_refused(result, f"{EDGES[edge].name}: ")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -324,53 +330,54 @@ def test_parts_of_a_listing(
     monkeypatch.setattr(
         sources, "list_root_part", lambda part: begin_root(part.root, open_archives=False)
     )
-    faulty = Fault(CROSSING[edges.LISTING_PARTS], FAULTS[fault])
+    faulty = Fault(EDGES["parts of listings"].crosses, FAULTS[fault])
     faulty.put_before(monkeypatch, beam.Reshuffle)
     result = make("coco", "")
     assert Fault.hits
-    check_refused(result, edges.LISTING_PARTS)
+    check_refused(result, counts.FOLDERS)
 
 
 @pytest.mark.parametrize(
     ("dataset", "more", "step", "edge"),
     [
-        ("coco", "", list_images._ListFn, edges.ROOTS),
-        ("coco", "", read_annotations._ReadFn, edges.ANNOTATION_FILES),
-        ("jsonl", "", read_annotations._SplitFn, edges.ANNOTATION_FILES),
-        ("jsonl", "", read_annotations._ReadFn, edges.FILE_PARTS),
-        ("csv", EXACT, join_annotations._PointFn, edges.ENTRIES + edges.TO_CUT_SPLITS),
-        ("csv", LIMIT, join_annotations._PlaceFn, edges.ENTRIES + edges.TO_SAMPLE),
-        ("voc", "", list_images._ListFn, edges.ROOTS),
-        ("image-folder", "", list_images._ListFn, edges.ROOTS),
-        ("voc", "", read_annotations._ReadListedFn, edges.LISTED_FILES),
-        ("webdataset", "", list_images._ExpandFn, edges.ROOTS),
-        ("webdataset", "", list_images._ListFn, edges.ARCHIVES),
-        ("webdataset", "", read_annotations._ReadListedFn, edges.LISTED_FILES),
-        *((dataset, "", join_annotations._JoinFn, edges.IMAGES) for dataset in SOME),
-        *((dataset, "", write_shards._WriteShardFn, edges.SHARDS) for dataset in SOME),
-        ("coco", "", find_duplicates._PackFn, edges.INDEXES),
+        ("coco", "", list_images._ListFn, counts.FOLDERS),
+        ("coco", "", read_annotations._ReadFn, counts.FILES),
+        ("jsonl", "", read_annotations._SplitFn, counts.FILES),
+        ("jsonl", "", read_annotations._ReadFn, counts.FILES),
+        ("csv", EXACT, join_annotations._PointFn, counts.CUT),
+        ("csv", LIMIT, join_annotations._PlaceFn, counts.SAMPLED),
+        ("voc", "", list_images._ListFn, counts.FOLDERS),
+        ("image-folder", "", list_images._ListFn, counts.FOLDERS),
+        ("voc", "", read_annotations._ReadListedFn, counts.FILES),
+        ("webdataset", "", list_images._ExpandFn, counts.FOLDERS),
+        ("webdataset", "", list_images._ListFn, counts.FOLDERS),
+        ("webdataset", "", read_annotations._ReadListedFn, counts.FILES),
+        *((dataset, "", join_annotations._JoinFn, counts.IMAGES) for dataset in SOME),
+        *((dataset, "", write_shards._WriteShardFn, "shards") for dataset in SOME),
+        ("coco", "", find_duplicates, "indexes of shards"),
     ],
 )
 def test_a_bundle_that_is_lost_with_its_census_is_refused(
     dataset: str,
     more: str,
-    step: type[beam.DoFn],
+    step: Any,  # noqa: ANN401  # A DoFn, or a module with a function.
     edge: str,
     make: Callable[[str, str], Build],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    process = step.process
+    name = "_pack_shard" if step is find_duplicates else "process"
+    process = getattr(step, name)
     lost: list[object] = []
 
     @functools.wraps(process)
-    def lose_one(self: beam.DoFn, *element: object, **inputs: object) -> Iterator[Any]:
+    def lose_one(*element: object, **inputs: object) -> Iterator[Any]:
         if not lost:
             lost.append(element)
             return iter(())
-        found: Iterator[Any] = process(self, *element, **inputs)
+        found: Iterator[Any] = process(*element, **inputs)
         return found
 
-    monkeypatch.setattr(step, "process", lose_one)
+    monkeypatch.setattr(step, name, lose_one)
     result = make(dataset, more)
     assert lost
     check_refused(result, edge)

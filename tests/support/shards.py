@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.containers.tfrecord import read_records
+from shardbeam.transforms.core.counts import count_all
 from shardbeam.transforms.core.records import (
+    Corrected,
     ImageAnnotations,
     ImageRef,
     Record,
@@ -22,6 +24,7 @@ from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
@@ -95,6 +98,17 @@ def make_shard(folder: Path, *, key: str = "0" * 64, images: int = 20) -> Shard:
         label_map=make_label_map({"cat": 1}, objects=False),
         origin=Origin.DAMAGED,
     )
+
+
+def statistics_of(
+    *shards: ShardResult, corrected: Sequence[Corrected] = ()
+) -> dict[str, CountedStatistics]:
+    """The statistics of shards of one split, which count nothing but these shards."""
+    keys = count_all(shard.key.encode() for shard in shards)
+    return {
+        shard.split: CountedStatistics(Statistics(), corrected=tuple(corrected), shards=keys)
+        for shard in shards
+    }
 
 
 def finished_shards(staging: Staging) -> dict[str, ShardResult]:

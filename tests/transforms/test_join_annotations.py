@@ -5,7 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from shardbeam.transforms.core.edges import ENTRIES, IMAGES, RECORDS
+from shardbeam.transforms.core.counts import ENTRIES, IMAGES, RECORDS
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -69,10 +69,10 @@ KEYS: list[tuple[str, str, int, list[AnnotationEntry]]] = [
 
 
 def encode(
-    item: ListedImage | AnnotationEntry, *, edge: str, source: str, text: str
+    item: ListedImage | AnnotationEntry, *, what: str, source: str, text: str
 ) -> tuple[bytes, bytes]:
     (found,) = (each for each in SOURCES if each.name == source)
-    return encode_join_value(item, text=text, edge=edge, source=found)
+    return encode_join_value(item, text=text, what=what, source=found)
 
 
 def test_each_key_is_joined_with_its_own() -> None:
@@ -85,8 +85,8 @@ def test_each_key_is_joined_with_its_own() -> None:
             ListedImage(key, ImageRef(uri=f"/i/{number}.jpg", size_bytes=5, version="1"))
             for number in range(count)
         ]
-        images += [encode(each, edge=IMAGES, source=source, text=key) for each in listed]
-        entries += [encode(each, edge=ENTRIES, source=source, text=key) for each in said]
+        images += [encode(each, what=IMAGES, source=source, text=key) for each in listed]
+        entries += [encode(each, what=ENTRIES, source=source, text=key) for each in said]
         joined = join_key(
             source=source,
             key=key,
@@ -97,13 +97,13 @@ def test_each_key_is_joined_with_its_own() -> None:
         )
         if joined.record:
             records.append(joined.record)
-            census.edges.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
+            census.counts.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
         rejects += joined.rejects
         census.add_joined(joined, source=source, key=key, listed=count, referenced=len(said))
     assert (len(records), len(rejects)) == (5, 4)
-    for edge, values in ((IMAGES, images), (ENTRIES, entries)):
+    for what, values in ((IMAGES, images), (ENTRIES, entries)):
         for value in values:
-            census.edges.receive(edge, *value)
+            census.counts.receive(what, *value)
     with local_pipeline() as pipeline:
         result = (
             pipeline | "Images" >> beam.Create(images),
@@ -136,9 +136,9 @@ def test_names_that_differ_in_case_alone_are_not_joined_but_named() -> None:
     for key, is_listed, is_annotated in CASES:
         image = ListedImage(key, ImageRef(uri=f"/i/{key}", size_bytes=5, version="1"))
         if is_listed:
-            values.append(encode(image, edge=IMAGES, source="train", text=key))
+            values.append(encode(image, what=IMAGES, source="train", text=key))
         if is_annotated:
-            values.append(encode(entry(key), edge=ENTRIES, source="train", text=key))
+            values.append(encode(entry(key), what=ENTRIES, source="train", text=key))
     fix = "differ in case alone: rename one of them, or join them without regard to case: "
     expected = {
         "B.JPG": "annotated, but no such image is listed; the listed one is 'b.jpg'",

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from shardbeam.transforms.core.edges import RECORDS
+from shardbeam.transforms.core.counts import RECORDS
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, ListedImage, Reject
@@ -112,7 +112,7 @@ def test_only_names_that_other_files_may_share_are_joined(tmp_path: Path) -> Non
                     census.splits["train"].images,
                     census.splits["train"].excluded,
                     census.splits["train"].rejected,
-                    census.edges.sent[RECORDS].number,
+                    census.counts.sent[RECORDS].number,
                 ),
             ),
             label="Census",

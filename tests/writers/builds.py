@@ -41,6 +41,7 @@ from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import find
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_shard_result
+from tests.support.shards import statistics_of
 from tests.writers.world import OUTPUT, Run, World
 
 PREVIOUS = "gs://bucket/previous"
@@ -135,7 +136,8 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         listing=ListingSummary(files={"train": len(shards)}),
         splits={"train": SplitOutcome(listed=len(shards), images=len(shards))},
     )
-    batches = gate(census, shards, [], _LABEL_MAP, settings=settings, statistics={})
+    statistics = statistics_of(*shards)
+    batches = gate(census, shards, [], _LABEL_MAP, settings=settings, statistics=statistics)
     # As if each file went to another worker.
     for batch in batches:
         for old in batch.deletes:
@@ -145,7 +147,7 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         move(one, staging=staging)
     moved = [check_moved(one, (), staging=staging) for one in moves]
     _renew(lease)
-    done = finish(census, shards, [], _LABEL_MAP, moved, settings=settings, statistics={})
+    done = finish(census, shards, [], _LABEL_MAP, moved, settings=settings, statistics=statistics)
     for batch in list_staging(done, staging=staging):
         for left in batch.deletes:
             clear(CommitBatch(deletes=(left,)), staging=staging)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from apache_beam import pvalue
 
 from shardbeam.transforms.beam.stages import CensusFn, in_global_window
-from shardbeam.transforms.core import edges
+from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
 from shardbeam.transforms.formats.join.join import JoinedKey, JoinSettings
@@ -57,7 +57,7 @@ class GiveRecordsFn(CensusFn):
             if self.settings.masks:
                 self.census.masks.add_record(record)
             digest = self.hash_of(record)
-            self.edges.send(edges.RECORDS, digest)
+            self.counts.send(counts.RECORDS, digest)
             for batch in self._batcher.add(record, example_hash=digest):
                 yield pvalue.TaggedOutput(RECORDS, batch)
         for reject in joined.rejects:

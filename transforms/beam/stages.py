@@ -16,7 +16,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.edges import IMAGES, LISTED_FILES, Tally
+from shardbeam.transforms.core.counts import IMAGES, Count
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.storage.usage import usage_counter
 
@@ -103,15 +103,14 @@ class CensusFn(beam.DoFn):
         """Starts a new census."""
         counters.bundles.expect(1)
         self.census = Census()
-        self.edges = self.census.edges
+        self.counts = self.census.counts
 
     def finish_bundle(self) -> Iterator[Any]:
         """Outputs the census, and reports the bundle's requests to object storage."""
         yield in_global_window(pvalue.TaggedOutput(CENSUS, self.census))
         for split in self.census.splits.values():
             count_images(rejected=split.rejected, excluded=split.excluded)
-        for edge, count in ((IMAGES, counters.joined), (LISTED_FILES, counters.annotation_files)):
-            count.expect(self.edges.sent.get(edge, Tally()).number)
+        counters.joined.expect(self.counts.sent.get(IMAGES, Count()).number)
         report_usage()
         counters.bundles.add()
 

@@ -28,6 +28,7 @@ from shardbeam.transforms.commit.gate import (
 from shardbeam.transforms.commit.moves import (
     CommitBatch,
     Move,
+    check_all_moved,
     find_files,
     make_batches,
     prepare_output,
@@ -37,7 +38,7 @@ from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunSettings, encode_run, end_run
 from shardbeam.transforms.commit.warnings import find_warnings
-from shardbeam.transforms.core.edges import lost_error
+from shardbeam.transforms.core.counts import Count, lost_error
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.corrections import (
@@ -147,16 +148,14 @@ class _Written:
             moves.append(Move(self.duplicates.staged, (self.duplicates.file,)))
         return moves
 
-    def find_lost(self, *, moves: tuple[int, int] = (0, 0)) -> list[str]:
-        """Finds what the runner lost; `moves` are those that were planned and made."""
+    def find_lost(self) -> list[str]:
+        """Finds what the runner lost."""
         return find_lost(
             self.census,
             splits=self.dataset.splits,
             shards=self.shards,
             rejects=self.rejects,
-            statistics=self.counted.values(),
-            duplicates=self.duplicates,
-            moves=moves,
+            statistics=self.counted,
         )
 
     def describe(self, outcome: Outcome, *, run: RunSettings) -> Outcome:
@@ -279,7 +278,7 @@ def finish(
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
     label_map: LabelMap,
-    after: Iterable[int],
+    after: Iterable[Count],
     *,
     settings: CommitSettings,
     statistics: Mapping[str, CountedStatistics],
@@ -298,9 +297,9 @@ def finish(
     """
     dataset, run, staging = settings.dataset, settings.run, settings.staging
     written = _Written(dataset, census, shards, rejects, label_map, statistics, duplicates)
-    lost = written.find_lost(moves=(len(written.moves), sum(after)))
-    if lost:
+    if lost := written.find_lost():
         raise lost_error(lost)
+    check_all_moved(written.moves, after)
     counts = None if duplicates is None else duplicates.counts
     with explain_write_errors(staging.output):
         staging.check_mark()

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig
-from shardbeam.transforms.core.edges import (
+from shardbeam.transforms.core.counts import (
     LOST_ELEMENTS,
-    MOVES,
     REJECTS,
     REPEAT,
-    SHARDS,
-    Edges,
-    Tally,
+    Count,
+    Counts,
+    compare,
+    count_all,
     encode_element,
 )
 from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap
@@ -49,38 +49,45 @@ def find_lost(
     splits: Iterable[str],
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
-    statistics: Iterable[CountedStatistics],
-    duplicates: Duplicates | None,
-    moves: tuple[int, int] = (0, 0),
+    statistics: Mapping[str, CountedStatistics],
 ) -> list[str]:
-    """Describes each edge of the whole graph on which a runner has lost or doubled elements.
+    """Describes what a runner has lost or doubled anywhere in the graph, up to the moves.
 
     Args:
-        census: The census that `check_edges` returned.
+        census: The census that `check_arrived` returned.
         splits: The splits' names.
         shards: All shards.
         rejects: All files of rejects.
         statistics: The statistics of each split.
-        duplicates: The duplicates, if they were looked for.
-        moves: How many moves the gate planned, and how many were made.
     """
-    edges = Edges(sent={MOVES: Tally(moves[0])}, received={MOVES: Tally(moves[1])})
-    for part in (census, *shards, *rejects, *statistics, *([duplicates] if duplicates else ())):
-        edges.add(part.edges)
+    counts = Counts()
+    for part in (census.counts, *(shard.counts for shard in shards)):
+        counts.add(part)
+    for file in rejects:
+        counts.add(Counts(received={REJECTS: file.received}))
+    lost = counts.lost()
     planned = {shard.split: shard.num_shards for shard in shards}
     for split in splits:
+        written = [shard for shard in shards if shard.split == split]
         # Each split has at least one shard, even an empty split.
-        for index in range(planned.get(split, 1)):
-            edges.send(SHARDS, encode_element((split, index)))
-    for shard in shards:
-        edges.receive(SHARDS, encode_element((shard.split, shard.shard_index)))
-    lost = edges.lost()
-    numbers: Counter[str] = Counter()
+        numbers = range(planned.get(split, 1))
+        lost += compare(
+            "shards",
+            sent=count_all(map(encode_element, numbers)),
+            received=count_all(encode_element(shard.shard_index) for shard in written),
+        )
+        if written:
+            lost += compare(
+                "statistics",
+                sent=count_all(shard.key.encode() for shard in written),
+                received=statistics[split].shards if split in statistics else Count(),
+            )
+    of_split: Counter[str] = Counter()
     for file in rejects:
-        numbers[file.split] += sum(file.counts.values())
+        of_split[file.split] += sum(file.counts.values())
     # The number of a split's rejects decides the names of their files.
     for file in rejects:
-        if rejects_path(file.first[0], counts=numbers) != file.file.path:
+        if rejects_path(file.first[0], counts=of_split) != file.file.path:
             lost.append(f"{REJECTS}: the name {file.file.path} does not fit their number")
     return lost
 
@@ -189,7 +196,7 @@ def judge(
         objects: Whether the dataset must hold objects.
         void: Why no map of the dataset shows a class, if that is so.
         unmet: The expectations of the config that are not met.
-        lost_elements: The edges of the graph on which the runner lost or doubled elements.
+        lost_elements: What the runner lost or doubled.
 
     Returns:
         FAILED if the runner lost elements, the counts do not add up, or a split has no examples

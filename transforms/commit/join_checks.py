@@ -7,17 +7,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from shardbeam.transforms.core.edges import (
-    ANNOTATION_FILES,
-    ENTRIES,
+from shardbeam.transforms.core.counts import (
+    FILES,
+    FOLDERS,
     IMAGES,
     MASKS,
-    ROOTS,
-    SENT_BY_JOIN,
-    SENT_BY_LISTING,
-    TO_CUT_SPLITS,
-    TO_SAMPLE,
-    Edges,
+    RECORDS,
+    REJECTS,
+    Counts,
     encode_element,
     lost_error,
 )
@@ -26,7 +23,6 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.text import show_name
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.join.join import JoinSettings
 from shardbeam.transforms.formats.join.sources import (
     FilePart,
     Root,
@@ -61,52 +57,45 @@ def check_listing(census: Census, *, sources: Sequence[Source]) -> Census:
     """Refuses a listing if the runner lost or doubled a part of it.
 
     Raises:
-        InputError: The ends of an edge differ; the message names each such edge.
+        InputError: It did; the message says what was sent and what arrived.
     """
-    return _check_edges(census, roots=list_roots(sources), files=(), to=(), but=SENT_BY_LISTING)
+    return _check_arrived(
+        census, roots=list_roots(sources), files=(), but=(FILES, IMAGES, MASKS, REJECTS)
+    )
 
 
-def check_edges(census: Census, *, sources: Sequence[Source], settings: JoinSettings) -> Census:
+def check_arrived(census: Census, *, sources: Sequence[Source]) -> Census:
     """Refuses a join if the runner lost or doubled elements on the way.
 
     The roots and annotation files are known from the plan, so that a bundle that is lost together
-    with its census is noticed.
+    with its counts is noticed.
 
     Returns:
         The census, which now counts the roots and files that the plan sends.
 
     Raises:
-        InputError: The ends of an edge differ; the message names each such edge.
+        InputError: It did; the message says what was sent and what arrived.
     """
-    to = [TO_CUT_SPLITS] * settings.splits.exact + [TO_SAMPLE] * (settings.limit is not None)
-    return _check_edges(
+    return _check_arrived(
         census,
         roots=list_roots(sources),
         files=list_annotation_files(sources),
-        to=to,
-        but=SENT_BY_JOIN,
+        but=(RECORDS, REJECTS),
     )
 
 
-def _check_edges(
-    census: Census,
-    *,
-    roots: Iterable[Root],
-    files: Iterable[FilePart],
-    to: Iterable[str],
-    but: Collection[str],
+def _check_arrived(
+    census: Census, *, roots: Iterable[Root], files: Iterable[FilePart], but: Collection[str]
 ) -> Census:
-    edges = Edges()
-    edges.add(census.edges)
+    counts = Counts()
+    counts.add(census.counts)
     for root in roots:
-        edges.send(ROOTS, encode_element(root))
+        counts.send(FOLDERS, encode_element(root))
     for file in files:
-        edges.send(ANNOTATION_FILES, encode_element(file))
-    for purpose in to:
-        edges.repeat((IMAGES, MASKS, ENTRIES), purpose)
-    if lost := edges.lost(but=but):
+        counts.send(FILES, encode_element(file))
+    if lost := counts.lost(but=but):
         raise lost_error(lost)
-    return msgspec.structs.replace(census, edges=edges)
+    return msgspec.structs.replace(census, counts=counts)
 
 
 def check_join(census: Census, *, sources: Iterable[Source]) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shardbeam.transforms.core.edges import OLD_FILES, check_arrived
+from shardbeam.transforms.core.counts import Count, check_arrived, count_all, merge_counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile
 from shardbeam.transforms.dataset.manifest import (
@@ -65,21 +65,40 @@ class CommitBatch(msgspec.Struct, frozen=True):
         moves: The moves.
         deletes: Files to delete, in the versions that were listed: files of the old dataset, or
             files in staging after the commit.
-        num_deletes: How many files all batches delete, which shows whether the runner lost some.
+        all_deletes: The count of the files that all batches delete, so that a lost one is noticed.
     """
 
     moves: tuple[Move, ...] = ()
     deletes: tuple[StoredFile, ...] = ()
-    num_deletes: int = 0
+    all_deletes: Count = msgspec.field(default_factory=Count)
 
 
 def make_batches(moves: Sequence[Move], deletes: Sequence[StoredFile]) -> list[CommitBatch]:
     """Shares moves and deletions out to batches, which workers can process in any order."""
     number = math.ceil(max(len(moves) / _MOVES_PER_BATCH, len(deletes) / _DELETES_PER_BATCH))
+    count = _count_files(deletes)
     return [
-        CommitBatch(tuple(moves[start::number]), tuple(deletes[start::number]), len(deletes))
+        CommitBatch(tuple(moves[start::number]), tuple(deletes[start::number]), count)
         for start in range(number)
     ]
+
+
+def _count_files(files: Iterable[StoredFile]) -> Count:
+    return count_all(file.uri.encode() for file in files)
+
+
+def count_moves(moves: Iterable[Move]) -> Count:
+    """Counts moves by their first files."""
+    return count_all(move.files[0].path.encode() for move in moves)
+
+
+def check_all_moved(moves: Iterable[Move], moved: Iterable[Count]) -> None:
+    """Compares the planned moves with those that were made.
+
+    Raises:
+        InputError: The runner lost a move.
+    """
+    check_arrived("moves", sent=count_moves(moves), received=merge_counts(moved))
 
 
 def prepare_output(
@@ -154,11 +173,11 @@ def _look_alone(staging: Staging) -> dict[str, StoredFile]:
         storage.delete_many(scratch)
 
 
-def delete_old(batch: CommitBatch, *, staging: Staging) -> int:
+def delete_old(batch: CommitBatch, *, staging: Staging) -> Count:
     """Deletes files of the old dataset; files that are gone already are skipped.
 
     Returns:
-        The number of files.
+        The count of the files.
 
     Raises:
         InputError: Another run has taken the output or written one of the files meanwhile, or the
@@ -169,10 +188,10 @@ def delete_old(batch: CommitBatch, *, staging: Staging) -> int:
             staging.check_mark()
             staging.check_lease()
             _delete(batch.deletes, output=staging.output)
-    return len(batch.deletes)
+    return _count_files(batch.deletes)
 
 
-def move(batch: CommitBatch, deleted: Iterable[int] = (), *, staging: Staging) -> int:
+def move(batch: CommitBatch, deleted: Iterable[Count] = (), *, staging: Staging) -> Count:
     """Moves staged files into the output; a move that was made before is skipped.
 
     Args:
@@ -181,13 +200,15 @@ def move(batch: CommitBatch, deleted: Iterable[int] = (), *, staging: Staging) -
         staging: The run's staging area.
 
     Returns:
-        The number of moves.
+        The count of the moves.
 
     Raises:
         InputError: The runner lost a deletion, a file is neither in staging nor in place, another
             run has taken the output, or it cannot be written.
     """
-    check_arrived(OLD_FILES, sent=batch.num_deletes, received=sum(deleted))
+    check_arrived(
+        "files of the old dataset", sent=batch.all_deletes, received=merge_counts(deleted)
+    )
     storage = storage_for(staging.output)
     with explain_write_errors(staging.output):
         seen = find_files(
@@ -195,7 +216,9 @@ def move(batch: CommitBatch, deleted: Iterable[int] = (), *, staging: Staging) -
         )
         staging.check_lease()
         one = functools.partial(_move, seen=seen, staging=staging)
-        return sum(1 for _ in storage.map_many(one, batch.moves))
+        for _ in storage.map_many(one, batch.moves):
+            pass
+    return count_moves(batch.moves)
 
 
 def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging) -> None:
@@ -226,7 +249,7 @@ def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging
         keep_record(move.shard_key, replaces=seen[record_path(move.shard_key)], staging=staging)
 
 
-def check_moved(batch: CommitBatch, moved: Iterable[int], *, staging: Staging) -> int:
+def check_moved(batch: CommitBatch, moved: Iterable[Count], *, staging: Staging) -> Count:
     """Checks that files are still as they were moved.
 
     Args:
@@ -235,7 +258,7 @@ def check_moved(batch: CommitBatch, moved: Iterable[int], *, staging: Staging) -
         staging: The run's staging area.
 
     Returns:
-        The number of moves.
+        The count of the moves.
 
     Raises:
         InputError: A moved file is gone or was changed, or the output cannot be read.
@@ -251,7 +274,7 @@ def check_moved(batch: CommitBatch, moved: Iterable[int], *, staging: Staging) -
             problem="was changed while the dataset was committed; let nothing else write "
             "there, and run the same command again",
         )
-    return len(batch.moves)
+    return count_moves(batch.moves)
 
 
 def list_staging(done: object, *, staging: Staging) -> list[CommitBatch]:
@@ -270,11 +293,11 @@ def list_staging(done: object, *, staging: Staging) -> list[CommitBatch]:
         return make_batches((), [file for file in left if file.uri != staging.commit_uri])
 
 
-def clear(batch: CommitBatch, *, staging: Staging) -> int:
+def clear(batch: CommitBatch, *, staging: Staging) -> Count:
     """Deletes files in staging; a file that was changed meanwhile is left to `end_commit`.
 
     Returns:
-        The number of files.
+        The count of the files.
 
     Raises:
         InputError: Another run has taken the output, or the output cannot be written.
@@ -282,10 +305,10 @@ def clear(batch: CommitBatch, *, staging: Staging) -> int:
     with explain_write_errors(staging.output):
         staging.check_lease()
         storage_for(staging.root).delete_many(batch.deletes)
-    return len(batch.deletes)
+    return _count_files(batch.deletes)
 
 
-def end_commit(done: T, cleared: Iterable[int], *, staging: Staging) -> T:
+def end_commit(done: T, cleared: Iterable[Count], *, staging: Staging) -> T:
     """Removes the rest of staging and releases the lease, after all batches are cleared.
 
     Args:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from shardbeam.transforms.commit.gate import count_splits, find_lost, judge
-from shardbeam.transforms.commit.moves import CommitBatch, Move
-from shardbeam.transforms.core.edges import MOVES, REJECTS, Edges, check_arrived, encode_element
+from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved
+from shardbeam.transforms.core.counts import REJECTS, Count, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, merge_censuses
@@ -63,8 +63,8 @@ def count_reject(reject: Reject) -> Census:
     """Counts a reject that was received."""
     census = Census()
     census.add_reject(reject)
-    census.edges = Edges()
-    census.edges.receive(REJECTS, encode_element(reject))
+    census.counts = Counts()
+    census.counts.receive(REJECTS, encode_element(reject))
     return census
 
 
@@ -81,14 +81,13 @@ def approve(
     Raises:
         InputError: The counts do not add up, too much was rejected, or the prefix has files.
     """
-    census = merge_censuses([census, Census(edges=rejected.edges)])
+    census = merge_censuses([census, Census(counts=rejected.counts)])
     lost = find_lost(
         census,
         splits=settings.splits,
         shards=shards,
         rejects=(),
-        statistics=statistics.values(),
-        duplicates=None,
+        statistics=statistics,
     )
     counts = count_splits(splits=settings.splits, census=census, shards=shards, rejects=())
     for split, count in rejected.splits.items():
@@ -105,11 +104,15 @@ def approve(
         raise InputError(uri=settings.naming.prefix, problem=problem)
     with explain_write_errors(settings.staging.output):
         check_free(settings)
-    return [CommitBatch((Move(shard.staged, (shard.data,)),)) for shard in shards]
+    return [CommitBatch((_move_of(shard),)) for shard in shards]
+
+
+def _move_of(shard: ShardResult) -> Move:
+    return Move(shard.staged, (shard.data,))
 
 
 def name_files(
-    shards: Iterable[ShardResult], moved: Iterable[int], *, settings: PrefixSettings
+    shards: Iterable[ShardResult], moved: Iterable[Count], *, settings: PrefixSettings
 ) -> list[str]:
     """Names the shards after all of them have been moved.
 
@@ -119,6 +122,6 @@ def name_files(
     Raises:
         InputError: A runner lost a move.
     """
-    paths = sorted(shard.data.path for shard in shards)
-    check_arrived(MOVES, sent=len(paths), received=sum(moved))
-    return [join_uri(settings.staging.output, path) for path in paths]
+    moves = [_move_of(shard) for shard in shards]
+    check_all_moved(moves, moved)
+    return sorted(join_uri(settings.staging.output, move.files[0].path) for move in moves)

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 import msgspec
 
-from shardbeam.transforms.core.edges import END_POINTS, check_arrived
+from shardbeam.transforms.core.counts import Count, check_arrived
 from shardbeam.transforms.core.patterns import search
 
 HASH_BYTES = 16
@@ -70,31 +70,31 @@ class Border(msgspec.Struct, frozen=True):
     Attributes:
         bin: The bin.
         place: The place of that point among the bin's points in their order, from 0.
-        size: How many points the bin has.
+        points: The count of the bin's points.
     """
 
     bin: int
     place: int
-    size: int
+    points: Count
 
 
-def find_borders(sizes: Mapping[int, int], ranks: Iterable[int]) -> list[Border]:
+def find_borders(bins: Mapping[int, Count], ranks: Iterable[int]) -> list[Border]:
     """Finds the bins in which splits end; a split that ends after the last point has none.
 
     Args:
-        sizes: `{bin: how many points it has}`, for one stratum.
+        bins: `{bin: the count of its points}`, for one stratum.
         ranks: For each split but the last, how many points are before its end; in order.
     """
     borders: list[Border] = []
-    bins = iter(sorted(sizes))
+    numbers = iter(sorted(bins))
     index, before, after = -1, 0, 0
     for rank in ranks:
         while rank >= after:
-            index = next(bins, -1)
+            index = next(numbers, -1)
             if index < 0:
                 return borders
-            before, after = after, after + sizes[index]
-        borders.append(Border(index, rank - before, sizes[index]))
+            before, after = after, after + bins[index].number
+        borders.append(Border(index, rank - before, bins[index]))
     return borders
 
 
@@ -234,7 +234,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             images: `{class: number of images with it}`, for `SplitCuts.images`.
 
         Raises:
-            InputError: A bin has more or fewer points than its border says.
+            InputError: A bin has other points than its border counts.
         """
         by_bin: dict[tuple[str, int], list[tuple[bytes, int]]] = defaultdict(list)
         for (stratum, point), count in sorted(points.items()):
@@ -262,12 +262,12 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
 def _find_end(border: Border, points: Iterable[tuple[bytes, int]]) -> int:
     """Returns the point at a border's place among points with their counts, in order."""
-    end, after = _LAST_POINT, 0
+    end, found = _LAST_POINT, Count()
     for point, count in points:
-        if after <= border.place < after + count:
+        if found.number <= border.place < found.number + count:
             end = int.from_bytes(point, "big")
-        after += count
-    check_arrived(END_POINTS, sent=border.size, received=after)
+        found.add(point, times=count)
+    check_arrived("points where exact splits end", sent=border.points, received=found)
     return end
 
 

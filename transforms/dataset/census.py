@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
+from shardbeam.transforms.core.counts import REJECTS, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import MAX_CLASS_NAME, MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion, Reason
@@ -256,7 +256,7 @@ class Census(msgspec.Struct):
         first_rejects: The first rejects, by split.
         left_out: The first images that are left out because no annotation names them, by split.
         in_no_split: The first images that are left out because they belong to no split.
-        edges: The elements that were sent and received.
+        counts: What was sent and received.
         linked_folders: The first paths of linked folders that are left out.
         first_archive: The alphabetically first archive that is left out, because it lies in a
             folder; empty if there is none.
@@ -274,7 +274,7 @@ class Census(msgspec.Struct):
     first_rejects: dict[str, tuple[Reject, ...]] = {}
     left_out: dict[str, tuple[str, ...]] = {}
     in_no_split: tuple[str, ...] = ()
-    edges: Edges = msgspec.field(default_factory=Edges)
+    counts: Counts = msgspec.field(default_factory=Counts)
     linked_folders: tuple[str, ...] = ()
     first_archive: str = ""
     has_boxes: bool = False
@@ -305,10 +305,10 @@ class Census(msgspec.Struct):
 
     def add_reject(self, reject: Reject) -> None:
         """Adds a rejected input, and counts it as sent to the files of rejects."""
-        self.edges.send(REJECTS, encode_element(reject))
-        counts = self.splits.setdefault(reject.split, SplitOutcome())
-        counts.unlisted += not reject.listed
-        counts.rejected = add_counts(counts.rejected, {reject.reason.value: 1})
+        self.counts.send(REJECTS, encode_element(reject))
+        split = self.splits.setdefault(reject.split, SplitOutcome())
+        split.unlisted += not reject.listed
+        split.rejected = add_counts(split.rejected, {reject.reason.value: 1})
         self._add_first(reject.split, reject)
 
     def add_joined(
@@ -375,7 +375,7 @@ class Census(msgspec.Struct):
         for split, keys in other.left_out.items():
             self._add_left_out(split, *keys)
         self._add_in_no_split(*other.in_no_split)
-        self.edges.add(other.edges)
+        self.counts.add(other.counts)
         self._add_linked_folders(*other.linked_folders)
         self.first_archive = _earlier(self.first_archive, other.first_archive)
         self.has_boxes |= other.has_boxes

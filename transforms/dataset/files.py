@@ -14,7 +14,7 @@ import google_crc32c
 import msgspec
 
 from shardbeam.configs.decoding import convert_value
-from shardbeam.transforms.core.edges import Edges
+from shardbeam.transforms.core.counts import Counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
 from shardbeam.transforms.core.records import Corrected, ImageRef, Reject
@@ -106,7 +106,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         run_id: The run that wrote or copied it.
         resumed: Whether an earlier run wrote it. In a run that copies from a previous version, a
             shard that an earlier run copied counts as copied, not as resumed.
-        edges: The records that this run received, and the elements that it sent on.
+        counts: The records that this run received, and the rejects that it sent on.
     """
 
     key: _Sha256
@@ -133,7 +133,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     statistics_version: _Count = 0
     hash_version: _Count = 0
     index_version: str = ""
-    edges: Edges = msgspec.field(default_factory=Edges)
+    counts: Counts = msgspec.field(default_factory=Counts)
     readings: Mapping[str, Mapping[str, _Count]] = {}
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
+from shardbeam.transforms.core.counts import Count, count_all, encode_element
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
@@ -37,7 +37,7 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
         counts: `{reason: count}`.
         unlisted: How many of them are not listed images.
         first: The first of them.
-        edges: The rejects that were received.
+        received: The count of the rejects.
     """
 
     split: str
@@ -46,7 +46,7 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     unlisted: int
     first: tuple[Reject, ...] = ()
-    edges: Edges = msgspec.field(default_factory=Edges)
+    received: Count = msgspec.field(default_factory=Count)
 
 
 def first_rejects(*rejects: Reject) -> tuple[Reject, ...]:
@@ -112,9 +112,6 @@ def write_rejects(
         folder: The run's folder in it.
     """
     ordered = sorted(rejects, key=msgspec.structs.astuple)
-    edges = Edges()
-    for reject in ordered:
-        edges.receive(REJECTS, encode_element(reject))
     lines = (hide_passwords(msgspec.json.encode(reject).decode()) for reject in ordered)
     data = "".join(f"{line}\n" for line in lines).encode()
     storage_for(root).replace(join_uri(root, folder, path), data)
@@ -125,5 +122,5 @@ def write_rejects(
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         unlisted=sum(not reject.listed for reject in ordered),
         first=tuple(ordered[:_NAMED]),
-        edges=edges,
+        received=count_all(map(encode_element, ordered)),
     )

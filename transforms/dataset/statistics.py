@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.transforms.core.edges import Edges
+from shardbeam.transforms.core.counts import Count, merge_counts
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.dataset.example_findings import Finding, ObjectColumns
@@ -219,24 +219,22 @@ class CountedStatistics(msgspec.Struct):
     Attributes:
         statistics: The statistics of one shard, or of several.
         corrected: The first corrections of each kind in these shards.
-        edges: The shards that were received, by their keys.
+        shards: The count of these shards, by their keys.
     """
 
     statistics: Statistics
     corrected: tuple[Corrected, ...] = ()
-    edges: Edges = msgspec.field(default_factory=Edges)
+    shards: Count = msgspec.field(default_factory=Count)
 
 
 def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
     """Adds up counted statistics; their order and grouping do not matter."""
     counted = list(parts)
-    total = CountedStatistics(
+    return CountedStatistics(
         merge_statistics(part.statistics for part in counted),
         corrected=first_corrections(line for part in counted for line in part.corrected),
+        shards=merge_counts(part.shards for part in counted),
     )
-    for part in counted:
-        total.edges.add(part.edges)
-    return total
 
 
 def _add_counts(counts: Mapping[str, Any], *, to: dict[str, Any]) -> None:

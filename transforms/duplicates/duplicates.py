@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
@@ -93,7 +92,6 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
         near_contradictions: The first pairs of nearly equal files with different classes.
         staged: The folder, below the plan's staging folder, with `file` under its final path.
         file: `duplicates.parquet`; None where nothing was found.
-        edges: The elements that were sent and received on the way.
     """
 
     counts: DuplicateCounts
@@ -102,7 +100,6 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
     near_contradictions: tuple[str, ...] = ()
     staged: str = ""
     file: DatasetFile | None = None
-    edges: Edges = msgspec.field(default_factory=Edges)
 
 
 def pack_shard(

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from shardbeam.configs.decoding import MsgpackDecoder
-from shardbeam.transforms.core.edges import ENTRIES, IMAGES, MASKS
+from shardbeam.transforms.core.counts import ENTRIES, IMAGES, MASKS
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
 from shardbeam.transforms.formats.join.join import join_text
 from shardbeam.transforms.formats.join.sources import Source
 
-# First byte of a value: its edge to the join, and whether the join text follows.
+# First byte of a value: what it is, and whether the join text follows.
 _SIDES = {IMAGES: 0, MASKS: 1, ENTRIES: 2}
-_EDGES = {side: edge for edge, side in _SIDES.items()}
+_WHAT = {side: what for what, side in _SIDES.items()}
 _HAS_TEXT = 0x80
 _LENGTH = struct.Struct("<I")
 
@@ -29,7 +29,7 @@ _entry_decoder = MsgpackDecoder(AnnotationEntry)
 
 
 def encode_join_value(
-    item: ListedImage | AnnotationEntry, *, text: str, edge: str, source: Source
+    item: ListedImage | AnnotationEntry, *, text: str, what: str, source: Source
 ) -> tuple[bytes, bytes]:
     """Encodes an item for the join as `(source and join text, value)`.
 
@@ -39,12 +39,12 @@ def encode_join_value(
     Args:
         item: A listed image, or an entry about an image.
         text: The text that the item is joined by, before `match` is applied.
-        edge: `IMAGES`, `MASKS` or `ENTRIES`.
+        what: `IMAGES`, `MASKS` or `ENTRIES`.
         source: Its source.
     """
     key = join_text(text, source_format=source.format)
     folded = key.casefold()
-    side, exact = _SIDES[edge], b""
+    side, exact = _SIDES[what], b""
     if folded != key:
         encoded = key.encode()
         side, exact = side | _HAS_TEXT, _LENGTH.pack(len(encoded)) + encoded
@@ -62,23 +62,23 @@ class JoinValue(NamedTuple):
     """A decoded value.
 
     Attributes:
-        edge: `IMAGES`, `MASKS` or `ENTRIES`.
+        what: `IMAGES`, `MASKS` or `ENTRIES`.
         text: The text that it is joined by.
         item: A listed image, or an entry about an image.
     """
 
-    edge: str
+    what: str
     text: str
     item: ListedImage | AnnotationEntry
 
 
 def decode_join_value(value: bytes, *, folded: str) -> JoinValue:
     """Decodes a value; `folded` is the join text of its key."""
-    edge, text, start = _EDGES[value[0] & ~_HAS_TEXT], folded, 1
+    what, text, start = _WHAT[value[0] & ~_HAS_TEXT], folded, 1
     if value[0] & _HAS_TEXT:
         (length,) = _LENGTH.unpack_from(value, 1)
         start = 1 + _LENGTH.size + length
         text = value[1 + _LENGTH.size : start].decode()
     payload = memoryview(value)[start:]
-    item = (_image_decoder if edge == IMAGES else _entry_decoder).decode(payload)
-    return JoinValue(edge, text, item)
+    item = (_image_decoder if what == IMAGES else _entry_decoder).decode(payload)
+    return JoinValue(what, text, item)
