@@ -70,8 +70,8 @@ def figure(data: bytes, *, megapixels: float, **settings: Any) -> float:  # noqa
 
 
 def documented() -> dict[str, float]:
-    """`{kind of image: bytes a pixel}` of the table in docs/reference/limits.md."""
-    text = (PROJECT_ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
+    """`{kind of image: bytes a pixel}` of the table in docs/internals/scale.md."""
+    text = (PROJECT_ROOT / "docs" / "internals" / "scale.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:[\w:, -])+) \| \d+\.\d \| (\d+) \|", text, re.MULTILINE)
     return {kind: float(number) for kind, number in rows}
 

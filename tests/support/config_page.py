@@ -40,7 +40,15 @@ is run, so name only what you trust. A split may have
 |---|---|---|---|---|
 """
 _HEAD = "| key | value | default | |\n|---|---|---|---|\n"
-_WORDS = {"str": "text", "int": "whole number", "float": "number"}
+_WORDS = {
+    r"\bstr\b": "text",
+    r"\bint\b": "whole number",
+    r"\bfloat\b": "number",
+    r" \(a letter, then letters, digits and _\)": "",
+    "a list, each a path or URI": "paths or URIs",
+    "a list, each text": "texts",
+    "a list, each a name": "names",
+}
 
 
 def config_page() -> str:
@@ -91,11 +99,13 @@ def _value(key: Key) -> str:
     kind = key.type
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
+    if len(key.choices) > 10:
+        return "[kinds](statistics.md#worth-a-look)"
     if key.choices and typing.get_origin(kind) is not dict:
         return ", ".join(f"`{choice}`" for choice in key.choices)
     text = describe_type(key.type)
     for name, words in _WORDS.items():
-        text = re.sub(rf"\b{name}\b", words, text)
+        text = re.sub(name, words, text)
     return text
 
 
