@@ -34,7 +34,6 @@ from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.take_census import TakeCensus
-from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards
 
 # A program's transform that gives a `shardbeam.Record` for each image.
@@ -97,6 +96,9 @@ def gather_records(
         values, made = (*listed.values, *read.values), listed.records
         counts, rejects = (*listed.census, *read.census), listed.rejects
     else:
+        # Imported here: few builds have records of a program.
+        from shardbeam.transforms.take_records import TakeRecords
+
         # values: (source and join text, image or what its record says)
         taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
         values, made = (taken.values,), ()

@@ -20,7 +20,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardbeam.configs.load import make_config
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.build import Records, begin_counting
-from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.execute import Build
 from shardbeam.pipelines.failures import OWN_LOGGER, UsageError, explain, is_news
 from shardbeam.pipelines.output_folder import check_usable, read_latest
@@ -227,6 +226,9 @@ def _read_config(config: str | Path | Mapping[str, Any] | Config) -> Config:
         return config
     if isinstance(config, Mapping):
         return make_config(config, origin="config", find_format=find_format)
+    # Imported here: the other configs are no files.
+    from shardbeam.pipelines.config_file import load_config
+
     return load_config(config)
 
 

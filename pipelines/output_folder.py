@@ -19,8 +19,7 @@ from shardbeam.pipelines.failures import RunError, UsageError, machine_error
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.versions import Inputs, matches_template, place_output
-from shardbeam.transforms.commit.missing_files import find_missing, list_files
-from shardbeam.transforms.commit.moves import foreign_files
+from shardbeam.transforms.commit.moves import foreign_files, staged_commits
 from shardbeam.transforms.commit.pointer import read_pointer
 from shardbeam.transforms.commit.runs import RunRecord, read_runs
 from shardbeam.transforms.core.errors import InputError, RejectedError
@@ -28,11 +27,9 @@ from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, formats_in, read_manifest
 from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.staging.folder_lock import FolderLock
 from shardbeam.transforms.staging.lease import Lease
-from shardbeam.transforms.staging.object_lease import ObjectLease
-from shardbeam.transforms.staging.staging import Staging, explain_write_errors, staged_commits
+from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -166,6 +163,9 @@ def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:
         if not is_uri(output):
             return FolderLock(output)
         if storage_for(output).can_swap:
+            # Imported here: a folder has a lock.
+            from shardbeam.transforms.staging.object_lease import ObjectLease
+
             return ObjectLease(output, plan=plan.digest, runner=runner)
     _log.warning("%s: this storage keeps no lease; let only one run at a time write there", output)
     return Lease(output)
@@ -228,6 +228,9 @@ def _find_current(
 
     It is in the run's folder or, if the path has `{date}`, in the one that the pointer names.
     """
+    # Imported here: only --if-changed and a repair compare with what is there.
+    from shardbeam.transforms.commit.missing_files import find_missing, list_files
+
     outputs = [plan.output]
     if latest is not None and DATE in placeholders(plan.output_template):
         outputs.insert(0, latest)
@@ -383,7 +386,8 @@ def _check_replaceable(
 def _describe(manifest: Manifest) -> str:
     """Describes a dataset in a few words: its name, version and size."""
     examples = sum(split.outcome.examples for split in manifest.splits.values())
-    return f"{manifest.name} {manifest.version}, {counted(examples, 'example')}"
+    count = f"{examples:,} example{'' if examples == 1 else 's'}"
+    return f"{manifest.name} {manifest.version}, {count}"
 
 
 def _list(formats: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from PIL import Image
 
 from shardbeam.pipelines.commands.sample import write_shapes
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.staging.object_lease import LEASE_PATH
+from shardbeam.transforms.staging.lease import LEASE_PATH
 from tests.support.dataset import Tree, check_whole, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import FAULTS
 from tests.support.gcs_server import ProxiedGcs, find_server, running_server

@@ -33,12 +33,12 @@ from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards
+from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards, shard_key
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
 from shardbeam.transforms.shards.record_batches import assign_shards, merge_batches
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
-from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors, shard_key
+from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors
 
 _REJECTS = "rejects"
 _STATISTICS = "statistics"

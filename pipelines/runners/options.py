@@ -30,7 +30,6 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError, was_interrupted
 from shardbeam.transforms.beam.stages import REQUESTS, USAGE_COUNTERS, USAGE_NAMESPACE
-from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
@@ -138,6 +137,9 @@ def make_runner(options: PipelineOptions) -> PipelineRunner:
     try:
         runner = create_runner(name)
     except Exception as error:  # A full name may be that of any module, which runs when imported.
+        # Imported here: no build on disk needs it.
+        from shardbeam.transforms.storage.failures import one_line
+
         raise UsageError(
             f"--runner={name} cannot be loaded: {type(error).__name__}: {one_line(error)}"
         ) from error

@@ -14,11 +14,12 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import index
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.manifest import run_path
+from shardbeam.transforms.dataset.shard_plan import shard_key
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.shards import writer as shard_module
 from shardbeam.transforms.staging import staging as staging_module
-from shardbeam.transforms.staging.staging import LAUNCHED, Staging, shard_key
+from shardbeam.transforms.staging.staging import LAUNCHED, Staging
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import SHA256, make_shard_result
 from tests.support.shards import make_settings

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from shardbeam.pipelines import output_folder as pipelines_output
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.output_folder import hold_output
 from shardbeam.pipelines.plan import Plan
@@ -35,6 +34,7 @@ from shardbeam.transforms.dataset.files import ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.shards.reuse import copy_shard, find_record
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
+from shardbeam.transforms.staging import object_lease
 from shardbeam.transforms.staging.lease import Lease, LeaseError
 from shardbeam.transforms.staging.object_lease import ObjectLease
 from shardbeam.transforms.staging.staging import Staging
@@ -76,7 +76,7 @@ def in_world(world: World) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(find, "_storage_by_scheme", lambda scheme: world.storage)
         lease = functools.partial(ObjectLease, clock=world.clock, renew_s=_NEVER_S)
-        patch.setattr(pipelines_output, "ObjectLease", lease)
+        patch.setattr(object_lease, "ObjectLease", lease)
         if world.without == "lease check":
             patch.setattr(Staging, "check_lease", lambda staging: None)
         if world.without == "fence":

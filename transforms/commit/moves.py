@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
+from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import Count, check_arrived, count_all, merge_counts
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import DatasetFile
+from shardbeam.transforms.dataset.files import DatasetFile, check_paths
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     MANIFEST,
@@ -23,15 +24,13 @@ from shardbeam.transforms.dataset.manifest import (
     read_manifest,
 )
 from shardbeam.transforms.shards.reuse import RECORD_FILE, keep_record, record_path
-from shardbeam.transforms.staging.object_lease import LEASE_PATH
+from shardbeam.transforms.staging.lease import LEASE_PATH
 from shardbeam.transforms.staging.staging import (
-    COMMIT_FILE,
+    COMMIT_LIST,
     STAGING_FOLDER,
     Staging,
-    decode_commit,
     explain_write_errors,
     find_misplaced,
-    staged_commits,
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
@@ -40,6 +39,9 @@ from shardbeam.transforms.storage.find import storage_for
 # A move has three files: a shard, its index and its record.
 _MOVES_PER_BATCH = 64
 _DELETES_PER_BATCH = 192
+
+# The list of a plan's commit, below the dataset's folder.
+_COMMIT_FILE = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/{re.escape(COMMIT_LIST)}")
 
 T = TypeVar("T")
 
@@ -135,9 +137,9 @@ def prepare_output(
     output = staging.output
     found = _look_alone(staging)
     commits = {
-        path: decode_commit(read_seen(file), uri=file.uri)
+        path: _decode_commit(read_seen(file), uri=file.uri)
         for path, file in found.items()
-        if COMMIT_FILE.fullmatch(path)
+        if _COMMIT_FILE.fullmatch(path)
     }
     manifest = read_manifest(output)
     old = {path for paths in commits.values() for path in paths}
@@ -327,6 +329,40 @@ def end_commit(done: T, cleared: Iterable[Count], *, staging: Staging) -> T:
         staging.clear()
     staging.release_lease()
     return done
+
+
+def staged_commits(output: str) -> Mapping[str, list[str]]:
+    """Finds the plans that have something staged under `output`.
+
+    Returns:
+        `{plan: paths that its commit may have created}`; no paths if the commit has not begun.
+
+    Raises:
+        InputError: A commit's list is damaged, or names a path outside the output.
+    """
+    storage = storage_for(output)
+    commits: dict[str, list[str]] = {}
+    for file in storage.list(join_uri(output, STAGING_FOLDER)):
+        plan, _, name = file.path.partition("/")
+        commits.setdefault(plan, [])
+        if name == COMMIT_LIST:
+            data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
+            commits[plan] = _decode_commit(data, uri=file.uri)
+    return commits
+
+
+def _decode_commit(data: bytes, *, uri: str) -> list[str]:
+    """Reads the list of a commit.
+
+    Raises:
+        InputError: It is damaged, or names a path outside the output.
+    """
+    try:
+        paths = JsonDecoder(list[str]).decode(data)
+    except msgspec.DecodeError as error:
+        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
+    check_paths(paths, uri=uri)
+    return paths
 
 
 def foreign_files(output: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -166,3 +167,26 @@ def no_examples(split: str, *, census: Census) -> InputError:
 
 def _count(census: Census, split: str) -> SplitOutcome:
     return census.splits.get(split, SplitOutcome())
+
+
+def shard_key(
+    *, settings_digest: str, split: str, shard_index: int, num_shards: int, records: Iterable[bytes]
+) -> str:
+    """Digests all that decides a shard's bytes.
+
+    Args:
+        settings_digest: Digest of all settings, schema and codec versions that matter.
+        split: The shard's split.
+        shard_index: Which of the split's shards.
+        num_shards: How many the split has.
+        records: The shard's encoded records, in order.
+    """
+    digest = hashlib.sha256(
+        msgspec.msgpack.encode(
+            [settings_digest, split, shard_index, num_shards], order="deterministic"
+        )
+    )
+    for record in records:
+        digest.update(len(record).to_bytes(8, "little"))
+        digest.update(record)
+    return digest.hexdigest()

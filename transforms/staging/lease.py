@@ -11,6 +11,9 @@ import msgspec
 
 from shardbeam.configs.problem import ShardbeamError
 
+# Path of a lease on object storage, below the dataset's folder.
+LEASE_PATH = "runs/.lease.json"
+
 
 class LeaseError(ShardbeamError):
     """Another run holds the lease. The message is one line."""

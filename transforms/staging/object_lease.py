@@ -23,14 +23,18 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.staging.lease import Lease, LeaseClaim, LeaseError, LeaseLostError
+from shardbeam.transforms.staging.lease import (
+    LEASE_PATH,
+    Lease,
+    LeaseClaim,
+    LeaseError,
+    LeaseLostError,
+)
 from shardbeam.transforms.storage.base import ChangedError, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 _log = logging.getLogger(__name__)
 
-# Path of the object below the dataset's folder.
-LEASE_PATH = "runs/.lease.json"
 # How long a process holds the lease without renewing it, and how long it waits between renewals.
 LEASE_S = 120.0
 RENEW_S = LEASE_S / 3

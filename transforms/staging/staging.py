@@ -16,13 +16,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
 import logging
 import re
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import google_crc32c
@@ -35,20 +34,18 @@ from shardbeam.transforms.dataset.files import (
     DatasetFile,
     Origin,
     ShardResult,
-    check_paths,
     convert_result,
 )
 from shardbeam.transforms.dataset.manifest import run_path
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.lease import LeaseClaim
-from shardbeam.transforms.staging.object_lease import check_claim, release_claim
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 STAGING_FOLDER = ".staging"
-# The list of the files that a plan's commit moves, below the dataset's folder.
-COMMIT_FILE = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/commit\.json")
+# The list of the files that a plan's commit moves, in the plan's folder.
+COMMIT_LIST = "commit.json"
 _SCRATCH = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/runs/[^/]+/files/")
 # Files by which a run reports, in its own folder.
 OUTCOME = "outcome.json"
@@ -142,6 +139,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             InputError: Another run has taken it.
         """
         if self.lease is not None:
+            # Imported here, as below: on disk there is no object to check.
+            from shardbeam.transforms.staging.object_lease import check_claim
+
             check_claim(self.lease)
 
     def write_mark(self) -> None:
@@ -178,6 +178,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def release_lease(self) -> None:
         """Gives the lease up, if that is the task of the job's workers."""
         if self.lease is not None and self.lease.is_job:
+            from shardbeam.transforms.staging.object_lease import release_claim
+
             release_claim(self.lease)
 
     # Finished shards
@@ -265,22 +267,16 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
                 changed files are read.
         """
         storage = storage_for(self.root)
-
-        def changed() -> Iterator[StoredFile]:
-            for file in storage.list(self.uri(self.run_folder, "progress")):
-                version, progress = seen.get(file.path, ("", None))
-                # A temporary file is skipped; the next call sees the file that it becomes.
-                if (
-                    file.path.endswith(".json")
-                    and version != file.version
-                    and (progress is None or not progress.finished)
-                ):
-                    yield file
-
-        def read(file: StoredFile) -> tuple[StoredFile, WriteProgress | None]:
-            return file, self.read_state(f"progress/{file.path}", WriteProgress)
-
-        for file, found in storage.map_many(read, changed()):
+        changed = []
+        for file in storage.list(self.uri(self.run_folder, "progress")):
+            version, progress = seen.get(file.path, ("", None))
+            is_finished = progress is not None and progress.finished
+            # A temporary file is skipped; the next call sees the file that it becomes.
+            if file.path.endswith(".json") and version != file.version and not is_finished:
+                changed.append(file)
+        names = [f"progress/{file.path}" for file in changed]
+        read = functools.partial(self.read_state, state_type=WriteProgress)
+        for file, found in zip(changed, storage.map_many(read, names), strict=True):
             if found is not None:
                 seen[file.path] = file.version, found
         return [progress for _, progress in seen.values()]
@@ -290,7 +286,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def commit_uri(self) -> str:
         """The list of the files that the commit moves into place."""
-        return self.uri("commit.json")
+        return self.uri(COMMIT_LIST)
 
     def write_commit(self, destinations: Iterable[str], *, replaces: StoredFile | None) -> None:
         """Records which paths of the output this plan's commit may create.
@@ -419,40 +415,6 @@ def _swap(uri: str, data: bytes, *, replaces: StoredFile | None, scratch: str = 
         raise ChangedError(f"{uri} was changed meanwhile")
 
 
-def staged_commits(output: str) -> Mapping[str, list[str]]:
-    """Finds the plans that have something staged under `output`.
-
-    Returns:
-        `{plan: paths that its commit may have created}`; no paths if the commit has not begun.
-
-    Raises:
-        InputError: A commit's list is damaged, or names a path outside the output.
-    """
-    storage = storage_for(output)
-    commits: dict[str, list[str]] = {}
-    for file in storage.list(join_uri(output, STAGING_FOLDER)):
-        plan, _, name = file.path.partition("/")
-        commits.setdefault(plan, [])
-        if name == "commit.json":
-            data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
-            commits[plan] = decode_commit(data, uri=file.uri)
-    return commits
-
-
-def decode_commit(data: bytes, *, uri: str) -> list[str]:
-    """Reads the list of a commit.
-
-    Raises:
-        InputError: It is damaged, or names a path outside the output.
-    """
-    try:
-        paths = JsonDecoder(list[str]).decode(data)
-    except msgspec.DecodeError as error:
-        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
-    check_paths(paths, uri=uri)
-    return paths
-
-
 def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> str | None:
     """Looks for files that are no longer in the output as the commit moved them there.
 
@@ -477,22 +439,3 @@ def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> 
         if crc32c not in ("", file.crc32c):
             return uri
     return None
-
-
-def shard_key(
-    *, settings_digest: str, split: str, shard_index: int, num_shards: int, records: Iterable[bytes]
-) -> str:
-    """Digests all that decides a shard's bytes.
-
-    Args:
-        settings_digest: Digest of all settings, schema and codec versions that matter.
-        split: The shard's split.
-        shard_index: Which of the split's shards.
-        num_shards: How many the split has.
-        records: The shard's encoded records, in order.
-    """
-    digest = hashlib.sha256(_msgpack.encode([settings_digest, split, shard_index, num_shards]))
-    for record in records:
-        digest.update(len(record).to_bytes(8, "little"))
-        digest.update(record)
-    return digest.hexdigest()

@@ -9,7 +9,6 @@ import zlib
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Coding, ImageRef
-from shardbeam.transforms.storage.archives.zip import local_header_bytes
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 
@@ -99,6 +98,9 @@ def _read_range(file: ImageRef) -> bytes:
 
 def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
     """Reads a member of a zip archive; one read is enough unless its header is unusually long."""
+    # Imported here: most images are files.
+    from shardbeam.transforms.storage.archives.zip import local_header_bytes
+
     storage = storage_for(file.uri)
     expected_bytes = file.header_bytes + file.size_bytes
     data = storage.read(

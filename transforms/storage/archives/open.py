@@ -12,8 +12,6 @@ from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.storage.archives.tar import list_tar
-from shardbeam.transforms.storage.archives.zip import list_zip
 from shardbeam.transforms.storage.base import (
     ListingPart,
     StoredFile,
@@ -175,11 +173,10 @@ def list_archive(archive: ImageRef, *, inner: str = "") -> Iterator[tuple[str, I
         InputError: The archive cannot be read, or holds no such folder.
     """
     _refuse_compressed(archive.uri)
-    is_zip = archive.uri.lower().endswith(".zip")
     prefix = f"{inner}/" if inner else ""
     found = False
     folders: dict[str, None] = {}
-    for name, file in list_zip(archive) if is_zip else list_tar(archive):
+    for name, file in _list_members(archive):
         path = _path(name)
         if not path or "\0" in path:
             # No file can have this name.
@@ -300,3 +297,14 @@ def _match(pattern: str) -> Iterator[str]:
     for file in storage_for(folder).list(folder):
         if search(expression, file.path, setting=pattern):
             yield file.uri
+
+
+def _list_members(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
+    # Imported here: most sources are folders.
+    if archive.uri.lower().endswith(".zip"):
+        from shardbeam.transforms.storage.archives.zip import list_zip
+
+        return list_zip(archive)
+    from shardbeam.transforms.storage.archives.tar import list_tar
+
+    return list_tar(archive)
