@@ -128,10 +128,9 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
             be stored.
         quality: JPEG quality of such images.
         max_side: An image whose longer side has more pixels is resized to this.
-        resize: One size for all images, such as `{width: 640, height: 640, fit: pad}`: smaller ones
-            are enlarged. `pad` adds borders in the colour `background`, `crop` cuts off what is too
-            long, on both sides alike, and `stretch` changes the aspect ratio. Boxes, masks and
-            keypoints move with the pixels. Not together with `max_side`.
+        resize: One size for all images: smaller ones are enlarged. `pad` adds borders in the colour
+            `background`, `crop` cuts off what is too long, and `stretch` changes the aspect ratio.
+            Boxes, masks and keypoints move with the pixels. Not together with `max_side`.
         orientation: Whether an EXIF orientation is applied to the pixels, or the bytes are kept as
             they are.
         annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`.
@@ -198,13 +197,11 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
         exclude: Names of classes that are not written.
         merge: Classes that are written under one new name: `{new name: [old names]}`. Merging
             happens before `include` and `exclude`.
-        ids: `source` keeps the ids of the source. If objects are labelled and the smallest declared
-            id is 0, each id is raised by 1, because readers reserve 0 for the background; a
-            category 0 that is the background itself is not a class. `contiguous` numbers the
-            classes instead.
+        ids: `source` keeps the ids of the source (if objects are labelled and the smallest declared
+            id is 0, each is raised by 1, because readers reserve 0 for the background).
+            `contiguous` numbers the classes instead.
         first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
-            source`, 0 leaves the ids as they are, even if they start at 0, and makes a background a
-            class.
+            source`, 0 leaves the ids as they are, and makes a background a class.
         min_side_px: An object whose box is narrower or lower than this many pixels is not written.
             Boxes are measured within the image and before any resize.
         min_area_px: The same for objects whose box covers fewer square pixels.
@@ -282,19 +279,15 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
     """Where the dataset goes, and in which pieces.
 
     Attributes:
-        path: The dataset's folder. It may contain `{version}`, `{date}` and `{fingerprint}`: the
-            config's version, the UTC date on which the run started (`YYYYMMDD`), and 12 hex digits
-            of a digest of config and inputs. `{{` and `}}` stand for braces.
+        path: The dataset's folder. It may contain `{version}`, `{date}` and `{fingerprint}`.
         latest: A pointer file. After each commit, its one line names the folder that was committed.
         shard_size_mb: Target size of a shard in MB of 10⁶ bytes.
         num_shards: Number of shards of every split (`16`), or of each (`{train: 16}`); by default
             it follows from the size.
         file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that expect
             exactly that; by default there are numbered shards.
-        container: Kind of the shards' files: `tfrecord`, `array_record` (for `tfds.data_source`
-            and Grain), `webdataset` (tar files) or `hf_parquet` (Parquet files as Hugging Face's
-            `datasets` writes them). Each holds all keys of the Examples, in the same split, shard
-            and order.
+        container: Kind of the shards' files: `tfrecord`, `array_record`, `webdataset` (tar files)
+            or `hf_parquet` (Parquet files).
     """
 
     path: Location
@@ -491,11 +484,9 @@ class Config(_Strict, frozen=True, kw_only=True):
             add up to 1. The shares come out approximately; `exact` makes them exact. Without
             `fractions`, the format decides which splits there are; if it knows none, all images are
             in `train`.
-        exact: With `fractions`: exactly 80 and 20 of 100 images, not roughly. Images are counted
-            before they are read, so images that are rejected later make a split smaller. Groups
-            stay whole: a split may miss its size by less than one group, and the summary
-            says so. An added image may move others to another split, which does not happen
-            otherwise.
+        exact: With `fractions`: exactly 80 and 20 of 100 images, counted before any is rejected.
+            Groups stay whole, so a split may miss its size by less than one group. An added image
+            may move others to another split, which does not happen otherwise.
         stratify: Like `exact`, and also for each class (within an image or two). An image with
             several classes counts for the rarest. Not together with `group_by`.
         group_by: With `fractions`: a regular expression, applied to each image's key. Images for
@@ -507,9 +498,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         unannotated: What happens to images that no annotation file names: `keep` writes them as
             negatives, `drop` leaves them out, `reject` rejects them. `auto` leaves the choice to
             the format.
-        objects_lost: What happens to images that have objects in their source, of which none can
-            be written, because they have no box, no area in the image, or no known category:
-            `reject` rejects them, `drop` leaves them out, `keep` writes them as negatives.
+        objects_lost: The same for images that have objects, of which none can be written, because
+            they have no box, no area in the image, or no known category.
         objects: A dataset of objects that ends up without any object is refused, for example
             because no category is declared. `none` allows it.
         masks: `png` writes a mask for each object, as a PNG. If no object of the dataset can have
@@ -517,8 +507,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         example_per: Whether an `image` makes one Example, or each of its objects does
             (`annotation`).
         source_id: What `image/source_id` and `annotation/image_id` hold: the id in the `source`
-            (the path, if there is none), or a `number`. Ids are often unique only within one
-            annotation file. The number is a 63-bit hash of the source's name and the image's path.
+            (the path, if there is none), which is often unique only within one annotation file, or
+            a `number`, a 63-bit hash of the source's name and the image's path.
         image: How images are checked and converted.
         panoptic: How panoptic maps are written.
         labels: Which classes are written, under which names and ids.
