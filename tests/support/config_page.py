@@ -23,8 +23,8 @@ _SECTIONS = {
     "the memory that decoding takes. [Frames](../internals/design.md#frames) explains "
     "`annotated_as` and `annotated_size`.",
     "labels": "How COCO's category 0 is treated: [COCO](formats/coco.md#category-0).",
-    "output": "What `path` may contain: [versions](../guide/scheduling.md#versions). What each `container` is "
-    "for: [containers](output.md#containers).",
+    "output": "What `path` may contain: [versions](../guide/scheduling.md#versions). What each "
+    "`container` is for: [containers](output.md#containers).",
     "duplicates": "More: [duplicates](../guide/duplicates.md).",
     "expect": "Otherwise nothing is committed, and the exit code is 3. More: "
     "[statistics](statistics.md#what-a-dataset-must-contain).",
