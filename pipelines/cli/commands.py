@@ -9,7 +9,6 @@ import msgspec
 
 from shardbeam.configs.keys import named
 from shardbeam.configs.schema import Config, FindingKind
-from shardbeam.pipelines.cli.logging import JSON
 
 _Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up")]
 _Examples = Annotated[int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1000")]
@@ -105,11 +104,6 @@ class RunArguments(Arguments, frozen=True, kw_only=True):
         ),
     ] = "text"
     verbose: Annotated[bool, named("log what Beam does, and the traceback of each error")] = False
-
-    @property
-    def json_log(self) -> bool:
-        """Whether stderr gets JSON."""
-        return self.log_format == JSON
 
 
 class BuildArguments(RunArguments, frozen=True, kw_only=True):

@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shardbeam.pipelines.cli.logging import write_line, write_stderr, write_stdout
+from shardbeam.pipelines.cli.logging import write_line, write_stdout, writes_json
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.runners.dataflow import Job
 from shardbeam.transforms.core.text import escape
 
 
-def announce_job(job: Job, *, json_log: bool = False) -> None:
+def announce_job(job: Job) -> None:
     """Writes to stderr where a job runs, before the command waits for its end."""
     say_when_interrupted(
         f"interrupted; job {job.id} goes on without this command. To cancel it: "
         f"{job.cancel_command}"
     )
-    message = f"job {job.id}: {job.console}"
-    if json_log:
-        write_line(message)
-    else:
-        write_stderr(f"shardbeam: {message}\n")
+    write_line(f"job {job.id}: {job.console}")
 
 
-def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) -> None:
+def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
     """Prints what was submitted, if the command does not wait for its end.
 
     Args:
@@ -32,7 +28,6 @@ def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) ->
         output: The dataset's folder.
         as_json: Whether to print one JSON object on one line: `status` (`submitted` or
             `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
-        json_log: As for `print_summary` of `pipelines.cli.summary`.
     """
     value: dict[str, Any] = {"status": "submitted" if job else "template"}
     value |= {"exit_code": 0, "output": output}
@@ -45,7 +40,7 @@ def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) ->
             f"console: {job.console}",
             f"to cancel it: {job.cancel_command}",
         ]
-    if as_json or not json_log:
+    if as_json or not writes_json():
         write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
-    if json_log:
+    if writes_json():
         write_line(lines[0], step="summary", **value)

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -20,10 +21,10 @@ from typing import Any, TextIO
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import OWN_LOGGER, RunError, is_news
+from shardbeam.pipelines.interrupts import EXIT_CODE
 from shardbeam.transforms.core.text import escape, escape_lines
 
-LOG_FORMAT = "--log-format"
-TEXT, JSON = "text", "json"
+_LOG_FORMAT = "--log-format"
 
 # Python's levels are ten apart; a level between two belongs to the lower severity.
 _SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -31,6 +32,8 @@ _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 # What ends the progress line, if there is one.
 _endings: list[Callable[[], None]] = []
+# Whether stderr gets JSON lines.
+_writes_json = False
 _log = logging.getLogger(OWN_LOGGER)
 
 
@@ -83,11 +86,6 @@ def write_stderr(text: str) -> None:
         _write(sys.stderr, hide_passwords(text))
 
 
-def write_error(message: str) -> None:
-    """Writes the reason why the command failed as one line on stderr."""
-    write_stderr(f"shardbeam: error: {escape(message)}\n")
-
-
 def write_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
@@ -138,22 +136,50 @@ def _is_open(number: int) -> bool:
 def wants_json_log(arguments: Sequence[str]) -> bool:
     """Whether a command line, valid or not, asks for JSON logs."""
     values = [
-        following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
+        following if word == _LOG_FORMAT else word.removeprefix(f"{_LOG_FORMAT}=")
         for word, following in itertools.pairwise([*arguments, ""])
-        if word == LOG_FORMAT or word.startswith(f"{LOG_FORMAT}=")
+        if word == _LOG_FORMAT or word.startswith(f"{_LOG_FORMAT}=")
     ]
-    return values[-1:] == [JSON]
+    return values[-1:] == ["json"]
 
 
-def render_line(
+def writes_json() -> bool:
+    """Whether stderr gets JSON lines now."""
+    return _writes_json
+
+
+def write_line(message: str, *, severity: str = "INFO", **fields: Any) -> None:  # noqa: ANN401  # Whatever JSON can hold.
+    """Writes what happened to stderr as one line: text, or JSON with further keys."""
+    if _writes_json:
+        line = render_json_line(message, severity=severity, **fields)
+    else:
+        line = f"shardbeam: {'' if severity == 'INFO' else 'error: '}{escape(message)}"
+    write_stderr(f"{line}\n")
+
+
+def write_error(message: str) -> None:
+    """Writes the reason why the command failed as one line on stderr."""
+    write_line(message, severity="ERROR")
+
+
+def render_interrupt(words: str) -> str:
+    """Renders the line about a signal, which may come before `configure_logging` is called."""
+    if wants_json_log(sys.argv[1:]):
+        return render_json_line(
+            words, severity="WARNING", step="summary", status="interrupted", exit_code=EXIT_CODE
+        )
+    return f"shardbeam: error: {escape(words)}"
+
+
+def render_json_line(
     message: str,
     *,
     severity: str = "INFO",
     logger: str = OWN_LOGGER,
     created_s: float | None = None,
-    **fields: Any,  # noqa: ANN401  # Whatever JSON can hold.
+    **fields: Any,  # noqa: ANN401  # As above.
 ) -> str:
-    """Renders one log line in ASCII. It stays one line whatever the message holds.
+    """Renders one line of a JSON log in ASCII, without its end, whatever the message holds.
 
     Args:
         message: What happened.
@@ -162,11 +188,8 @@ def render_line(
         created_s: The time, in seconds since 1970; None for now.
         fields: Further keys; empty strings are left out.
     """
-    utc = datetime.timezone.utc
-    when = (
-        datetime.datetime.now(tz=utc)
-        if created_s is None
-        else datetime.datetime.fromtimestamp(created_s, tz=utc)
+    when = datetime.datetime.fromtimestamp(
+        time.time() if created_s is None else created_s, tz=datetime.timezone.utc
     )
     line = {
         "severity": severity,
@@ -176,24 +199,29 @@ def render_line(
         "logger": logger,
         **{key: value for key, value in fields.items() if value != ""},
     }
-    return hide_passwords(json.dumps(line, default=str)) + "\n"
+    return hide_passwords(json.dumps(line, default=str))
 
 
-def write_line(message: str, **fields: Any) -> None:  # noqa: ANN401  # As above.
-    """Writes a log line to stderr, as `render_line` makes it."""
-    write_stderr(render_line(message, **fields))
-
-
-def configure_logging(*, as_json: bool = False) -> None:
+@contextlib.contextmanager
+def configure_logging(*, as_json: bool = False) -> Iterator[None]:
     """Sends warnings and errors to stderr, without those that mean nothing to users.
 
     Args:
-        as_json: Writes each as one JSON object, for programs.
+        as_json: Whether each line on stderr is one JSON object, for programs. Then what Python
+            itself prints, warnings and errors of threads, becomes log records inside the context.
     """
-    handler: logging.Handler = JsonHandler() if as_json else _TextHandler()
-    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    global _writes_json
+    before = _writes_json
+    _writes_json = as_json
+    handler = _StderrHandler()
+    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
     handler.addFilter(is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    try:
+        with _everything_as_records() if as_json else contextlib.nullcontext():
+            yield
+    finally:
+        _writes_json = before
 
 
 def log_everything() -> None:
@@ -206,8 +234,7 @@ def log_everything() -> None:
 
 
 @contextlib.contextmanager
-def everything_as_json() -> Iterator[None]:
-    """Turns what Python itself prints into log records: warnings, and errors of threads."""
+def _everything_as_records() -> Iterator[None]:
     before = threading.excepthook, sys.unraisablehook
 
     def log_thread_error(arguments: threading.ExceptHookArgs) -> None:
@@ -226,30 +253,22 @@ def everything_as_json() -> Iterator[None]:
         logging.captureWarnings(False)
 
 
-class JsonHandler(logging.Handler):
-    """Writes log records as JSON lines."""
+class _StderrHandler(logging.Handler):
+    """Writes each record, with its line end, to what `sys.stderr` is at the time."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one record."""
         try:
-            trace = record.exc_text or ""
-            if record.exc_info and not trace:
-                trace = "".join(traceback.format_exception(*record.exc_info))
-            write_line(
-                record.getMessage(),
-                severity=_severity(record.levelno),
-                logger=record.name,
-                created_s=record.created,
-                step=_current_step(),
-                stack_trace=f"{trace}\n{record.stack_info}".strip() if record.stack_info else trace,
-            )
+            write_stderr(f"{self.format(record)}\n")
         except Exception:  # noqa: BLE001  # Like logging itself: a bad record ends nothing.
             # The record's arguments do not fit its text.
             message = f"cannot be formatted: {record.msg!r}"
             write_line(message, severity="WARNING", logger=record.name)
 
 
-class _Formatter(logging.Formatter):
+class _TextFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+
     def formatMessage(self, record: logging.LogRecord) -> str:
         # Our messages have one line; those of libraries may be tracebacks.
         is_ours = record.name.partition(".")[0] == OWN_LOGGER
@@ -259,13 +278,17 @@ class _Formatter(logging.Formatter):
         return escape_lines(super().formatException(ei))
 
 
-class _TextHandler(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        write_stderr(f"{self.format(record)}\n")
-
-
-def _severity(level: int) -> str:
-    return _SEVERITIES[max(0, min(level // 10, len(_SEVERITIES)) - 1)]
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
+        return render_json_line(
+            record.getMessage(),
+            severity=_SEVERITIES[max(0, min(record.levelno // 10, len(_SEVERITIES)) - 1)],
+            logger=record.name,
+            created_s=record.created,
+            step=_current_step(),
+            stack_trace=f"{trace}\n{record.stack_info or ''}".strip(),
+        )
 
 
 def _current_step() -> str:

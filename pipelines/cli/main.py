@@ -21,7 +21,6 @@ from shardbeam.pipelines.cli.commands import (
 from shardbeam.pipelines.cli.flags import describe_format, make_parser
 from shardbeam.pipelines.cli.logging import (
     configure_logging,
-    everything_as_json,
     log_everything,
     wants_json_log,
     write_error,
@@ -60,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     json_log = wants_json_log(words)
-    with everything_as_json() if json_log else nullcontext():
-        configure_logging(as_json=json_log)
+    with configure_logging(as_json=json_log):
         return _run(words, json_log=json_log)
 
 
@@ -105,7 +103,7 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         _check_encoding()
         if _RUNS_BEAM & set(words[:1]):
             _check_room()
-        with _show_progress(words, json_log=json_log):
+        with _show_progress(words):
             with without_collector():
                 arguments = parse_arguments(words)
             if isinstance(arguments, RunArguments) and arguments.verbose:
@@ -120,20 +118,20 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             raise
         build = arguments if isinstance(arguments, (BuildArguments, ConvertArguments)) else None
         if json_log or (build is not None and build.json):
-            _print_failure(error, code=code, build=build, started_s=started_s, json_log=json_log)
+            _print_failure(error, code=code, build=build, started_s=started_s)
         else:
             write_error(str(error))
         return _FAILED if code is None else code
 
 
-def _show_progress(words: Sequence[str], *, json_log: bool) -> AbstractContextManager[None]:
+def _show_progress(words: Sequence[str]) -> AbstractContextManager[None]:
     """Shows the progress of a command line, even while Beam is imported and flags are parsed."""
     command = next((word for word in words if word in COMMANDS), None)
     if command is None or command in _QUICK:
         return nullcontext()
     from shardbeam.pipelines.cli.progress import show_progress
 
-    return show_progress(as_json=json_log)
+    return show_progress()
 
 
 def _load_command(arguments: Arguments) -> Callable[[Arguments], int | None]:
@@ -177,7 +175,6 @@ def _print_failure(
     code: int | None,
     build: BuildArguments | ConvertArguments | None,
     started_s: float,
-    json_log: bool,
 ) -> None:
     """Prints the summary of a run that ended with an error; for a bug, with the traceback."""
     from shardbeam.pipelines.cli.summary import print_summary
@@ -196,5 +193,4 @@ def _print_failure(
         exit_code=_FAILED if code is None else code,
         trace=traceback.format_exc() if code is None else "",
         as_json=bool(build and build.json),
-        json_log=json_log,
     )

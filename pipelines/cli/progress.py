@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from shardbeam.pipelines.cli.log_lines import Line, LogLines, duration
-from shardbeam.pipelines.cli.logging import end_before_results
+from rich.console import Console, RenderableType
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column
+from rich.text import Text
+
+from shardbeam.pipelines.cli.logging import end_before_results, write_line, writes_json
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
-
-if TYPE_CHECKING:
-    from shardbeam.pipelines.cli.terminal_line import TerminalLine
 
 POLL_S = 2.0
 # In object storage each look is a request, which is billed.
 REMOTE_POLL_S = 5.0
-_RATE_WINDOW_S = 30.0
+# Without a terminal.
+_LINE_EVERY_S = 10.0
+# The images per second are those of this time.
+_SPEED_OF_S = 30.0
 # The first images may take longer than the others, so they predict nothing.
 _ETA_AFTER_S, _ETA_AFTER_SHARE = 10.0, 0.01
 _ETA_ALWAYS_AFTER_S = 60.0
 # Long enough to read the last state, short enough not to hold up the end of the run.
 _STOP_TIMEOUT_S = 5.0
+# Rich's ten take twice the CPU, and no eye needs them.
+_REFRESHES_PER_S = 5.0
+_BAR_WIDTH = 20
 
 _log = logging.getLogger(__name__)
+
+
+class Line(NamedTuple):
+    """What is shown at one moment.
+
+    Attributes:
+        step: Name of the step, for programs.
+        text: The text for people.
+        numbers: The numbers in it, for programs; empty if there are none yet.
+        done: How much of the step is done, for a bar.
+        total: How much there is; None if that is not known.
+    """
+
+    step: str
+    text: str
+    numbers: Mapping[str, Any]
+    done: int = 0
+    total: int | None = None
 
 
 class Written(NamedTuple):
@@ -92,6 +117,20 @@ _GROUPED = frozenset({"list", "read", "cut", "sample"})
 _OF_THE_JOIN = frozenset({"cut", "sampled", "joined"})
 
 
+class _TimeAndText(TimeElapsedColumn):
+    """The time and the text; if a terminal is narrow, only the bar gives way."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task).append(f" {task.description}", style="default")
+
+
+class _Bar(ProgressColumn):
+    def render(self, task: Task) -> RenderableType:
+        done, total = task.fields["shown"]
+        # Without colours, Rich's pulse for an unknown total looks like the bar of finished work.
+        return ProgressBar(total=total, completed=done, width=_BAR_WIDTH) if total else ""
+
+
 class ProgressMonitor:
     """Shows the progress of a command from a thread, until it is closed.
 
@@ -99,86 +138,100 @@ class ProgressMonitor:
     at the end of a build. Errors are logged at debug level and never reach the command.
 
     Args:
-        stream: Where to show it, such as `sys.stderr`.
         clock: Returns the time in seconds.
         poll_s: Seconds from one look to the next.
-        as_json: Whether lines are JSON objects, also on a terminal.
+
+    Attributes:
+        read_written: Returns how far a build is; its totals are None before they are known.
+        ask_state: Returns Beam's name of a job's state, which is shown until there is something
+            to count.
+        ask_every_s: The least seconds between calls of these two, which the thread makes.
     """
 
     def __init__(
-        self,
-        *,
-        stream: TextIO,
-        clock: Callable[[], float] = time.monotonic,
-        poll_s: float = POLL_S,
-        as_json: bool = False,
+        self, *, clock: Callable[[], float] = time.monotonic, poll_s: float = POLL_S
     ) -> None:
         self._clock = clock
         self._poll_s = poll_s
-        self._began_s = clock()
-        self._display = _make_display(stream, clock=clock, as_json=as_json)
+        self._next_line_s = clock() + _LINE_EVERY_S
+        self._last_line: Line | None = None
+        self._is_live = sys.stderr.isatty() and not writes_json()
+        self._progress = Progress(
+            SpinnerColumn(),
+            _TimeAndText(table_column=Column(no_wrap=True)),
+            _Bar(),
+            console=Console(file=sys.stderr),
+            disable=not self._is_live,
+            transient=True,
+            refresh_per_second=_REFRESHES_PER_S,
+            speed_estimate_period=_SPEED_OF_S,
+            get_time=clock,
+            # The live line is on stderr, so that output on stdout need not be redirected.
+            redirect_stdout=False,
+        )
+        # What is shown, and the images that this run writes, which starts with the first one. They
+        # have no total, because Rich stops the clock of a task that has reached it.
+        self._progress.add_task("", total=None, shown=(0, None))
+        self._progress.add_task("", total=None, start=False, visible=False)
+        self._shown, self._images = self._progress.tasks
         self._steps = _Steps()
-        self._speed = _Speed(clock=clock)
-        self._read_written: Callable[[], Written] | None = None
-        self._ask_state: Callable[[], str] | None = None
-        self._ask_every_s = REMOTE_POLL_S
+        self.read_written: Callable[[], Written] = Written
+        self.ask_state: Callable[[], str] | None = None
+        self.ask_every_s = POLL_S
         self._next_ask_s = 0.0
         self._written_line: Line | None = None
         self._waiting_line = Line("start", "starting", {})
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
-    def __enter__(self) -> ProgressMonitor:
+    def start(self) -> None:
+        """Shows the first state, and begins to watch."""
         # Not left to the thread, which has to wait while this one imports Beam.
         self._attempt(self._show)
         self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Shows the last state, and removes a live line; only the first call does anything."""
         self._stopped.set()
         self._thread.join(_STOP_TIMEOUT_S)
 
-    def watch_staging(self, read: Callable[[], Written], *, every_s: float) -> None:
-        """Shows what a build has written, as soon as its totals are known.
-
-        Args:
-            read: Returns how far it is; called in the thread.
-            every_s: The least seconds from one call to the next.
-        """
-        self._ask_every_s = every_s
-        self._next_ask_s = self._clock() + every_s
-        self._read_written = read
-
-    def watch_job(self, ask_state: Callable[[], str]) -> None:
-        """Shows the state of a job until there is something to count.
-
-        Args:
-            ask_state: Returns Beam's name of the state; called in the thread.
-        """
-        self._ask_state = ask_state
-
     def _watch(self) -> None:
         while not self._stopped.wait(self._poll_s):
             self._attempt(self._show)
         self._attempt(self._show)
-        self._attempt(self._display.close)
+        self._attempt(self._end)
 
     def _show(self) -> None:
-        self._display.show(self._line(), elapsed_s=self._clock() - self._began_s)
+        line = self._line()
+        if self._is_live:
+            self._progress.update(
+                self._shown.id, description=line.text, shown=(line.done, line.total)
+            )
+            self._progress.start()
+        elif self._clock() >= self._next_line_s:
+            self._next_line_s = self._clock() + _LINE_EVERY_S
+            self._write(line)
+        elif line.step == "write" and line.done > 0:
+            self._last_line = line
+
+    def _end(self) -> None:
+        if self._last_line is not None:
+            self._write(self._last_line)
+        if self._is_live:
+            self._progress.stop()
+
+    def _write(self, line: Line) -> None:
+        self._last_line = None
+        elapsed_s = self._shown.elapsed or 0.0
+        # A text without numbers would stay the same for a long time.
+        is_bare = not line.numbers and not writes_json()
+        text = f"{line.text}, {_duration(elapsed_s)}" if is_bare else line.text
+        write_line(text, step=line.step, elapsed_s=round(elapsed_s, 1), **line.numbers)
 
     def _line(self) -> Line:
         # The last state is worth a question at any time.
         if self._clock() >= self._next_ask_s or self._stopped.is_set():
-            self._next_ask_s = self._clock() + self._ask_every_s
+            self._next_ask_s = self._clock() + self.ask_every_s
             self._attempt(self._ask)
         counted = self._steps.read()
         if self._written_line is not None and (self._written_line.done or counted is None):
@@ -186,13 +239,25 @@ class ProgressMonitor:
         return counted or self._waiting_line
 
     def _ask(self) -> None:
-        """Asks staging and the job how far they are."""
-        written = Written() if self._read_written is None else self._read_written()
+        written = self.read_written()
         # After the commit has cleared staging, the last line stays.
         if written.images_total is not None:
-            self._written_line = describe(written, *self._speed.update(written))
-        elif self._ask_state is not None:
-            self._waiting_line = Line("job", f"the job is {self._ask_state().lower()}", {})
+            self._written_line = describe(written, *self._measure(written))
+        elif self.ask_state is not None:
+            self._waiting_line = Line("job", f"the job is {self.ask_state().lower()}", {})
+
+    def _measure(self, written: Written) -> tuple[float | None, int | None]:
+        """Returns images per second, and the seconds left; None where that is not known."""
+        done = written.images_done - written.images_resumed
+        left = (written.images_total or 0) - written.images_done
+        self._progress.update(self._images.id, completed=done)
+        if done and not self._images.started:
+            self._progress.start_task(self._images.id)
+        speed, wrote_s = self._images.speed, self._images.elapsed or 0.0
+        is_predictable = wrote_s >= _ETA_ALWAYS_AFTER_S or (
+            wrote_s >= _ETA_AFTER_S and done >= _ETA_AFTER_SHARE * (done + left)
+        )
+        return speed, round(left / speed) if speed and left > 0 and is_predictable else None
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:
@@ -208,45 +273,39 @@ _monitor: ProgressMonitor | None = None
 
 
 @contextlib.contextmanager
-def show_progress(*, as_json: bool = False) -> Iterator[None]:
-    """Shows the progress of a command inside the context, until it writes its result.
-
-    Args:
-        as_json: As for `ProgressMonitor`.
-    """
+def show_progress() -> Iterator[None]:
+    """Shows the progress of a command inside the context, until it writes its result."""
     global _monitor
     outer = _monitor
     counters.begin()
-    with ProgressMonitor(stream=sys.stderr, as_json=as_json) as monitor:
-        _monitor = monitor
-        try:
-            with end_before_results(monitor.close):
-                yield
-        finally:
-            _monitor = outer
+    monitor = _monitor = ProgressMonitor()
+    try:
+        with contextlib.closing(monitor), end_before_results(monitor.close):
+            monitor.start()
+            yield
+    finally:
+        _monitor = outer
 
 
 def watch_staging(read: Callable[[], Written], *, every_s: float) -> None:
-    """Calls `ProgressMonitor.watch_staging`, if the command shows its progress."""
+    """Shows what a build has written, if the command shows its progress.
+
+    Args:
+        read: Returns how far it is; called in a thread.
+        every_s: The least seconds from one call to the next.
+    """
     if _monitor is not None:
-        _monitor.watch_staging(read, every_s=every_s)
+        _monitor.read_written, _monitor.ask_every_s = read, every_s
 
 
 def watch_job(ask_state: Callable[[], str]) -> None:
-    """Calls `ProgressMonitor.watch_job`, if the command shows its progress."""
+    """Shows the state of a job until there is something to count.
+
+    Args:
+        ask_state: Returns Beam's name of the state; called in a thread.
+    """
     if _monitor is not None:
-        _monitor.watch_job(ask_state)
-
-
-def _make_display(
-    stream: TextIO, *, clock: Callable[[], float], as_json: bool
-) -> TerminalLine | LogLines:
-    if as_json or not stream.isatty():
-        return LogLines(stream, clock=clock, as_json=as_json)
-    # Imported here: only terminals need Rich.
-    from shardbeam.pipelines.cli.terminal_line import TerminalLine
-
-    return TerminalLine(stream)
+        _monitor.ask_state = ask_state
 
 
 def describe(written: Written, images_per_s: float | None, eta_s: int | None) -> Line:
@@ -263,7 +322,7 @@ def describe(written: Written, images_per_s: float | None, eta_s: int | None) ->
     if images_per_s is not None and not is_written:
         parts.append(f"{images_per_s:,.0f} {noun}/s")
     if eta_s is not None:
-        parts.append(f"ETA {duration(eta_s)}")
+        parts.append(f"ETA {_duration(eta_s)}")
     resumed = f" ({written.shards_resumed:,} resumed)" if written.shards_resumed else ""
     parts.append(f"{written.shards_done:,}/{written.shards_total:,} shards{resumed}")
     return Line(
@@ -341,41 +400,6 @@ def _bytes(number: int) -> str:
     return f"{number / 1e9:,.2f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
 
 
-class _Speed:
-    """Computes images per second over the last half minute, and when the build will be written."""
-
-    def __init__(self, *, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        # (time, images that this run has written), from the last moment without an image on
-        self._samples: deque[tuple[float, int]] = deque()
-        self._began_s = 0.0
-
-    def update(self, written: Written) -> tuple[float | None, int | None]:
-        """Takes the latest state.
-
-        Returns:
-            Images per second, and the seconds that are left; None where that is not known.
-        """
-        now_s = self._clock()
-        done = written.images_done - written.images_resumed
-        if not done:
-            self._samples.clear()
-        if not self._samples:
-            self._began_s = now_s
-        self._samples.append((now_s, done))
-        while self._samples[0][0] < now_s - _RATE_WINDOW_S:
-            self._samples.popleft()
-        since_s, before = self._samples[0]
-        if not done or since_s == now_s:
-            return None, None
-        images_per_s = (done - before) / (now_s - since_s)
-        left = (written.images_total or 0) - written.images_done
-        if not (left > 0 and images_per_s > 0 and self._can_predict(done, done + left)):
-            return images_per_s, None
-        return images_per_s, round(left / images_per_s)
-
-    def _can_predict(self, done: int, total: int) -> bool:
-        wrote_s = self._clock() - self._began_s
-        return wrote_s >= _ETA_ALWAYS_AFTER_S or (
-            wrote_s >= _ETA_AFTER_S and done >= _ETA_AFTER_SHARE * total
-        )
+def _duration(seconds: float) -> datetime.timedelta:
+    """Returns what is printed as `0:01:40`."""
+    return datetime.timedelta(seconds=round(seconds))

@@ -103,7 +103,7 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
     own_temporary_files(outlived=arguments.beam_options.get("runner") in CLUSTER_RUNNERS)
     result = dataclasses.replace(
         build,
-        watcher=_StderrWatcher(json_log=arguments.json_log),
+        watcher=_StderrWatcher(),
         overwrite=arguments.overwrite,
         resources=Resources(
             processes=arguments.processes,
@@ -121,7 +121,6 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
             result.job,
             output=result.output,
             as_json=arguments.json,
-            json_log=arguments.json_log,
         )
         return 0
     return _finish(result, arguments=arguments)
@@ -140,14 +139,11 @@ def _finish(result: PlanResult, *, arguments: RunArguments) -> int:
     if result.status is Status.COMMITTED:
         # Until now, an interrupt would have asked a job or a cluster.
         say_when_interrupted(f"interrupted; the dataset is committed: {result.output}")
-    print_summary(result, exit_code=exit_code, as_json=arguments.json, json_log=arguments.json_log)
+    print_summary(result, exit_code=exit_code, as_json=arguments.json)
     return exit_code
 
 
 class _StderrWatcher(Watcher):
-    def __init__(self, *, json_log: bool) -> None:
-        self._json_log = json_log
-
     def begin(self, staging: Staging, *, lease: Lease) -> None:
         is_remote = storage_for(staging.root).is_remote
         watch_staging(StagedProgress(staging).read, every_s=REMOTE_POLL_S if is_remote else POLL_S)
@@ -162,7 +158,7 @@ class _StderrWatcher(Watcher):
     def submitted(self, job: Job) -> None:
         from shardbeam.pipelines.cli.jobs import announce_job
 
-        announce_job(job, json_log=self._json_log)
+        announce_job(job)
 
     def started(self, ask_state: Callable[[], str]) -> None:
         watch_job(ask_state)

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.cli.logging import write_error, write_line, write_stderr, write_stdout
+from shardbeam.pipelines.cli.logging import write_error, write_line, write_stdout, writes_json
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     Layout,
@@ -47,19 +47,17 @@ def print_summary(
     *,
     as_json: bool,
     exit_code: int = 0,
-    json_log: bool = False,
     trace: str = "",
 ) -> None:
     """Prints a result on stdout; the reason of a failure is the last line on stderr.
 
-    If stdout cannot be written, stderr says that a dataset is committed.
+    If stdout cannot be written, stderr says that a dataset is committed. The last line of a JSON
+    log is the result. Then stdout gets no table, because log collectors read both.
 
     Args:
         result: The result.
         exit_code: The command's exit code.
         as_json: Whether stdout gets one JSON object instead of a table.
-        json_log: Whether the result is the last line of a JSON log on stderr, and stdout gets no
-            table, because log collectors read both.
         trace: The traceback of an unexpected error.
 
     Raises:
@@ -69,17 +67,17 @@ def print_summary(
     try:
         if as_json:
             is_read = write_stdout(render_json(result, exit_code=exit_code))
-        elif not json_log:
+        elif not writes_json():
             is_read = write_stdout(render_text(result, layout=stdout_layout()))
     except RunError as error:
         if result.status is Status.APPROVED:
             raise
         is_read, problem = False, str(error)
-    if not json_log:
+    if not writes_json():
         if exit_code:
             write_error(_reason(result, in_short=is_read))
         elif not is_read and result.status is Status.COMMITTED:
-            write_stderr(f"shardbeam: {escape(_join(_heading(result), problem))}\n")
+            write_line(_join(_heading(result), problem))
         return
     fields = _json_fields(result, exit_code=exit_code)
     del fields["message"]

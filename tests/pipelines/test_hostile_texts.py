@@ -317,8 +317,7 @@ def test_the_page_shows_texts_as_they_are(folder: Path, tmp_path: Path) -> None:
 
 
 def test_logs_and_tracebacks_show_texts_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with bare_root():
-        configure_logging()
+    with bare_root(), configure_logging():
         logging.getLogger("shardbeam.x").warning("%s is odd", MORE)
         try:
             raise ValueError(MORE)

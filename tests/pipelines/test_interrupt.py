@@ -276,8 +276,8 @@ def test_what_is_said_of_finished_shards(finished: int, said: str, tmp_path: Pat
 # Its main thread fails, and others write, while the signal's thread asks for its words.
 ENDING = """
 import os, signal, sys, threading
-from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.cli.signals import end_on_signals
+from shardbeam.pipelines.cli.logging import render_interrupt
+from shardbeam.pipelines.interrupts import end_on_signals, say_when_interrupted
 
 asked, ended = threading.Event(), threading.Event()
 
@@ -295,7 +295,7 @@ def write():
     while True:
         sys.stderr.write("20 of 20 shards\\n")
 
-with end_on_signals():
+with end_on_signals(render_interrupt):
     say_when_interrupted("interrupted", ask=answer)
     threading.Thread(target=write, daemon=True).start()
     os.kill(os.getpid(), signal.SIGINT)
@@ -316,8 +316,8 @@ def test_nothing_else_has_the_last_word(how: str) -> None:
 LEAVING = """
 import atexit, os, signal, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.cli.signals import end_on_signals
+from shardbeam.pipelines.cli.logging import render_interrupt
+from shardbeam.pipelines.interrupts import end_on_signals, say_when_interrupted
 
 printed = threading.Event()
 
@@ -326,7 +326,7 @@ def linger():
     os.kill(os.getpid(), signal.NUMBER)
     time.sleep(30)
 
-with end_on_signals():
+with end_on_signals(render_interrupt):
     say_when_interrupted("interrupted", ask=lambda: "interrupted; the dataset is committed")
     WAIT_FOR(linger)
     print("the result", flush=True)

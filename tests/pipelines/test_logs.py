@@ -23,14 +23,14 @@ import shardbeam.pipelines.cli.run
 from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.cli.logging import (
     configure_logging,
-    everything_as_json,
     log_everything,
-    render_line,
+    render_json_line,
     wants_json_log,
 )
 from shardbeam.pipelines.cli.main import main
 from shardbeam.pipelines.cli.progress import Written
 from shardbeam.pipelines.failures import explain_failure
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.builds import wait_for_a_shard
@@ -170,10 +170,10 @@ def test_an_interrupt_is_one_line(shapes: Path, tmp_path: Path) -> None:
 
 @given(message=st.text(st.characters(codec=None)), value=st.text())
 def test_a_line_stays_one_line(message: str, value: str) -> None:
-    text = render_line(message, severity="ERROR", value=value, empty="")
+    text = render_json_line(message, severity="ERROR", value=value, empty="")
     assert text.isascii()
-    assert "\n" not in text[:-1]
-    (line,) = parse(text)
+    assert "\n" not in text
+    (line,) = parse(f"{text}\n")
     assert line["message"] == message.encode("utf-8", "backslashreplace").decode()
     assert line.get("value", "") == value
     assert "empty" not in line
@@ -187,24 +187,24 @@ def test_hostile_names(name: str, shapes: Path, tmp_path: Path) -> None:
 
 
 def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    begun = WORKING._replace(images_done=0)
+    counters.begin()
+    begun = WORKING._replace(images_done=500)
     steps = Steps(Written(), begun, WORKING, seconds=11)
     starting, first, working, *_ = parse(watch(steps, Terminal(), as_json=True))
     assert (starting["step"], starting["message"]) == ("start", "starting")
     assert (first["images_per_s"], first["eta_s"]) == (None, None)
     assert working["step"] == "write"
-    message = "writing: 1,000/4,000 images, 91 images/s, ETA 0:00:33, 1/4 shards"
+    message = "writing: 1,000/4,000 images, 45 images/s, ETA 0:01:06, 1/4 shards"
     assert working["message"] == message
     assert {key: working[key] for key in WORKING._fields} == WORKING._asdict()
-    assert (working["images_per_s"], working["eta_s"]) == (90.9, 33)
+    assert (working["images_per_s"], working["eta_s"]) == (45.5, 66)
     assert capsys.readouterr() == ("", "")
 
 
 def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("mine")
     hook = threading.excepthook
-    with bare_root():
-        configure_logging(as_json=True)
+    with bare_root(), configure_logging(as_json=True):
         log_everything()
         logging.getLogger().setLevel(logging.DEBUG)
         for level in (10, 20, 25, 30, 40, 50):
@@ -214,11 +214,10 @@ def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
         except ValueError:
             logger.exception("failed")
         logger.warning("%d of them", "none")
-        with everything_as_json():
-            warnings.warn("old\nthing", DeprecationWarning, stacklevel=1)
-            thread = threading.Thread(target=_divide)
-            thread.start()
-            thread.join()
+        warnings.warn("old\nthing", DeprecationWarning, stacklevel=1)
+        thread = threading.Thread(target=_divide)
+        thread.start()
+        thread.join()
     *levels, failed, unformatted, warned, thread_failed = lines = parse(capsys.readouterr().err)
     # Only workers know that.
     assert not [line for line in lines if "step" in line]
@@ -226,7 +225,7 @@ def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
         *("DEBUG", "INFO", "INFO", "WARNING", "ERROR", "CRITICAL")
     ]
     assert levels[0]["message"] == "level 10\n"
-    assert failed["stack_trace"].endswith("ValueError: bad\nvalue\n")
+    assert failed["stack_trace"].endswith("ValueError: bad\nvalue")
     assert unformatted["message"] == "cannot be formatted: '%d of them'"
     assert (warned["severity"], warned["logger"]) == ("WARNING", "py.warnings")
     assert "old\nthing" in warned["message"]
@@ -319,8 +318,7 @@ def log_examples() -> None:
 
 
 def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
-    with bare_root():
-        configure_logging()
+    with bare_root(), configure_logging():
         log_examples()
     assert capsys.readouterr().err == (
         f"ERROR {BEAM}: out of memory\n"
@@ -343,8 +341,7 @@ def test_an_error_that_the_command_reports_has_no_traceback(
     kind: type[InputError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = kind(uri="a.tfrecord", problem="cut off")
-    with bare_root():
-        configure_logging()
+    with bare_root(), configure_logging():
         logging.getLogger(BEAM).error("a bundle failed", exc_info=error)
         logging.getLogger(BEAM).error(f"{kind.__name__}: {error} [while running 'Write']")
     assert capsys.readouterr().err == ""
@@ -353,8 +350,7 @@ def test_an_error_that_the_command_reports_has_no_traceback(
 
 
 def test_everything_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    with bare_root():
-        configure_logging()
+    with bare_root(), configure_logging():
         log_everything()
         log_examples()
     printed = capsys.readouterr()
@@ -367,8 +363,7 @@ def test_logs_go_where_stderr_is_now(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replaced = io.StringIO()
-    with bare_root():
-        configure_logging()
+    with bare_root(), configure_logging():
         monkeypatch.setattr(sys, "stderr", replaced)
         logging.getLogger(BEAM).error("out of memory")
     assert replaced.getvalue() == f"ERROR {BEAM}: out of memory\n"

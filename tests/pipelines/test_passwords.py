@@ -18,8 +18,11 @@ import pytest
 import shardbeam.pipelines.cli.run
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.commands import BuildArguments
-from shardbeam.pipelines.cli.logging import configure_logging, render_line
-from shardbeam.pipelines.cli.signals import _render
+from shardbeam.pipelines.cli.logging import (
+    configure_logging,
+    render_interrupt,
+    render_json_line,
+)
 from tests.support.dataset import Run, run
 from tests.support.python_runs import run_python
 
@@ -198,12 +201,13 @@ def test_logs_interrupts_and_tracebacks(
     for as_json in (False, True):
         logger = logging.getLogger()
         monkeypatch.setattr(logger, "handlers", [])
-        configure_logging(as_json=as_json)
-        logging.getLogger("apache_beam.io").warning("cannot read %s", uri, exc_info=ValueError(uri))
+        with configure_logging(as_json=as_json):
+            beam = logging.getLogger("apache_beam.io")
+            beam.warning("cannot read %s", uri, exc_info=ValueError(uri))
         printed = capsys.readouterr().err
         assert "ftp://user:***@host/x" in printed
         assert SECRET not in printed
-    assert SECRET not in render_line(uri, stack_trace=uri) + _render(uri, 2)
+    assert SECRET not in render_json_line(uri, stack_trace=uri) + render_interrupt(uri)
 
 
 def test_an_error_that_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:

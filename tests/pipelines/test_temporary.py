@@ -24,10 +24,10 @@ from tests.support.dataset import TIMEOUT_S
 # Prints where it, and a process that it starts, put temporary files; ends when stdin does.
 COMMAND = """
 import atexit, pathlib, subprocess, sys, tempfile
-from shardbeam.pipelines.cli.signals import end_on_signals
+from shardbeam.pipelines.interrupts import end_on_signals
 from shardbeam.pipelines.temporary import own_temporary_files
 
-with end_on_signals():
+with end_on_signals(str):
     own_temporary_files(OUTLIVED)
     # As the build does that `verify --repair` goes on with.
     own_temporary_files(OUTLIVED)

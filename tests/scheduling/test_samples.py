@@ -70,7 +70,7 @@ def test_what_is_started_is_understood(
     assert isinstance(arguments, BuildArguments)
     assert arguments.if_changed
     assert arguments.reuse == LATEST
-    assert arguments.json_log is (sample in commands())
+    assert (arguments.log_format == "json") is (sample in commands())
     assert arguments.config.output.latest == LATEST
     assert "{fingerprint}" in arguments.config.output.path
     assert arguments.config.output.num_shards

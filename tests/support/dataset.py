@@ -18,7 +18,7 @@ from unittest import mock
 
 import google_crc32c
 
-from shardbeam.pipelines.cli import log_lines
+from shardbeam.pipelines.cli import progress
 from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
 from shardbeam.transforms.staging.folder_lock import FolderLock
@@ -91,7 +91,7 @@ def run(*words: str) -> Run:
     with (
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
-        mock.patch.object(log_lines, "_EVERY_S", math.inf),
+        mock.patch.object(progress, "_LINE_EVERY_S", math.inf),
     ):
         exit_code = main(words)
     return Run(exit_code, stdout.getvalue(), stderr.getvalue())

@@ -6,8 +6,11 @@ import contextlib
 import io
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
+from unittest import mock
 
+from shardbeam.pipelines.cli import logging as cli_logging
 from shardbeam.pipelines.cli.progress import ProgressMonitor, Written
 
 
@@ -65,10 +68,30 @@ class Steps:
         return self.now_s
 
 
+@contextlib.contextmanager
+def show(
+    stream: io.StringIO,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    as_json: bool = False,
+    every_s: float = 0,
+    read_written: Callable[[], Written] = Written,
+    ask_state: Callable[[], str] | None = None,
+) -> Iterator[None]:
+    """Shows progress on a stream inside the context; it looks 1,000 times a second."""
+    with (
+        contextlib.redirect_stderr(stream),
+        mock.patch.object(cli_logging, "_writes_json", as_json),
+        contextlib.closing(ProgressMonitor(clock=clock, poll_s=0.001)) as monitor,
+    ):
+        monitor.read_written, monitor.ask_state = read_written, ask_state
+        monitor.ask_every_s = every_s
+        monitor.start()
+        yield
+
+
 def watch(steps: Steps, stream: io.StringIO, *, as_json: bool = False) -> str:
     """Shows the states on a stream, and returns what was written."""
-    monitor = ProgressMonitor(stream=stream, clock=steps.clock, poll_s=0.001, as_json=as_json)
-    monitor.watch_staging(steps.read, every_s=0)
-    with monitor:
+    with show(stream, clock=steps.clock, as_json=as_json, read_written=steps.read):
         assert steps.exhausted.wait(30)
     return stream.getvalue()
