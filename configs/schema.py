@@ -1,7 +1,8 @@
 """The schema of a dataset config: what to build.
 
 The command line's flags say where and how to run it. `shardbeam.configs.load` refuses unknown
-keys and wrong types.
+keys and wrong types. All keys are in this one module, in the order of docs/reference/config.md,
+which is made from it.
 """
 
 from __future__ import annotations

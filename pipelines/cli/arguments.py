@@ -24,12 +24,8 @@ from shardbeam.configs.load import (
 )
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Config
-from shardbeam.pipelines.cli.commands import (
-    COMMANDS,
-    Arguments,
-    BuildArguments,
-    SampleArguments,
-)
+from shardbeam.pipelines.cli.base import Arguments
+from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, SampleArguments
 from shardbeam.pipelines.cli.flags import (
     config_key,
     dataset_flags,

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.cli.arguments import named_format, parse_arguments
+from shardbeam.pipelines.cli.base import Arguments
 from shardbeam.pipelines.cli.commands import (
     COMMANDS,
-    Arguments,
     BuildArguments,
     ConvertArguments,
     RunArguments,

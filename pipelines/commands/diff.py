@@ -12,8 +12,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.cli.commands import DiffArguments
 from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.reader_commands import DiffArguments
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     PRINTED_CLASSES,

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.cli.commands import ExportArguments
 from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.reader_commands import ExportArguments
 from shardbeam.pipelines.cli.tables import PLAIN, cell_text, make_table, render_table
 from shardbeam.pipelines.failures import UsageError, machine_error
 from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted

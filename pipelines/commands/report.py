@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.pipelines.cli.commands import ReportArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
+from shardbeam.pipelines.cli.reader_commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.find_findings import list_kinds

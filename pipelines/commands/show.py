@@ -19,10 +19,10 @@ from rich.text import Text
 
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
-from shardbeam.pipelines.cli.commands import FormatsArguments, ShowArguments
 from shardbeam.pipelines.cli.flags import describe_format
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
+from shardbeam.pipelines.cli.reader_commands import FormatsArguments, ShowArguments
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     Layout,
