@@ -97,6 +97,14 @@ def test_the_pages_that_code_names_exist() -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_the_modules_that_pages_name_exist(page: str) -> None:
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", prose(page))) - {"path/to/file.py"}
+    # A page on the design leaves the first folder out.
+    folders = (PROJECT_ROOT, PROJECT_ROOT / "transforms")
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
+
+
 def test_the_index_names_every_page() -> None:
     docs = PROJECT_ROOT / "docs"
     index = (docs / "README.md").read_text(encoding="utf-8")
