@@ -1,19 +1,19 @@
-"""The sample dataset: pictures of shapes with every kind of COCO annotation, to try things with.
+"""The sample dataset: images of shapes with every kind of COCO annotation, to try things with.
 
 The folder contains:
 
-    images/000000000001.jpg …             the pictures; every sixteenth has no shape and no
+    images/000000000001.jpg …             the images; every sixteenth has no shape and no
                                           annotations
     annotations/instances.json            boxes, polygons and, for crowds, RLE
     annotations/person_keypoints.json     the same with the shapes' corners, under COCO's name
     annotations/captions.json             two captions per image
     annotations/panoptic.json             the segments of panoptic/000000000001.png …
     class_folders/<shape>/000000000001.jpg …
-                                          the same number of smaller pictures, with one shape
+                                          the same number of smaller images, with one shape
                                           each (sides of 160 to 224 pixels)
 
 The pixels of a shape are those that pycocotools draws for its polygon, so that polygon, area, box
-and picture agree to the pixel. Annotations have the structure of
+and image agree to the pixel. Annotations have the structure of
 https://cocodataset.org/#format-data. It leaves some points open; here
 
 - an instance is a whole shape, even if another covers part of it. A crowd is the set of its
@@ -57,12 +57,9 @@ from shardbeam.transforms.storage.local import make_folders, remove_empty
 Json = dict[str, object]
 Mask = npt.NDArray[np.bool_]
 Points = npt.NDArray[np.float64]
-# The entries of a picture in the annotation files, as JSON: of the image, and by file.
+# The entries of an image in the annotation files, as JSON: of the image, and by file.
 _Drawn = tuple[bytes, dict[str, list[bytes]]]
 
-# Category ids have gaps, and stuff comes after things, as in COCO.
-_THING_IDS = {"circle": 1, "square": 3, "triangle": 4, "star": 7}
-_STUFF_IDS = {"sky": 92, "sand": 95, "grass": 99, "water": 106}
 COLOURS = {
     "red": (200, 40, 36),
     "orange": (232, 130, 32),
@@ -73,6 +70,8 @@ COLOURS = {
     "white": (238, 236, 230),
     "black": (36, 36, 40),
 }
+# Category ids have gaps, and stuff comes after things, as in COCO.
+_STUFF_IDS = {"sky": 92, "sand": 95, "grass": 99, "water": 106}
 _STUFF_COLOURS = {
     "sky": (150, 186, 220),
     "sand": (204, 174, 128),
@@ -97,49 +96,62 @@ _LICENSE = {
     "name": "CC0 1.0 Universal",
     "url": "https://creativecommons.org/publicdomain/zero/1.0/",
 }
-# Pictures that a worker process draws between two exchanges with the program.
+# Images that a worker process draws between two exchanges with the program.
 _CHUNK = 8
 
 
+class _Shape(NamedTuple):
+    """A kind of thing.
+
+    Attributes:
+        category_id: Its id.
+        outline: A polygon's vertices on a circle of radius 1, clockwise from the topmost, of shape
+            (vertices, 2). A circle is a polygon, too.
+        corners: Which of the vertices are corners.
+    """
+
+    category_id: int
+    outline: Points
+    corners: slice
+
+
 def _outline(vertices: int, *, inner_radius: float = 1.0) -> Points:
-    """Vertices on a circle of radius 1, clockwise from the topmost, of shape (vertices, 2)."""
     angles = 2 * np.pi * np.arange(vertices) / vertices
     outline = np.stack([np.sin(angles), -np.cos(angles)], axis=1)
     outline[1::2] *= inner_radius
     return outline
 
 
-# Each shape's outline, and which of its vertices are corners. A circle is a polygon too.
-_OUTLINES = {
-    "circle": (_outline(48), slice(0)),
-    "square": (_outline(4), slice(None)),
-    "triangle": (_outline(3), slice(None)),
-    "star": (_outline(10, inner_radius=0.45), slice(None, None, 2)),
+_SHAPES = {
+    "circle": _Shape(1, _outline(48), slice(0)),
+    "square": _Shape(3, _outline(4), slice(None)),
+    "triangle": _Shape(4, _outline(3), slice(None)),
+    "star": _Shape(7, _outline(10, inner_radius=0.45), slice(None, None, 2)),
 }
-SHAPES = tuple(_OUTLINES)
+SHAPES = tuple(_SHAPES)
 
 
 def _categories() -> dict[str, list[Json] | None]:
     """Returns `categories` for each annotation file; captions have none."""
     things: list[Json] = [
-        {"supercategory": "shape", "id": category_id, "name": name}
-        for name, category_id in _THING_IDS.items()
+        {"supercategory": "shape", "id": shape.category_id, "name": name}
+        for name, shape in _SHAPES.items()
     ]
     stuff: list[Json] = [
         {"supercategory": "background", "isthing": 0, "id": category_id, "name": name}
         for name, category_id in _STUFF_IDS.items()
     ]
-    corners = [len(outline[corners]) for outline, corners in _OUTLINES.values()]
+    corners = [len(shape.outline[shape.corners]) for shape in _SHAPES.values()]
+    names = [f"corner_{number}" for number in range(1, _NUM_KEYPOINTS + 1)]
+    # Each line joins a corner to the next one.
+    skeletons = [
+        [(number, number % count + 1) for number in range(1, count + 1)] for count in corners
+    ]
     return {
         "instances": things,
         "person_keypoints": [
-            {
-                **thing,
-                "keypoints": [f"corner_{number}" for number in range(1, _NUM_KEYPOINTS + 1)],
-                # Each line joins a corner to the next one.
-                "skeleton": [(number, number % count + 1) for number in range(1, count + 1)],
-            }
-            for thing, count in zip(things, corners, strict=True)
+            {**thing, "keypoints": names, "skeleton": skeleton}
+            for thing, skeleton in zip(things, skeletons, strict=True)
         ],
         "captions": None,
         "panoptic": [{**thing, "isthing": 1} for thing in things] + stuff,
@@ -173,7 +185,6 @@ def run_sample(arguments: SampleArguments) -> None:
             workers=arguments.workers,
             width=arguments.width,
             height=arguments.height,
-            report=lambda _: counters.pictures.add(),
         )
     except FileExistsError as error:
         raise UsageError(str(error)) from error
@@ -192,12 +203,11 @@ def write_shapes(
     workers: int | None = None,
     width: int = 640,
     height: int = 480,
-    report: Callable[[int], None] | None = None,
 ) -> int:
     """Draws the sample dataset.
 
     The same arguments give the same bytes (with the same releases of NumPy, Pillow and
-    pycocotools) for any `workers`. A picture and its annotations depend on its number, not on how
+    pycocotools) for any `workers`. An image and its annotations depend on its number, not on how
     many there are.
 
     With several workers, a script that calls this needs `if __name__ == "__main__":` around its
@@ -205,12 +215,11 @@ def write_shapes(
 
     Args:
         output: The folder to write to, new or empty.
-        images: The number of pictures.
+        images: The number of images.
         seed: Decides what is drawn; 0 or more.
         workers: The number of processes; None for one per processor.
-        width: Width of the pictures in pixels, at least 64.
-        height: Height of the pictures in pixels, at least 64.
-        report: Called with the number of pictures done, after each.
+        width: Width of the images in pixels, at least 64.
+        height: Height of the images in pixels, at least 64.
 
     Returns:
         The number of annotated shapes, in which a crowd is one.
@@ -225,16 +234,15 @@ def write_shapes(
     workers = min(workers or usable_cpus(), math.ceil(images / _CHUNK))
     # Absolute, because a spawned process may start in another working directory.
     draw = functools.partial(_draw, output.absolute(), seed, (width, height))
-    drawn = []
+    drawn: list[_Drawn] = []
     made = make_folders(str(output))
     try:
         for folder in (*_FOLDERS, *(f"class_folders/{shape}" for shape in SHAPES)):
             (output / folder).mkdir()
-        with contextlib.closing(_draw_all(draw, images=images, workers=workers)) as pictures:
-            for picture in pictures:
-                drawn.append(picture)
-                if report is not None:
-                    report(len(drawn))
+        with contextlib.closing(_draw_all(draw, images=images, workers=workers)) as entries:
+            for each in entries:
+                drawn.append(each)
+                counters.pictures.add()
         _write_annotations(output, drawn, seed=seed)
     except BaseException:
         # Clean up even when interrupted: half a sample could be mistaken for a whole one.
@@ -248,7 +256,7 @@ def write_shapes(
 def _draw_all(
     draw: Callable[[int], _Drawn], *, images: int, workers: int
 ) -> Generator[_Drawn, None, None]:
-    """Draws pictures in several processes, and yields them in order."""
+    """Draws images in several processes, and yields their entries in order."""
     numbers = range(1, images + 1)
     if workers == 1:
         yield from map(draw, numbers)
@@ -265,53 +273,49 @@ def _draw_all(
 
 
 def _draw(output: Path, seed: int, size: tuple[int, int], number: int) -> _Drawn:
-    """Draws the two pictures with a number, and returns the first one's annotation entries."""
+    """Draws the two images with a number, and returns the first one's annotation entries."""
+    width, height = size
     name = f"{number:012}"
-    rng = _random(seed, _SCENES, number)
-    picture = Picture(rng=rng, width=size[0], height=size[1])
+    scene = Scene(_random(seed, _SCENES, number), width=width, height=height)
     if number % _EMPTY_EVERY:
-        if rng.random() < 0.2:
-            picture.add_crowd(str(rng.choice(SHAPES)))
-        for shape in rng.choice(SHAPES, rng.integers(1, 6, endpoint=True)).tolist():
-            picture.add_shape(shape, radius_range=(0.06, 0.3))
-    picture.save(output / "images" / f"{name}.jpg")
-    annotations: dict[str, list[Json]] = {}
-    if picture.things:
-        segments, ids = _describe_segments(picture, rng=rng)
+        scene.add_things()
+    scene.render().save(output / "images" / f"{name}.jpg", quality=_JPEG_QUALITY)
+    annotations: dict[str, list[Json]] = {file: [] for file in _categories()}
+    if scene.things:
+        segments, ids = scene.describe_segments()
         colours = np.stack([ids & 255, ids >> 8 & 255, ids >> 16], axis=-1).astype(np.uint8)
         Image.fromarray(colours).save(output / "panoptic" / f"{name}.png")
+        objects = [
+            scene.describe_thing(index, image_id=number) for index in range(len(scene.things))
+        ]
         annotations = {
-            **_describe_things(picture, image_id=number),
+            "instances": [instance for instance, _ in objects],
+            "person_keypoints": [instance | keypoints for instance, keypoints in objects],
             "captions": [
                 {"id": number * _IDS_PER_IMAGE + index, "image_id": number, "caption": caption}
-                for index, caption in enumerate(_captions(picture), start=1)
+                for index, caption in enumerate(scene.captions(), start=1)
             ],
             "panoptic": [
                 {"image_id": number, "file_name": f"{name}.png", "segments_info": segments}
             ],
         }
-    _draw_class_picture(output, seed, number)
     image = {
         "license": _LICENSE["id"],
         "file_name": f"{name}.jpg",
-        "height": size[1],
-        "width": size[0],
+        "height": height,
+        "width": width,
         "id": number,
     }
-    return msgspec.json.encode(image), {
-        file: [msgspec.json.encode(entry) for entry in annotations.get(file, [])]
-        for file in _categories()
-    }
-
-
-def _draw_class_picture(output: Path, seed: int, number: int) -> None:
-    """Draws the picture of one shape for the class folders."""
+    # An image of one shape for the class folders.
     rng = _random(seed, _CLASSES, number)
     shape = SHAPES[number % len(SHAPES)]
     width, height = rng.integers(160, 224, size=2, endpoint=True).tolist()
-    picture = Picture(rng=rng, width=width, height=height)
-    picture.add_shape(shape, radius_range=(0.2, 0.45))
-    picture.save(output / "class_folders" / shape / f"{number:012}.jpg")
+    alone = Scene(rng, width=width, height=height)
+    alone.add_shape(shape, radius_range=(0.2, 0.45))
+    path = output / "class_folders" / shape / f"{name}.jpg"
+    alone.render().save(path, quality=_JPEG_QUALITY)
+    encode = msgspec.json.encode
+    return encode(image), {file: list(map(encode, of)) for file, of in annotations.items()}
 
 
 def _random(seed: int, stream: int, number: int) -> np.random.Generator:
@@ -338,7 +342,7 @@ def _write_annotations(output: Path, drawn: Sequence[_Drawn], *, seed: int) -> N
 
 
 class Thing(NamedTuple):
-    """A shape in a picture, or a crowd of small ones.
+    """A shape in an image, or a crowd of small ones.
 
     Attributes:
         shape: Its name in `SHAPES`.
@@ -353,8 +357,8 @@ class Thing(NamedTuple):
     mask: Mask
 
 
-class Picture:
-    """A picture and its content.
+class Scene:
+    """What an image shows.
 
     Attributes:
         things: The shapes; each may be covered by later ones.
@@ -363,8 +367,8 @@ class Picture:
             shape (height, width).
     """
 
-    def __init__(self, *, rng: np.random.Generator, width: int, height: int) -> None:
-        """Draws the background: a ground, in two of three pictures below a sky."""
+    def __init__(self, rng: np.random.Generator, *, width: int, height: int) -> None:
+        """Draws the background: a ground, in two of three images below a sky."""
         self._rng = rng
         self._size = np.array([width, height])
         self.things: list[Thing] = []
@@ -373,6 +377,13 @@ class Picture:
         if rng.random() < 2 / 3:
             self.stuff.append("sky")
             self.segments[: int(rng.uniform(0.25, 0.55) * height)] = 1
+
+    def add_things(self) -> None:
+        """Adds one to six shapes, in a fifth of all images before a crowd of one colour."""
+        if self._rng.random() < 0.2:
+            self._add_crowd(str(self._rng.choice(SHAPES)))
+        for shape in self._rng.choice(SHAPES, self._rng.integers(1, 6, endpoint=True)).tolist():
+            self.add_shape(shape, radius_range=(0.06, 0.3))
 
     def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
         """Adds a shape at a random place, unless it would hide too much of another shape.
@@ -392,8 +403,8 @@ class Picture:
                 self._add(name, outline, mask)
                 return
 
-    def add_crowd(self, name: str) -> None:
-        """Adds a crowd of 8 to 16 small shapes of one colour."""
+    def _add_crowd(self, name: str) -> None:
+        """Adds a crowd of 8 to 16 small shapes."""
         side = self._size.min()
         middle = self._rng.uniform(0.3 * side, self._size - 0.3 * side)
         members = []
@@ -405,8 +416,33 @@ class Picture:
             members.append(self._place(name, centre=centre, radius=radius))
         self._add(name, None, self._fill(members))
 
+    def _place(self, name: str, *, centre: Points, radius: float) -> Points:
+        """Turns, scales and moves a shape's outline, in eighths of a pixel."""
+        turn = self._rng.uniform(-1, 1) * np.pi / 4
+        axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        outline = max(radius, _SMALLEST_RADIUS_PX) * _SHAPES[name].outline @ axes
+        points: Points = centre + outline
+        return np.round(points * 8) / 8
+
+    def _fill(self, outlines: Sequence[Points]) -> Mask:
+        height, width = self.segments.shape
+        polygons = [outline.ravel().tolist() for outline in outlines]
+        runs = coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
+        return np.asarray(coco_mask.decode(runs), np.bool_)
+
+    def _hides_little(self, mask: Mask) -> bool:
+        return all(
+            ((self.segments == index) & ~mask).sum() >= (1 - _MOST_HIDDEN) * thing.mask.sum()
+            for index, thing in enumerate(self.things, start=len(self.stuff))
+        )
+
+    def _add(self, name: str, outline: Points | None, mask: Mask) -> None:
+        colour = str(self._rng.choice(list(COLOURS)))
+        self.segments[mask] = len(self.stuff) + len(self.things)
+        self.things.append(Thing(name, colour, outline, mask))
+
     def render(self) -> Image.Image:
-        """Colours the picture, with uneven light and grain like those of a photograph."""
+        """Colours the image, with uneven light and grain like those of a photograph."""
         width, height = self._size.tolist()
         # With this grain, a JPEG of 640 x 480 pixels has 140 KB, like a photograph.
         noise = self._rng.standard_normal((height, width), np.float32) * 6
@@ -420,103 +456,65 @@ class Picture:
         pixels += noise[..., np.newaxis]
         return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
-    def save(self, path: Path) -> None:
-        """Writes the picture as a JPEG."""
-        self.render().save(path, quality=_JPEG_QUALITY)
-
-    def _place(self, name: str, *, centre: Points, radius: float) -> Points:
-        """Turns, scales and moves a shape's outline, in eighths of a pixel."""
-        outline, _ = _OUTLINES[name]
-        turn = self._rng.uniform(-1, 1) * np.pi / 4
-        axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
-        points: Points = centre + max(radius, _SMALLEST_RADIUS_PX) * outline @ axes
-        return np.round(points * 8) / 8
-
-    def _fill(self, outlines: Sequence[Points]) -> Mask:
-        height, width = self.segments.shape
-        polygons = [outline.ravel().tolist() for outline in outlines]
-        runs = coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
-        return np.asarray(coco_mask.decode(runs), np.bool_)
-
-    def _hides_little(self, mask: Mask) -> bool:
-        for index, thing in enumerate(self.things, start=len(self.stuff)):
-            seen = (self.segments == index) & ~mask
-            if seen.sum() < (1 - _MOST_HIDDEN) * thing.mask.sum():
-                return False
-        return True
-
-    def _add(self, name: str, outline: Points | None, mask: Mask) -> None:
-        colour = str(self._rng.choice(list(COLOURS)))
-        self.segments[mask] = len(self.stuff) + len(self.things)
-        self.things.append(Thing(name, colour, outline, mask))
-
-
-def _describe_things(picture: Picture, *, image_id: int) -> dict[str, list[Json]]:
-    """The `annotations` of an image in the files of instances and of keypoints."""
-    instances: list[Json] = []
-    keypoints: list[Json] = []
-    for index, thing in enumerate(picture.things):
+    def describe_thing(self, index: int, *, image_id: int) -> tuple[Json, Json]:
+        """Returns the entry of a thing in the file of instances, and its keypoints."""
+        thing = self.things[index]
         segmentation: object
         points = np.zeros((_NUM_KEYPOINTS, 3))
         if thing.outline is None:
             segmentation = {"counts": _run_lengths(thing.mask), "size": list(thing.mask.shape)}
         else:
             segmentation = [thing.outline.ravel().tolist()]
-            corners = thing.outline[_OUTLINES[thing.shape][1]]
+            corners = thing.outline[_SHAPES[thing.shape].corners]
             columns, rows = corners.astype(np.intp).T
-            is_covered = picture.segments[rows, columns] > len(picture.stuff) + index
+            is_covered = self.segments[rows, columns] > len(self.stuff) + index
             points[: len(corners), :2] = corners
             points[: len(corners), 2] = np.where(is_covered, 1, 2)
         instance = {
             "id": image_id * _IDS_PER_IMAGE + index + 1,
             "image_id": image_id,
-            "category_id": _THING_IDS[thing.shape],
+            "category_id": _SHAPES[thing.shape].category_id,
             "iscrowd": int(thing.outline is None),
             "segmentation": segmentation,
             **_extent(thing.mask),
         }
-        labelled = {
+        return instance, {
             "num_keypoints": int((points[:, 2] > 0).sum()),
             "keypoints": points.ravel().tolist(),
         }
-        instances.append(instance)
-        keypoints.append({**instance, **labelled})
-    return {"instances": instances, "person_keypoints": keypoints}
 
+    def describe_segments(self) -> tuple[list[Json], npt.NDArray[np.int64]]:
+        """Returns `segments_info` of a panoptic file, and the segment's id at each pixel."""
+        categories = [(_STUFF_IDS[name], False) for name in self.stuff]
+        categories += [
+            (_SHAPES[thing.shape].category_id, thing.outline is None) for thing in self.things
+        ]
+        # 0 stands for pixels without a segment.
+        ids = 1 + self._rng.choice(256**3 - 1, size=len(categories), replace=False)
+        segments: list[Json] = [
+            {
+                "id": int(ids[index]),
+                "category_id": category_id,
+                "iscrowd": int(is_crowd),
+                **_extent(self.segments == index),
+            }
+            for index, (category_id, is_crowd) in enumerate(categories)
+            if (self.segments == index).any()
+        ]
+        return segments, ids[self.segments]
 
-def _describe_segments(
-    picture: Picture, *, rng: np.random.Generator
-) -> tuple[list[Json], npt.NDArray[np.int64]]:
-    """`segments_info` of an image in a panoptic file, and the segment's id at each pixel."""
-    categories = [(_STUFF_IDS[name], False) for name in picture.stuff]
-    categories += [(_THING_IDS[thing.shape], thing.outline is None) for thing in picture.things]
-    # 0 stands for pixels without a segment.
-    ids = 1 + rng.choice(256**3 - 1, size=len(categories), replace=False)
-    segments: list[Json] = [
-        {
-            "id": int(ids[index]),
-            "category_id": category_id,
-            "iscrowd": int(is_crowd),
-            **_extent(picture.segments == index),
-        }
-        for index, (category_id, is_crowd) in enumerate(categories)
-        if (picture.segments == index).any()
-    ]
-    return segments, ids[picture.segments]
-
-
-def _captions(picture: Picture) -> Iterator[str]:
-    """Yields two captions: where the first thing is, and everything that the picture shows."""
-    groups: dict[tuple[str, bool], list[Thing]] = {}
-    for thing in picture.things:
-        groups.setdefault((thing.shape, thing.outline is None), []).append(thing)
-    *others, last = [_name(group) for group in groups.values()]
-    what = f"{', '.join(others)} and {last}" if others else last
-    first = picture.things[0]
-    middle = np.nonzero(first.mask)[1].mean() / first.mask.shape[1]
-    side = ("on the left", "in the middle", "on the right")[int(3 * middle)]
-    for caption in (f"{_name([first])} {side}", f"{what} and {' below '.join(picture.stuff)}"):
-        yield f"{caption[0].upper()}{caption[1:]}."
+    def captions(self) -> Iterator[str]:
+        """Yields two captions: where the first thing is, and everything that the image shows."""
+        groups: dict[tuple[str, bool], list[Thing]] = {}
+        for thing in self.things:
+            groups.setdefault((thing.shape, thing.outline is None), []).append(thing)
+        *others, last = map(_name, groups.values())
+        what = f"{', '.join(others)} and {last}" if others else last
+        first = self.things[0]
+        middle = np.nonzero(first.mask)[1].mean() / first.mask.shape[1]
+        side = ("on the left", "in the middle", "on the right")[int(3 * middle)]
+        for caption in (f"{_name([first])} {side}", f"{what} and {' below '.join(self.stuff)}"):
+            yield f"{caption[0].upper()}{caption[1:]}."
 
 
 def _name(group: Sequence[Thing]) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
 from shardbeam.pipelines.commands.sample import SHAPES, write_shapes
+from shardbeam.transforms.core.counters import counters
 
 IMAGES = 48
 WIDTH, HEIGHT = 320, 240
@@ -237,18 +239,20 @@ def test_unusual_sizes(tmp_path: Path, width: int, height: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, workers: int) -> None:
-    reported: list[int] = []
+def test_nothing_is_left_when_it_is_interrupted(
+    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = iter(range(3))
 
-    def interrupt(done: int) -> None:
-        reported.append(done)
-        if done == 3:
+    def interrupt() -> None:
+        if next(done) == 2:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(counters, "pictures", SimpleNamespace(add=interrupt))
     # An empty folder may be there.
     with pytest.raises(KeyboardInterrupt):
-        write_shapes(output=tmp_path, images=20, seed=0, workers=workers, report=interrupt)
-    assert reported == [1, 2, 3]
+        write_shapes(output=tmp_path, images=20, seed=0, workers=workers)
+    assert next(done, None) is None
     assert list(tmp_path.iterdir()) == []
 
 
