@@ -49,15 +49,12 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.examples.decode.decode import (
-    Picture,
-    feature_values,
-    make_picture,
-    recognize_image,
-)
+from shardbeam.transforms.examples.decode.decode import Picture, make_picture
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
+from shardbeam.transforms.examples.features import feature_values
 from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.storage.base import StoredFile
 
 if TYPE_CHECKING:

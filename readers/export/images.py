@@ -16,12 +16,12 @@ from shardbeam.transforms.examples.decode.decode import (
     annotations_of,
     class_of,
     keypoint_names,
-    recognize_image,
 )
 from shardbeam.transforms.examples.decode.feature_map import Legend, Skeletons
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.geometry.boxes import Size, orient_size
 from shardbeam.transforms.images.check import store_cifar
+from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.images.sniff import FileFormat
 
 # Keys of an image, its boxes and its keypoints that an export can hold; some of them, such as the

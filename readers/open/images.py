@@ -11,12 +11,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.open.examples import read_examples
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.transforms.containers.base import Container, find_container
+from shardbeam.transforms.containers.base import (
+    Container,
+    find_container,
+    parse_example,
+    read_examples,
+)
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError, naming
-from shardbeam.transforms.examples.decode.decode import Picture, make_picture, parse_example
+from shardbeam.transforms.examples.decode.decode import Picture, make_picture
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile

@@ -11,21 +11,18 @@ from typing import Any
 import google_crc32c
 
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
-from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import IndexRow, fill_findings
 from shardbeam.transforms.dataset.statistics import StatisticsCounter
-from shardbeam.transforms.examples.decode.decode import (
-    feature_values,
-    parse_example,
-    recognize_image,
-)
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, list_class_ids
 from shardbeam.transforms.examples.encode.maps import list_map_classes
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import feature_values
+from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.shards.count import read_values
 from shardbeam.transforms.storage.base import StoredFile
 

@@ -15,9 +15,9 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.commit.pointer import pointed_folder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, read_manifest
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, STAGING_FOLDER, read_manifest
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
-from shardbeam.transforms.staging.staging import OUTCOME, STAGING_FOLDER
+from shardbeam.transforms.staging.staging import OUTCOME
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for

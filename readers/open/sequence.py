@@ -55,15 +55,13 @@ from shardbeam.readers.open.stored_dataset import (
     with_checksums,
 )
 from shardbeam.readers.open.stored_features import infer_features, read_features
-from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_ahead
 from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.examples.decode.decode import parse_example
 from shardbeam.transforms.examples.decode.feature_map import Legend
-from shardbeam.transforms.examples.encode.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import StoredFeature
+from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP, StoredFeature
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile

@@ -24,9 +24,9 @@ import google_crc32c
 
 from shardbeam.readers.open.open_files import OPEN_FILES
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.staging.folder_lock import is_at
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.local import is_at
 
 _PART_BYTES = 8 << 20
 _DIGEST_DIGITS = 16

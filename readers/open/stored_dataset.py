@@ -25,10 +25,10 @@ from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
     MANIFEST,
+    STAGING_FOLDER,
     Manifest,
     read_manifest,
 )
-from shardbeam.transforms.staging.staging import STAGING_FOLDER
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.readers.open.examples import read_examples
+from shardbeam.transforms.containers.base import read_examples
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.decode.decode import feature_values, recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import FeatureKind, StoredFeature
+from shardbeam.transforms.examples.features import FeatureKind, StoredFeature, feature_values
+from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.images.sniff import FileFormat
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile

@@ -8,7 +8,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.examples.decode.decode import recognize_image
+from shardbeam.transforms.images.read_header import recognize_image
 
 # This much fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64

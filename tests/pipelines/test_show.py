@@ -20,8 +20,8 @@ from shardbeam.pipelines.cli.arguments import parse_arguments
 from shardbeam.pipelines.cli.reader_commands import ShowArguments
 from shardbeam.pipelines.cli.tables import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.commands.show import render_example
-from shardbeam.readers.open.examples import read_examples
 from shardbeam.readers.open.stored_dataset import open_file
+from shardbeam.transforms.containers.base import read_examples
 from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.example_pb2 import Example

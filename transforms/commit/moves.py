@@ -21,13 +21,13 @@ from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     MANIFEST,
     RUN_FILE,
+    STAGING_FOLDER,
     read_manifest,
 )
 from shardbeam.transforms.shards.reuse import RECORD_FILE, keep_record, record_path
 from shardbeam.transforms.staging.lease import LEASE_PATH
 from shardbeam.transforms.staging.staging import (
     COMMIT_LIST,
-    STAGING_FOLDER,
     Staging,
     explain_write_errors,
     find_misplaced,

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Protocol
 
 import google_crc32c
 import msgspec
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 import shardbeam.transforms.containers as containers
 from shardbeam.configs.nearest import did_you_mean
@@ -32,6 +34,8 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Bytes that are copied at a time.
 _PART_BYTES = 8 << 20
+# Bytes of a record that is no Example, in the error about it.
+_SHOWN_BYTES = 16
 
 
 class ExampleParts(Protocol):
@@ -266,3 +270,45 @@ def find_tfds_container(tfds_name: str) -> str | None:
         if find_container(name).tfds_name == tfds_name:
             return name
     return None
+
+
+def parse_example(record: bytes, *, uri: str, place: str) -> Example:
+    """Parses a record.
+
+    Raises:
+        InputError: It is not a `tf.train.Example`.
+    """
+    try:
+        example = Example.FromString(record)
+    except DecodeError as error:
+        raise _not_an_example(record, uri=uri, place=place) from error
+    # Almost any bytes parse as some message; unknown fields show that it is not an Example.
+    if len(UnknownFieldSet(example)):
+        raise _not_an_example(record, uri=uri, place=place)
+    return example
+
+
+def _not_an_example(record: bytes, *, uri: str, place: str) -> InputError:
+    more = "" if len(record) <= _SHOWN_BYTES else " ..."
+    return InputError(
+        uri=uri,
+        place=place,
+        problem=f"the record of {len(record)} bytes is not a tf.train.Example; it begins with "
+        f"{record[:_SHOWN_BYTES].hex(' ')}{more}",
+    )
+
+
+def read_examples(file: StoredFile, *, container: str = "tfrecord") -> Iterator[Example]:
+    """Yields the Examples of a file; reads only as far as the caller iterates.
+
+    Args:
+        file: The file.
+        container: Name of its container (`find_container`).
+
+    Raises:
+        InputError: The file cannot be read, is not such a container, is cut off or damaged, or a
+            record in it is not a `tf.train.Example`.
+    """
+    reader = find_container(container)
+    for place, record in reader.read(file):
+        yield parse_example(record, uri=file.uri, place=reader.describe_place(place))

@@ -20,6 +20,7 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 DATASET_INFO = "dataset_info.json"
+STAGING_FOLDER = ".staging"
 MANIFEST = "manifest.json"
 FEATURES = "features.json"
 STATISTICS = "statistics.json"

@@ -46,8 +46,7 @@ from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.decode.feature_map import LABEL_MAP, LABELS, Skeletons
-from shardbeam.transforms.examples.encode.maps import CLASS_MAP
-from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.formats.box_format import BoxReading
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"

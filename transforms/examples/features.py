@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
+from shardbeam.transforms.examples.example_pb2 import Feature
+
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 # The smallest 32-bit float above 0.
 MIN_FLOAT32 = 2.0**-149
+
+# The map of classes, and the one with their ids if a dataset has panoptic maps.
+CLASS_MAP = "image/segmentation/class/encoded"
+CATEGORY_MAP = "image/panoptic/category_mask"
 
 
 class FeatureKind(str, enum.Enum):
@@ -116,3 +123,11 @@ class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...] = ()
     image_shape: ImageShape | None = None
     image_bits: int = 8
+
+
+def feature_values(feature: Feature) -> tuple[FeatureKind | None, Sequence[bytes | int | float]]:
+    """Returns a feature's kind and its values; None and no values if no list is set."""
+    field = feature.WhichOneof("kind")
+    if field is None:
+        return None, ()
+    return FeatureKind(field.removesuffix("_list")), getattr(feature, field).value

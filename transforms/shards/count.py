@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.example_findings import PICTURE_KINDS, Finding, find_in_example
 from shardbeam.transforms.dataset.files import DatasetFile
@@ -19,22 +19,14 @@ from shardbeam.transforms.dataset.statistics import (
     StatisticsCounter,
     merge_statistics,
 )
-from shardbeam.transforms.examples.decode.decode import (
-    feature_values,
-    parse_example,
-    recognize_image,
-)
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import list_class_ids
-from shardbeam.transforms.examples.encode.maps import (
-    CATEGORY_MAP,
-    CLASS_MAP,
-    PIXELS,
-    list_map_classes,
-)
+from shardbeam.transforms.examples.encode.maps import PIXELS, list_map_classes
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP, feature_values
 from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.storage.base import StoredFile
 
 # Prefixes of the keys with names and ids of classes.

@@ -38,8 +38,8 @@ from shardbeam.transforms.dataset.statistics import (
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, LABEL_KEYS, digest_image
-from shardbeam.transforms.examples.encode.maps import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
+from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.images.check import look_at_stored
 from shardbeam.transforms.images.difference_hash import HASH_VERSION, Look
 from shardbeam.transforms.shards.count import (

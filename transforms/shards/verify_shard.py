@@ -12,13 +12,12 @@ import google_crc32c
 import msgspec
 
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
 from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index
 from shardbeam.transforms.dataset.manifest import FEATURES
-from shardbeam.transforms.examples.decode.decode import feature_values, parse_example
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import StoredFeature
+from shardbeam.transforms.examples.features import StoredFeature, feature_values
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile

@@ -12,7 +12,7 @@ import logging
 import os
 
 from shardbeam.transforms.staging.lease import Lease, LeaseError
-from shardbeam.transforms.storage.local import make_folders, remove_empty
+from shardbeam.transforms.storage.local import is_at, make_folders, remove_empty
 
 _log = logging.getLogger(__name__)
 
@@ -91,17 +91,3 @@ def _flock(descriptor: int, *, folder: str) -> None:
             folder,
             error.strerror,
         )
-
-
-def is_at(descriptor: int, path: str, *, folder: int | None = None) -> bool:
-    """Returns whether an open file or folder still has this path.
-
-    Args:
-        descriptor: The file or folder.
-        path: The path.
-        folder: Descriptor of the folder that the path is relative to; None for the current one.
-    """
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path, dir_fd=folder))
-    except FileNotFoundError:
-        return False

@@ -36,14 +36,13 @@ from shardbeam.transforms.dataset.files import (
     ShardResult,
     convert_result,
 )
-from shardbeam.transforms.dataset.manifest import run_path
+from shardbeam.transforms.dataset.manifest import STAGING_FOLDER, run_path
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-STAGING_FOLDER = ".staging"
 # The list of the files that a plan's commit moves, in the plan's folder.
 COMMIT_LIST = "commit.json"
 _SCRATCH = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/runs/[^/]+/files/")

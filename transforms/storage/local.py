@@ -230,6 +230,20 @@ def check_encoding() -> None:
         )
 
 
+def is_at(descriptor: int, path: str, *, folder: int | None = None) -> bool:
+    """Returns whether an open file or folder still has this path.
+
+    Args:
+        descriptor: The file or folder.
+        path: The path.
+        folder: Descriptor of the folder that the path is relative to; None for the current one.
+    """
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, dir_fd=folder))
+    except FileNotFoundError:
+        return False
+
+
 def make_folders(path: str) -> list[str]:
     """Makes a folder and those above it that are missing; if one fails, none is left.
 

@@ -18,26 +18,26 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation, Value
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.encode.image_features import IMAGE
-from shardbeam.transforms.examples.example_pb2 import Example, Feature
-from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    feature_values,
+)
 from shardbeam.transforms.examples.geometry.boxes import Box, Size
 from shardbeam.transforms.examples.geometry.mask_crops import find_patch
 from shardbeam.transforms.examples.geometry.segmentation import encode_patch
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
-from shardbeam.transforms.images.header import ImageHeader
-from shardbeam.transforms.images.jpeg import scan_jpeg
 from shardbeam.transforms.images.mask_file import read_indices
-from shardbeam.transforms.images.png import scan_png
-from shardbeam.transforms.images.sniff import FileFormat, sniff_format
+from shardbeam.transforms.images.read_header import recognize_image
 
 # The id of an object or label that has none.
 NO_ID = -1
@@ -56,63 +56,10 @@ _FAR = 2.0
 Keypoint: TypeAlias = tuple[float, float, int]
 
 _VISIBLE = 2
-_SHOWN_BYTES = 16
 # No image has a longer side.
 _MAX_SIDE_PX = (1 << 31) - 1
-_SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 _Values: TypeAlias = Sequence["bytes | int | float"]
 _T = TypeVar("_T")
-
-
-def feature_values(feature: Feature) -> tuple[FeatureKind | None, Sequence[bytes | int | float]]:
-    """Returns a feature's kind and its values; None and no values if no list is set."""
-    field = feature.WhichOneof("kind")
-    if field is None:
-        return None, ()
-    return FeatureKind(field.removesuffix("_list")), getattr(feature, field).value
-
-
-def parse_example(record: bytes, *, uri: str, place: str) -> Example:
-    """Parses a record.
-
-    Raises:
-        InputError: It is not a `tf.train.Example`.
-    """
-    try:
-        example = Example.FromString(record)
-    except DecodeError as error:
-        raise _not_an_example(record, uri=uri, place=place) from error
-    # Almost any bytes parse as some message; unknown fields show that it is not an Example.
-    if len(UnknownFieldSet(example)):
-        raise _not_an_example(record, uri=uri, place=place)
-    return example
-
-
-def _not_an_example(record: bytes, *, uri: str, place: str) -> InputError:
-    more = "" if len(record) <= _SHOWN_BYTES else " ..."
-    return InputError(
-        uri=uri,
-        place=place,
-        problem=f"the record of {len(record)} bytes is not a tf.train.Example; it begins with "
-        f"{record[:_SHOWN_BYTES].hex(' ')}{more}",
-    )
-
-
-def recognize_image(data: bytes) -> tuple[FileFormat, ImageHeader | None] | None:
-    """Describes an image by its first bytes; None if the data is not an image.
-
-    Returns:
-        Its format and its header; the header is None for formats other than JPEG and PNG, and if
-        it cannot be read.
-    """
-    file_format = sniff_format(data)
-    if file_format is None:
-        return None
-    scan = _SCANS.get(file_format)
-    try:
-        return file_format, scan and scan(data, complete=False)
-    except RejectedError:
-        return file_format, None
 
 
 class PictureObject(msgspec.Struct, frozen=True, kw_only=True):

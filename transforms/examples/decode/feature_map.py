@@ -11,8 +11,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.examples.encode.maps import CATEGORY_MAP
-from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.examples.features import CATEGORY_MAP, ExtraFeature
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 

@@ -20,13 +20,10 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.encode.mask_png import encode_map
-from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value
+from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.geometry.boxes import orient_pixels
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
-CLASS_MAP = "image/segmentation/class/encoded"
-# The map with the ids if a dataset has panoptic maps.
-CATEGORY_MAP = "image/panoptic/category_mask"
 # A key that is never written: `(id, number of pixels)` of each class, for statistics and the index.
 PIXELS = "image/segmentation/class/pixels"
 _IGNORE = 255

@@ -19,9 +19,16 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
-from shardbeam.transforms.examples.encode.maps import CATEGORY_MAP, CLASS_MAP, PIXELS
+from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.encode.mask_png import encode_map
-from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
+from shardbeam.transforms.examples.features import (
+    CATEGORY_MAP,
+    CLASS_MAP,
+    FeatureKind,
+    FeatureRole,
+    one_value,
+    value_list,
+)
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
 
 _MAX_SEGMENT_ID = (1 << 24) - 1

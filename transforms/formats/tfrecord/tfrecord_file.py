@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 import msgspec
 
+from shardbeam.transforms.containers.base import parse_example
 from shardbeam.transforms.containers.tfrecord import CONTAINER, HEADER_BYTES
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
@@ -32,24 +33,23 @@ from shardbeam.transforms.examples.decode.decode import (
     Picture,
     annotations_of,
     class_of,
-    feature_values,
     keypoint_names,
     make_picture,
-    parse_example,
 )
 from shardbeam.transforms.examples.decode.feature_map import (
     Legend,
     StoredKeys,
 )
 from shardbeam.transforms.examples.encode.image_features import IMAGE
-from shardbeam.transforms.examples.encode.maps import CLASS_MAP
 from shardbeam.transforms.examples.encode.schema import check_key, known_keys
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import (
+    CLASS_MAP,
     ExtraFeature,
     FeatureKind,
     FeatureRole,
     FeatureSpec,
+    feature_values,
 )
 from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.names import escape_key, normalize_key
