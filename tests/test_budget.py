@@ -44,7 +44,7 @@ main(["--help"])
 
 # Modules of Shardbeam, without `__init__`, that are loaded.
 BUILD = 155  # every stage of a build, its checks and warnings; what it may use of the machine
-OPEN = 80  # with the parts of a build that describe Examples and staging
+OPEN = 60  # what finds, indexes and reads Examples
 HELP = 50  # names, flags and help of all commands, and the formats' keys
 
 

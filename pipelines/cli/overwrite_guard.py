@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_file
-from shardbeam.readers.open.names import Mark
+from shardbeam.transforms.core.text import Mark
 from shardbeam.transforms.storage.base import is_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import remove_scratch

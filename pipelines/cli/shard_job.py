@@ -14,8 +14,8 @@ from shardbeam.pipelines.cli.progress import watch_job
 from shardbeam.pipelines.failures import RunError, UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
-from shardbeam.readers.open.names import Mark
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.text import Mark
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

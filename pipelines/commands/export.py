@@ -22,14 +22,18 @@ from shardbeam.readers.export.images import (
     find_classes,
 )
 from shardbeam.readers.export.yolo import YoloLayout
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.images import read_pictures
-from shardbeam.readers.open.names import Mark, dataset_name
-from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.readers.open.stored_dataset import (
+    StoredDataset,
+    StoredSplit,
+    dataset_name,
+    open_dataset,
+    read_legend,
+)
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.core.text import Mark, escape
 from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import is_uri
 

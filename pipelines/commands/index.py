@@ -9,9 +9,8 @@ from shardbeam.pipelines.cli.reader_commands import IndexArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_outside_datasets
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.make_index import check_indexable, index_shard, render_idx
-from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.index import index_parquet
 from shardbeam.transforms.formats.recognition import counted

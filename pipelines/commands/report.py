@@ -9,11 +9,15 @@ from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
 from shardbeam.pipelines.cli.reader_commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.find_findings import list_kinds
 from shardbeam.readers.open.images import Place, PlacedExamples, read_with_places
-from shardbeam.readers.open.names import Mark, dataset_name
-from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.readers.open.stored_dataset import (
+    StoredDataset,
+    StoredSplit,
+    dataset_name,
+    open_dataset,
+    read_legend,
+)
 from shardbeam.readers.report.cards import ClassNumbers
 from shardbeam.readers.report.changes import find_changes
 from shardbeam.readers.report.charts import count_statistics, make_charts
@@ -25,7 +29,7 @@ from shardbeam.readers.report.sampled_images import Sample, sample_by_index, sam
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_rejects
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.core.text import Mark, escape
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics

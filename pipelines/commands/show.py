@@ -33,9 +33,7 @@ from shardbeam.pipelines.cli.tables import (
     stdout_layout,
 )
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.images import read_split
-from shardbeam.readers.open.names import Mark, dataset_name
 from shardbeam.readers.open.read_rejects import (
     StoredReject,
     count_corrections,
@@ -43,11 +41,17 @@ from shardbeam.readers.open.read_rejects import (
     read_lines,
     spread,
 )
-from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.readers.open.stored_dataset import (
+    StoredDataset,
+    StoredSplit,
+    dataset_name,
+    open_dataset,
+    read_legend,
+)
 from shardbeam.readers.report.describe_values import decode_text, describe_values
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.core.text import cut, describe_value, escape
+from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.examples.decode.decode import Picture, make_picture
 from shardbeam.transforms.examples.decode.feature_map import Legend

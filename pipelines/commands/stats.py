@@ -24,13 +24,16 @@ from shardbeam.pipelines.cli.tables import (
 )
 from shardbeam.pipelines.failures import RunError
 from shardbeam.readers.open.count_tasks import plan_counts
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.find_findings import list_kinds
-from shardbeam.readers.open.names import Mark, dataset_name
-from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
+from shardbeam.readers.open.stored_dataset import (
+    StoredDataset,
+    dataset_name,
+    open_dataset,
+    read_legend,
+)
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.text import ascii_json, cut, escape
+from shardbeam.transforms.core.text import Mark, ascii_json, cut, escape
 from shardbeam.transforms.dataset.findings import KindFound
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics import (

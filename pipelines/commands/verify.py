@@ -16,10 +16,10 @@ from shardbeam.pipelines.cli.reader_commands import VerifyArguments
 from shardbeam.pipelines.cli.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import RunError, UsageError
-from shardbeam.readers.open.names import Mark, dataset_name
+from shardbeam.readers.open.stored_dataset import dataset_name
 from shardbeam.readers.verify.verify import Checks, plan_checks
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.text import ascii_json, escape
+from shardbeam.transforms.core.text import Mark, ascii_json, escape
 from shardbeam.transforms.shards.verify_shard import CheckReport, merge_reports
 from shardbeam.transforms.staging.staging import holds_staging
 

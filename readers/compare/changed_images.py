@@ -20,9 +20,8 @@ from shardbeam.readers.compare.image_changes import (
     PictureChange,
     compare_pictures,
 )
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.images import Place, PlacedExamples
-from shardbeam.readers.open.stored_dataset import StoredDataset
+from shardbeam.readers.open.stored_dataset import StoredDataset, read_legend
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.decode.decode import Picture

@@ -7,7 +7,7 @@ import itertools
 import os
 import posixpath
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardbeam.readers.open.open_files import OPEN_FILES, OpenFile
-from shardbeam.readers.open.shard_cache import ShardCache
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, frame_header
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
@@ -23,6 +22,9 @@ from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile
 from shardbeam.transforms.storage.local import open_regular, read_at
+
+if TYPE_CHECKING:
+    from shardbeam.readers.open.shard_cache import ShardCache
 
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 

@@ -13,7 +13,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, SupportsIndex, TypeVar, cast, overload
 
 import google_crc32c
 import msgspec
@@ -32,7 +32,6 @@ from shardbeam.readers.open.arguments import (
     is_list,
     shown,
 )
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.items import (
     BOX_FORMATS,
     BoxFormat,
@@ -47,11 +46,11 @@ from shardbeam.readers.open.items import (
 )
 from shardbeam.readers.open.record_reader import Records, find_index, read_bounds
 from shardbeam.readers.open.selection import Where, check_where, select, where_columns
-from shardbeam.readers.open.shard_cache import ShardCache
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     StoredSplit,
     open_dataset,
+    read_legend,
     with_checksums,
 )
 from shardbeam.readers.open.stored_features import infer_features, read_features
@@ -74,54 +73,37 @@ _REQUESTS_AT_A_TIME = 64
 _MAX_BYTES_AHEAD = 64_000_000
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read: enough to open it again in another process.
+class _Opened(NamedTuple):
+    """A split that is open: its records, and what is known of all of its Examples."""
+
+    records: Records
+    contents: SplitContents
+
+
+class _Split(msgspec.Struct, kw_only=True, dict=True):
+    """A split, opened when it is first read. Pickled, it is only its place and a fingerprint.
 
     Attributes:
         path: The dataset; an absolute path, or a URI.
-        split: The split.
+        name: The split.
         index: The folder of indexes; None for those in the dataset.
         cache: The folder for copies of shards; None to read them where they are.
         cache_bytes: What all copies there may take; None for no bound.
         checksums: Whether the checksum of each record's data is compared.
+        fingerprint: `Records.fingerprint` of the split that was pickled; None if it is new.
     """
 
     path: str
-    split: str
+    name: str
     index: str | None
     cache: str | None
     cache_bytes: int | None
     checksums: bool
-
-
-class _Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A split that is open.
-
-    Attributes:
-        records: Its records.
-        contents: What is known of all of its Examples.
-        tables: Other columns of the index of each shard.
-    """
-
-    records: Records
-    contents: SplitContents
-    tables: Sequence[pa.Table]
-
-
-class _Split:
-    """A split, opened when it is first read. Pickled, it is only its place and a fingerprint.
-
-    Args:
-        place: Where it is.
-        fingerprint: `Records.fingerprint` of the split that was pickled; None if it is new.
-    """
-
-    def __init__(self, place: _Place, fingerprint: int | None = None) -> None:
-        self.place = place
-        self._fingerprint = fingerprint
+    fingerprint: int | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Split, (self.place, self.opened.records.fingerprint())
+        fields = msgspec.structs.asdict(self) | {"fingerprint": self.opened.records.fingerprint()}
+        return functools.partial(_Split, **fields), ()
 
     @functools.cached_property
     def opened(self) -> _Opened:
@@ -130,10 +112,10 @@ class _Split:
         Raises:
             InputError: It cannot be opened, or is another one than the one that was pickled.
         """
-        opened = _open_split(self.place, columns=())
-        if self._fingerprint not in (None, opened.records.fingerprint()):
+        opened, _ = _open_split(self, dataset=open_dataset(self.path), columns=())
+        if self.fingerprint not in (None, opened.records.fingerprint()):
             raise InputError(
-                uri=self.place.path,
+                uri=self.path,
                 problem="the dataset has changed since it was opened in another process; open it "
                 "again",
             )
@@ -196,13 +178,13 @@ class ExampleSequence(Generic[T]):
         return self._read_all(self._selection)
 
     def __repr__(self) -> str:
-        place, selection = self._split.place, self._selection
+        split, selection = self._split, self._selection
         chosen = (
             repr(selection)
             if isinstance(selection, range)
             else f"{len(selection)} chosen ({google_crc32c.value(selection.tobytes()):08x})"
         )
-        return f"<Examples {chosen} of {place.split!r} in {place.path!r} as {self._form!r}>"
+        return f"<Examples {chosen} of {split.name!r} in {split.path!r} as {self._form!r}>"
 
     def detection(
         self, *, boxes: BoxFormat = "xyxy", masks: bool = False, keypoints: bool = False
@@ -369,30 +351,28 @@ def open(  # As in gzip and tarfile.
             raise ValueError("cache_bytes: only together with cache, the folder of the copies")
     index = None if index is None else absolute_path("index", index)
     dataset = open_dataset(absolute_path("path", path))
-    place = _Place(
+    source = _Split(
         # If `path` is a pointer, workers must read the same version.
         path=dataset.path,
-        split=dataset.find_split(split).name,
+        name=dataset.find_split(split).name,
         index=index,
         cache=cache,
         cache_bytes=cache_bytes,
         checksums=bool(checksums),
     )
-    opened = _open_split(place, dataset=dataset, columns=where_columns(where))
-    selection: range | npt.NDArray[np.int64] = range(opened.records.size)
+    # The index is in memory, so the cached property need not read it again.
+    source.opened, tables = _open_split(source, dataset=dataset, columns=where_columns(where))
+    selection: range | npt.NDArray[np.int64] = range(source.opened.records.size)
     if where:
-        legend = opened.contents.legend()
+        feature_map = source.opened.contents.legend()
         selection = select(
             where,
-            tables=opened.tables,
-            class_names=legend.class_names,
-            has_maps=_has_maps(opened.contents.features, legend=legend),
+            tables=tables,
+            class_names=feature_map.class_names,
+            has_maps=_has_maps(source.opened.contents.features, legend=feature_map),
             path=dataset.path,
             fix=_how_to_index(dataset.path),
         )
-    source = _Split(place)
-    # The index is in memory, so a cached property need not read it again.
-    source.opened = msgspec.structs.replace(opened, tables=())
     return ExampleSequence(source, form=form, selection=selection)._as(form)
 
 
@@ -421,15 +401,14 @@ def _has_maps(features: Sequence[StoredFeature], *, legend: Legend) -> bool:
 
 
 def _open_split(
-    place: _Place, *, columns: Sequence[str], dataset: StoredDataset | None = None
-) -> _Opened:
-    """Reads the indexes of a split.
+    place: _Split, *, dataset: StoredDataset, columns: Sequence[str]
+) -> tuple[_Opened, Sequence[pa.Table]]:
+    """Reads the indexes of a split; returns other columns of them, too, a table for each shard.
 
     Raises:
         InputError: It cannot be read, or has no index.
     """
-    dataset = dataset or open_dataset(place.path)
-    split = dataset.find_split(place.split)
+    split = dataset.find_split(place.name)
     if split.container != _TFRECORD:
         readers = find_container(split.container).readers
         raise InputError(
@@ -440,6 +419,8 @@ def _open_split(
     shards = split.shards
     cache = None
     if place.cache is not None:
+        from shardbeam.readers.open.shard_cache import ShardCache
+
         cache = ShardCache(place.cache, max_bytes=place.cache_bytes)
         # The manifest's checksums show whether a copy is whole. It names a shard that is opened
         # alone by its path in the dataset.
@@ -476,19 +457,16 @@ def _open_split(
         if dataset.features is None
         else read_features(dataset.features)
     )
-    return _Opened(
-        records=records,
-        contents=SplitContents(
-            path=place.path,
-            features=features,
-            is_inferred=dataset.features is None,
-            legend=functools.cache(functools.partial(read_legend, dataset)),
-            with_objects=functools.partial(
-                _read_one_with_objects, records, [find(shard) for shard in shards]
-            ),
+    contents = SplitContents(
+        path=place.path,
+        features=features,
+        is_inferred=dataset.features is None,
+        legend=functools.cache(functools.partial(read_legend, dataset)),
+        with_objects=functools.partial(
+            _read_one_with_objects, records, [find(shard) for shard in shards]
         ),
-        tables=[table for _, table in indexes],
     )
+    return _Opened(records, contents), [table for _, table in indexes]
 
 
 def _read_one_with_objects(

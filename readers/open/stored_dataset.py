@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ from shardbeam.transforms.dataset.manifest import (
     Manifest,
     read_manifest,
 )
+from shardbeam.transforms.examples.decode.feature_map import Legend, read_class_names
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
@@ -37,6 +39,8 @@ from shardbeam.transforms.storage.find import storage_for
 _TFRECORD = "tfrecord"
 _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
+# Only this much of a file is read for its name; what is left of a larger one is not valid JSON.
+_INFO_BYTES = 200_000_000
 
 
 class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,16 +200,58 @@ def open_dataset(path: str) -> StoredDataset:
         raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
 
 
-def open_file(path: str) -> StoredFile:
-    """Finds a file.
+def read_legend(dataset: StoredDataset) -> Legend:
+    """Finds out how the Examples of a dataset are to be read.
+
+    For a dataset of Shardbeam the manifest says so, even if `dataset` is just one of its shards.
+    Other Examples are assumed to have the keys of the TF Object Detection API; names of classes
+    come from a `label_map.pbtxt` beside them, or from a `labels.txt` (one name per line, from 0).
 
     Raises:
-        InputError: It does not exist, or cannot be read.
+        InputError: The manifest of a dataset, or a file of names, cannot be read.
     """
-    try:
-        return storage_for(path).find(path)
-    except OSError as error:
-        raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
+    manifest = dataset.find_manifest()
+    if manifest is None:
+        return Legend(class_names=read_class_names(dataset.folder))
+    return Legend.of_manifest(
+        config=manifest.config,
+        labels=manifest.labels,
+        skeletons=manifest.skeletons,
+        numbered_maps=manifest.numbered_maps,
+    )
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The dataset's name in `dataset_info.json`, or in the config in `manifest.json`."""
+
+    name: str = ""
+    config: dict[str, Any] = {}
+
+
+def dataset_name(path: str) -> str:
+    """Returns the name of a dataset, or that of its file or folder if it has none.
+
+    Args:
+        path: A path as for `open_dataset`; it need not exist.
+    """
+    # Other code reports damaged files.
+    with contextlib.suppress(InputError, OSError):
+        file = storage_for(path).stat(path)
+        path = (file and pointed_folder(file)) or path
+    for name in (DATASET_INFO, MANIFEST):
+        uri = join_uri(path, name)
+        with contextlib.suppress(InputError, OSError, ValueError, RecursionError):
+            # Only a regular file, because reading a pipe would never end.
+            if storage_for(uri).stat(uri) is None:
+                continue
+            data = storage_for(uri).read(uri, size_bytes=_INFO_BYTES)
+            said = JsonDecoder(_Named, strict=False).decode(data)
+            if found := said.name or str(said.config.get("name", "")):
+                return found
+    if not is_uri(path):
+        # `.` is a path, too.
+        path = os.path.abspath(path)
+    return posixpath.basename(path.rstrip("/"))
 
 
 def _open(path: str) -> StoredDataset:

@@ -8,14 +8,14 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbeam.readers.open.stored_dataset import open_dataset, open_file
+from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.readers.open.stored_features import infer_features, read_features
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.examples.features import FeatureKind, ImageShape, StoredFeature
 from shardbeam.transforms.storage.base import StoredFile, is_uri
-from shardbeam.transforms.storage.find import expand_pattern
+from shardbeam.transforms.storage.find import expand_pattern, storage_for
 
 try:
     import tensorflow as tf
@@ -147,7 +147,7 @@ def _open_files(paths: Sequence[PathLike], *, split: str | None) -> _Source:
         raise ValueError(f"files have no splits, so that split must be None, not {split!r}")
     if not paths:
         raise ValueError("expected at least one file, got an empty list")
-    files = [open_file(os.fspath(path)) for path in paths]
+    files = [_find_file(os.fspath(path)) for path in paths]
     return _Source(files=files, features=infer_features(files), examples=None)
 
 
@@ -192,3 +192,15 @@ def _decode_image(data: tf.Tensor, *, key: str, shape: ImageShape, dtype: tf.DTy
 
 def _begins_with(data: tf.Tensor, signature: bytes) -> tf.Tensor:
     return tf.strings.substr(data, 0, len(signature)) == signature
+
+
+def _find_file(path: str) -> StoredFile:
+    """Finds a file.
+
+    Raises:
+        InputError: It does not exist, or cannot be read.
+    """
+    try:
+        return storage_for(path).find(path)
+    except OSError as error:
+        raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error

@@ -23,8 +23,7 @@ from shardbeam.readers.compare.describe_changes import (
 )
 from shardbeam.readers.compare.difference import Difference, compare_datasets
 from shardbeam.readers.compare.image_changes import MASK
-from shardbeam.readers.open.find_feature_map import read_legend
-from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
+from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_legend
 from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.styles import Classes

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from shardbeam.readers.open.names import dataset_name
 from shardbeam.readers.open.read_rejects import StoredReject, read_lines, spread
-from shardbeam.readers.open.stored_dataset import StoredDataset
+from shardbeam.readers.open.stored_dataset import StoredDataset, dataset_name
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.manifest import Manifest, formats_in

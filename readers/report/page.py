@@ -24,7 +24,6 @@ from rich.filesize import decimal
 
 from shardbeam.readers.compare.difference import SplitDifference
 from shardbeam.readers.open.images import Place
-from shardbeam.readers.open.names import Mark
 from shardbeam.readers.open.read_rejects import StoredReject
 from shardbeam.readers.report.cards import Card, ClassNumbers
 from shardbeam.readers.report.changes import Changes
@@ -36,7 +35,7 @@ from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.core.text import NO_NAME, describe_value, escape
+from shardbeam.transforms.core.text import NO_NAME, Mark, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS, KindFound
 
 # The most characters of a text, and of the config, that are shown.

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardbeam.readers.open.find_feature_map import read_legend
-from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
 from tests.support.archive_files import Files, write_files, write_tar
 from tests.support.builds import Build, build, build_config, write_coco
 from tests.support.dataset import run

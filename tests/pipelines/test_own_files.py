@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.readers.open.names import dataset_name
+from shardbeam.readers.open.stored_dataset import dataset_name
 from tests.support.dataset import coco_words, read_tree, run
 
 # {the file: the command that writes it}

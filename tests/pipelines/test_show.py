@@ -20,7 +20,7 @@ from shardbeam.pipelines.cli.arguments import parse_arguments
 from shardbeam.pipelines.cli.reader_commands import ShowArguments
 from shardbeam.pipelines.cli.tables import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.commands.show import render_example
-from shardbeam.readers.open.stored_dataset import open_file
+from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.containers.base import read_examples
 from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
@@ -258,7 +258,7 @@ def test_any_bytes_are_examples_or_an_error(
     path.write_bytes(content)
     message = ""
     try:
-        assert all(map(render_example, read_examples(open_file(str(path)))))
+        assert all(map(render_example, read_examples(open_dataset(str(path)).splits[0].shards[0])))
     except InputError as error:
         message = str(error)
     assert not message or message.startswith(f"{path}: byte ")

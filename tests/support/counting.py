@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shardbeam.readers.open.count_tasks import plan_counts
-from shardbeam.readers.open.find_feature_map import read_legend
-from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.shards.count import count_shard, merge_counts
 

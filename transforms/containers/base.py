@@ -13,7 +13,7 @@ import os
 import pkgutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import google_crc32c
 import msgspec
@@ -24,13 +24,15 @@ import shardbeam.transforms.containers as containers
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError, naming
-from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import TEMPORARY_PREFIX
-from shardbeam.transforms.examples.columns import ColumnType
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.core.labels import LabelMap
+    from shardbeam.transforms.examples.columns import ColumnType
 
 # Bytes that are copied at a time.
 _PART_BYTES = 8 << 20

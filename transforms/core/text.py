@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from typing import NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -78,3 +80,20 @@ def describe_value(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+class Mark(NamedTuple):
+    """What a file of ours says about itself.
+
+    Attributes:
+        kind: What it is.
+        name: The dataset's name.
+    """
+
+    kind: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        """The text that is in the file: ASCII without quotes."""
+        return f"Shardbeam {self.kind} ({quote(self.name, safe='', errors='backslashreplace')})"

@@ -11,13 +11,12 @@ from unittest import mock
 
 import pytest
 
-from shardbeam.readers.open.find_feature_map import read_legend
 from shardbeam.readers.open.images import (
     PlacedExamples,
     read_pictures,
     read_with_places,
 )
-from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
 from shardbeam.transforms.containers.tfrecord import TFRecord
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons

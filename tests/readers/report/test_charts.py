@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.readers.open.find_feature_map import read_legend
-from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
 from shardbeam.readers.report.charts import count_statistics, make_charts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.statistics import Statistics
