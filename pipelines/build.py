@@ -26,14 +26,14 @@ from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import DeclaredClasses, InputCounts
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.find_duplicates import FindDuplicates
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.shards.writer import ShardSettings
-from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.write_shards import WriteShards
 
 # A program's transform that gives a `shardbeam.Record` for each image.
@@ -48,13 +48,14 @@ def begin_counting(plan: Plan, *, annotation_files: Sequence[tuple[str, int, str
     )
 
 
-def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
-    """Adds the graph that only lists the images; it gives one `Census` with the listing."""
+def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[InputCounts]:
+    """Adds the graph that only lists the images; it gives one `InputCounts` with the listing."""
     listed = pipeline | ListImages(sources=plan.sources, settings=plan.join, makes_records=False)
     return (
-        listed.census
-        | TakeCensus()
-        | "CheckListing" >> beam.Map(check_listing, sources=plan.sources).with_output_types(Census)
+        listed.counts
+        | MergeCounts()
+        | "CheckListing"
+        >> beam.Map(check_listing, sources=plan.sources).with_output_types(InputCounts)
     )
 
 
@@ -65,20 +66,20 @@ class Gathered(NamedTuple):
         records: The records of each step, in batches (`shards.record_batches`): a `Record` for each
             image that is neither rejected nor excluded so far.
         rejects: The rejects of each step: a `Reject` for each input that cannot be used.
-        census: One `Census`. Making it fails if images and annotations do not belong together.
+        inputs: One `InputCounts`. Making it fails if images and annotations do not belong together.
         label_map: One `LabelMap`.
     """
 
     records: tuple[PCollection[bytes], ...]
     rejects: tuple[PCollection[Reject], ...]
-    census: PCollection[Census]
+    inputs: PCollection[InputCounts]
     label_map: PCollection[LabelMap]
 
 
 def gather_records(
     pipeline: beam.Pipeline, *, plan: Plan, records: Records | None = None
 ) -> Gathered:
-    """Adds the first half of the graph to a pipeline: list, read, join, census.
+    """Adds the first half of the graph to a pipeline: list, read, join, inputs.
 
     It reads no image and writes nothing, so `shardbeam plan` runs only this half.
 
@@ -94,7 +95,7 @@ def gather_records(
         # values: (source and join text, annotation entry, or image inside a container)
         read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
         values, made = (*listed.values, *read.values), listed.records
-        counts, rejects = (*listed.census, *read.census), listed.rejects
+        counts, rejects = (*listed.counts, *read.counts), listed.rejects
     else:
         # Imported here: few builds have records of a program.
         from shardbeam.transforms.take_records import TakeRecords
@@ -102,23 +103,23 @@ def gather_records(
         # values: (source and join text, image or what its record says)
         taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
         values, made = (taken.values,), ()
-        counts, rejects = taken.census, taken.rejects
+        counts, rejects = taken.counts, taken.rejects
     # records: Record, in batches
     joined = values | JoinAnnotations(sources=plan.sources, settings=plan.join)
-    # one Census
-    census = (
-        (*counts, *joined.census)
-        | TakeCensus()
-        | "CheckJoin" >> beam.Map(_check, plan=plan).with_output_types(Census)
+    # one InputCounts
+    inputs = (
+        (*counts, *joined.counts)
+        | MergeCounts()
+        | "CheckJoin" >> beam.Map(_check, plan=plan).with_output_types(InputCounts)
     )
     # one LabelMap
-    label_map = census | "BuildLabelMap" >> beam.Map(
+    label_map = inputs | "BuildLabelMap" >> beam.Map(
         _build_label_map, settings=plan.labels, objects=plan.objects
     ).with_output_types(LabelMap)
     return Gathered(
         records=(*made, joined.records),
         rejects=(*rejects, joined.rejects),
-        census=census,
+        inputs=inputs,
         label_map=label_map,
     )
 
@@ -155,7 +156,7 @@ def build_dataset(
             resources=resources,
             previous=commit.run.previous,
         ),
-        census=gathered.census,
+        inputs=gathered.inputs,
         label_map=gathered.label_map,
     )
     duplicates: PCollection[Duplicates] | None = None
@@ -165,38 +166,40 @@ def build_dataset(
             splits=plan.splits.names,
             near=plan.dataset.duplicates.near,
             staging=commit.staging,
-            census=gathered.census,
+            inputs=gathered.inputs,
         )
     written.shards | CommitDataset(
         settings=commit,
         rejects=(*gathered.rejects, written.rejects) | beam.Flatten(),
         statistics=written.statistics,
-        census=gathered.census,
+        inputs=gathered.inputs,
         label_map=gathered.label_map,
         duplicates=duplicates,
     )
 
 
-def _check(census: Census, *, plan: Plan) -> Census:
-    census = check_arrived(census, sources=plan.sources)
-    census = msgspec.structs.replace(census, categories=dict(census.categories))
+def _check(inputs: InputCounts, *, plan: Plan) -> InputCounts:
+    inputs = check_arrived(inputs, sources=plan.sources)
+    classes = DeclaredClasses()
+    classes.add(inputs.classes)
     for source in plan.sources:
         for category in source.format.declared_categories():
-            census.add_category(category)
-    check_join(census, sources=plan.sources)
-    check_units(census, sources=plan.sources)
+            classes.add_category(category)
+    inputs = msgspec.structs.replace(inputs, classes=classes)
+    check_join(inputs, sources=plan.sources)
+    check_units(inputs, sources=plan.sources)
     if plan.encoder.needs_numbers:
-        check_image_ids(census, sources=plan.sources)
-    check_masks(census)
+        check_image_ids(inputs, sources=plan.sources)
+    check_masks(inputs)
     # An unknown class may be why a split is empty, so its error comes first.
-    _build_label_map(census, settings=plan.labels, objects=plan.objects)
-    return census
+    _build_label_map(inputs, settings=plan.labels, objects=plan.objects)
+    return inputs
 
 
-def _build_label_map(census: Census, *, settings: LabelSettings, objects: bool) -> LabelMap:
+def _build_label_map(inputs: InputCounts, *, settings: LabelSettings, objects: bool) -> LabelMap:
     return build_label_map(
-        categories=census.categories.values(),
+        categories=inputs.classes.categories.values(),
         settings=settings,
-        objects=objects or census.has_boxes,
-        lost=census.lost,
+        objects=objects or inputs.classes.have_boxes,
+        lost=inputs.classes.lost,
     )

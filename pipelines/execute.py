@@ -43,7 +43,7 @@ from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunRecord, RunSettings
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.dataset.input_counts import ListingSummary
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Status
 from shardbeam.transforms.formats.join.sources import Source

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.dataset.census import Census, Foreseen
+from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.input_samples import Foreseen
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
 from shardbeam.transforms.formats.names import is_heif_name
 from shardbeam.transforms.images.decode import advise_on_undecodable
@@ -30,13 +31,13 @@ def foresee_memory(*, images: int, plan_bytes: int) -> int:
     return max(plan_bytes, _PLAN_BYTES + _IMAGE_BYTES * images) + _MORE_BYTES
 
 
-def describe_foreseen(census: Census) -> Iterator[str]:
+def describe_foreseen(inputs: InputCounts) -> Iterator[str]:
     """Describes the rejects of each split with their reasons, one line each."""
-    for split, counts in census.splits.items():
+    for split, counts in inputs.splits.items():
         if any(counts.rejected.values()):
-            first = census.first_rejects.get(split, ())
+            first = inputs.samples.first_rejects.get(split, ())
             yield describe_split_rejects(split, counts.rejected, first=first)
-    foreseen = census.foreseen
+    foreseen = inputs.samples.foreseen
     if count := sum(foreseen.undecodable.values()):
         have = "1 image has the extension" if count == 1 else f"{count:,} images have extensions"
         advice = advise_on_undecodable(is_heif=is_heif_name(foreseen.first))

@@ -141,7 +141,7 @@ def plan(
     """
     # Imported here: a build needs none of it.
     from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-    from shardbeam.pipelines.preview import preview, take_census
+    from shardbeam.pipelines.preview import count_inputs, preview
 
     with _called(), read_anonymously(anonymous):
         plan = make_plan(_read_config(config))
@@ -150,19 +150,19 @@ def plan(
         read_latest(plan)
         started = datetime.datetime.now(tz=datetime.timezone.utc)
         started_s = time.monotonic()
-        inputs = Inputs(plan, list_images=lambda: census.listing)
+        inputs = Inputs(plan, list_images=lambda: counted.listing)
         begin_counting(plan, annotation_files=inputs.annotation_files)
-        census = take_census(plan)
-        outcome = preview(census, plan=plan)
+        counted = count_inputs(plan)
+        outcome = preview(counted, plan=plan)
         plan = place_output(plan, inputs=inputs, started=started)
         problem = check_usable(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
-        warnings = [*outcome.warnings, *warn_of_pointers(census.foreseen)]
+        warnings = [*outcome.warnings, *warn_of_pointers(counted.samples.foreseen)]
         if problem:
             warnings.append(f"a build would be refused: {problem}")
         outcome = msgspec.structs.replace(
             outcome,
             warnings=tuple(warnings),
-            notes=(*outcome.notes, *describe_foreseen(census)),
+            notes=(*outcome.notes, *describe_foreseen(counted)),
         )
         return PlanResult(
             **msgspec.structs.asdict(outcome),

@@ -146,7 +146,7 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
         sources=sources,
         splits=splits,
         labels=labels,
-        # In panoptic maps, 0 means no segment, so ids start at 1 as for objects. The census shows
+        # In panoptic maps, 0 means no segment, so ids start at 1 as for objects. The counts show
         # whether records that a program gives have boxes.
         objects=not records and bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
         inputs=tuple(dict.fromkeys(_inputs(config, sources=sources, files=(exclude, groups)))),

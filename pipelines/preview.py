@@ -22,7 +22,7 @@ from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.errors import naming
 from shardbeam.transforms.core.labels import build_label_map
-from shardbeam.transforms.dataset.census import Census, ListingSummary
+from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
 
@@ -37,33 +37,33 @@ def list_images(plan: Plan) -> ListingSummary:
         RunError: The input cannot be used.
     """
     begin_counting(plan)
-    return _take_census(functools.partial(list_inputs, plan=plan)).listing
+    return _count_inputs(functools.partial(list_inputs, plan=plan)).listing
 
 
-def take_census(plan: Plan) -> Census:
+def count_inputs(plan: Plan) -> InputCounts:
     """Lists and joins in this process, and returns what was counted.
 
     Raises:
         RunError: The input cannot be used.
     """
-    return _take_census(functools.partial(_gather_census, plan=plan))
+    return _count_inputs(functools.partial(_gather_counts, plan=plan))
 
 
-def _gather_census(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
-    return gather_records(pipeline, plan=plan).census
+def _gather_counts(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[InputCounts]:
+    return gather_records(pipeline, plan=plan).inputs
 
 
-def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Census:
-    """Runs a graph in this process, and returns the census at its end.
+def _count_inputs(graph: Callable[[beam.Pipeline], PCollection[InputCounts]]) -> InputCounts:
+    """Runs a graph in this process, and returns the counts at its end.
 
     Raises:
         RunError: The input cannot be used.
     """
     options = make_options()
     with temporary_folder() as folder:
-        path = Path(folder, "census")
+        path = Path(folder, "inputs")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
-        graph(pipeline) | "WriteCensus" >> beam.Map(_write_census, path=path)
+        graph(pipeline) | "WriteCounts" >> beam.Map(_write_counts, path=path)
         failed: Exception | None = None
         try:
             run_here(pipeline)
@@ -71,24 +71,24 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
             failed = error
         if failed is not None:
             raise explain_failure(failed)
-        return MsgpackDecoder(Census).decode(path.read_bytes())
+        return MsgpackDecoder(InputCounts).decode(path.read_bytes())
 
 
-def _write_census(census: Census, *, path: Path) -> None:
+def _write_counts(inputs: InputCounts, *, path: Path) -> None:
     with naming(str(path)):
-        path.write_bytes(msgspec.msgpack.encode(census))
+        path.write_bytes(msgspec.msgpack.encode(inputs))
 
 
-def preview(census: Census, *, plan: Plan) -> Outcome:
+def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
     """Returns what a build would write; its counts include the rejects that are foreseen.
 
     Raises:
         InputError: A split has no examples.
     """
-    if not any(census.splits.get(split, SplitOutcome()).images for split in plan.splits.names):
-        raise no_examples(plan.splits.names[0], census=census)
+    if not any(inputs.splits.get(split, SplitOutcome()).images for split in plan.splits.names):
+        raise no_examples(plan.splits.names[0], inputs=inputs)
     shards = plan_shards(
-        census,
+        inputs,
         splits=plan.splits.names,
         num_shards=plan.num_shards,
         shard_size_bytes=plan.shard_size_bytes,
@@ -96,26 +96,26 @@ def preview(census: Census, *, plan: Plan) -> Outcome:
     counts = {
         split: msgspec.structs.replace(
             joined,
-            listed=census.listing.files.get(split, joined.listed),
+            listed=inputs.listing.files.get(split, joined.listed),
             shards=shards.num_shards[split],
-            examples=joined.examples - census.foreseen.examples.get(split, 0),
-            images=joined.images - census.foreseen.undecodable.get(split, 0),
-            rejected=add_counts(joined.rejected, census.foreseen.rejects(split)),
+            examples=joined.examples - inputs.samples.foreseen.examples.get(split, 0),
+            images=joined.images - inputs.samples.foreseen.undecodable.get(split, 0),
+            rejected=add_counts(joined.rejected, inputs.samples.foreseen.rejects(split)),
         )
         for split in plan.splits.names
-        for joined in [census.splits.get(split, SplitOutcome())]
+        for joined in [inputs.splits.get(split, SplitOutcome())]
     }
     label_map = build_label_map(
-        categories=census.categories.values(),
+        categories=inputs.classes.categories.values(),
         settings=plan.labels,
         objects=plan.objects,
-        lost=census.lost,
+        lost=inputs.classes.lost,
     )
     return Outcome(
         status=Status.APPROVED,
         splits=counts,
-        sources=count_sources(census, dataset=plan.dataset),
-        warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
-        notes=make_notes(census, dataset=plan.dataset, label_map=label_map),
+        sources=count_sources(inputs, dataset=plan.dataset),
+        warnings=find_warnings(inputs, splits=counts, label_map=label_map, dataset=plan.dataset),
+        notes=make_notes(inputs, dataset=plan.dataset, label_map=label_map),
         **name_classes(label_map),
     )

@@ -25,7 +25,7 @@ from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.commit.runs import RunRecord
-from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.dataset.input_counts import ListingSummary
 from shardbeam.transforms.storage.find import storage_for
 
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}

@@ -15,8 +15,8 @@ from shardbeam.transforms.commit.commit import CommitSettings, finish, gate
 from shardbeam.transforms.commit.moves import CommitBatch, check_moved, delete_old, move
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
 from shardbeam.transforms.dataset.statistics import CountedStatistics, merge_counted
 from shardbeam.transforms.duplicates.duplicates import Duplicates
@@ -38,7 +38,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         settings: The dataset to commit, and its folder.
         rejects: The rejects of all steps.
         statistics: `(split, CountedStatistics)` for each shard.
-        census: One `Census`.
+        inputs: One `InputCounts`.
         label_map: One `LabelMap`.
         duplicates: One `Duplicates`; None if duplicates are not searched.
 
@@ -51,7 +51,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     settings: CommitSettings
     rejects: PCollection[Reject]
     statistics: PCollection[tuple[str, CountedStatistics]]
-    census: PCollection[Census]
+    inputs: PCollection[InputCounts]
     label_map: PCollection[LabelMap]
     duplicates: PCollection[Duplicates] | None = None
 
@@ -82,7 +82,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)
         # CommitBatch; without this barrier a retry of a move would repeat the gate.
         batches = (
-            self.census
+            self.inputs
             | "Gate"
             >> beam.FlatMap(
                 counting(gate),
@@ -103,7 +103,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             counting(check_moved), pvalue.AsIter(moved), staging=staging
         )
         # the dataset's folder
-        committed = self.census | "Finish" >> beam.Map(
+        committed = self.inputs | "Finish" >> beam.Map(
             counting(finish),
             *results,
             label_map,

@@ -12,8 +12,8 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.core.counts import check_arrived, count_all, encode_element
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.duplicates.near_duplicates import (
     Matches,
@@ -39,7 +39,7 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
         near: The most bits in which the hashes of two pictures may differ, up to 3; with 0 only
             equal files are found.
         staging: The staging that holds the shards.
-        census: One `Census` of these shards' records.
+        inputs: One `InputCounts` of these shards' records.
 
     Raises:
         InputError: (at run time) The index of a shard is missing, staging cannot be written, or
@@ -49,15 +49,15 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
     splits: Sequence[str]
     near: int
     staging: Staging
-    census: PCollection[Census]
+    inputs: PCollection[InputCounts]
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[Duplicates]:
         """Adds the step to a pipeline."""
-        census = pvalue.AsSingleton(self.census)
+        inputs = pvalue.AsSingleton(self.inputs)
         # ((space, partition), rows of one shard)
         packed = shards | "PackRows" >> beam.FlatMap(
             counting(_pack_shard),
-            census,
+            inputs,
             splits=self.splits,
             near=self.near > 0,
             staging=self.staging,
@@ -68,7 +68,7 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
             # Matches
             | "MatchRows" >> beam.Map(_match_rows, near=self.near).with_output_types(Matches)
         )
-        return self.census | "Report" >> beam.Map(
+        return self.inputs | "Report" >> beam.Map(
             counting(_report),
             pvalue.AsList(shards),
             pvalue.AsIter(matches),
@@ -79,9 +79,9 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
 
 
 def _pack_shard(
-    shard: ShardResult, census: Census, *, splits: Sequence[str], near: bool, staging: Staging
+    shard: ShardResult, inputs: InputCounts, *, splits: Sequence[str], near: bool, staging: Staging
 ) -> list[_Packed]:
-    partitions = count_partitions(_count_records(census))
+    partitions = count_partitions(_count_records(inputs))
     with explain_write_errors(staging.output):
         return [
             (partition, (shard.key, rows))
@@ -91,8 +91,8 @@ def _pack_shard(
         ]
 
 
-def _count_records(census: Census) -> int:
-    return sum(split.images for split in census.splits.values())
+def _count_records(inputs: InputCounts) -> int:
+    return sum(split.images for split in inputs.splits.values())
 
 
 def _match_rows(
@@ -108,7 +108,7 @@ def _match_rows(
 
 
 def _report(
-    census: Census,
+    inputs: InputCounts,
     shards: Sequence[ShardResult],
     matches: Iterable[Matches],
     *,
@@ -117,7 +117,7 @@ def _report(
     staging: Staging,
 ) -> Duplicates:
     matches = list(matches)
-    partitions = list_partitions(_count_records(census), near=near > 0)
+    partitions = list_partitions(_count_records(inputs), near=near > 0)
     check_arrived(
         "partitions of indexes",
         sent=count_all(map(encode_element, partitions)),

@@ -19,13 +19,13 @@ from shardbeam.transforms.beam.cut_splits import (
     encode_point,
 )
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
-from shardbeam.transforms.beam.stages import CENSUS, flatten, typed_outputs
+from shardbeam.transforms.beam.stages import COUNTS, flatten, typed_outputs
 from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.counts import CUT, SAMPLED, Count, Counts, lost_error
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
 from shardbeam.transforms.core.sharding import SplitCuts, SplitSample
-from shardbeam.transforms.dataset.census import Census, SourceCensus
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join.join import (
     JoinedKey,
@@ -54,12 +54,12 @@ class JoinResult(NamedTuple):
     Attributes:
         records: A `Record` for each image to write, in batches (`shards.record_batches`).
         rejects: A `Reject` for each input that cannot be used.
-        census: One PCollection for each step, with a `Census` of each bundle.
+        counts: One PCollection for each step, with the counts of each bundle.
     """
 
     records: PCollection[bytes]
     rejects: PCollection[Reject]
-    census: tuple[PCollection[Census], ...]
+    counts: tuple[PCollection[InputCounts], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -83,42 +83,42 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         # (source and join text in lower case, [value, ...])
         grouped = flatten(*inputs) | beam.GroupByKey()
         settings, splits = self.settings, self.settings.splits
-        census: tuple[PCollection[Census], ...] = ()
+        counts: tuple[PCollection[InputCounts], ...] = ()
         cuts: tuple[pvalue.AsSingleton, ...] = ()
         if splits.exact:
             # (classes, point)
             point_fn = _PointFn(sources=self.sources, settings=settings)
             points = (
-                grouped | "JoinToCut" >> beam.ParDo(point_fn).with_outputs(CENSUS, main=_MAIN)
+                grouped | "JoinToCut" >> beam.ParDo(point_fn).with_outputs(COUNTS, main=_MAIN)
             )[_MAIN]
             classes = points | "CountClasses" >> beam.CombineGlobally(
                 CountClassesFn()
             ).with_output_types(ClassCounts)
             cuts = (pvalue.AsSingleton(points | CutSplits(splits=splits, classes=classes)),)
-            census += (classes | "CountCut" >> beam.Map(_count_cut).with_output_types(Census),)
+            counts += (classes | "CountCut" >> beam.Map(_count_cut).with_output_types(InputCounts),)
         samples = {}
         if settings.limit is not None:
             # (split, (place, classes))
             place_fn = _PlaceFn(sources=self.sources, settings=settings)
             places = (
                 grouped
-                | "JoinToSample" >> beam.ParDo(place_fn, *cuts).with_outputs(CENSUS, main=_MAIN)
+                | "JoinToSample" >> beam.ParDo(place_fn, *cuts).with_outputs(COUNTS, main=_MAIN)
             )[_MAIN]
             # (split, (the places of its sample, count of all places))
             chosen = places | "Sample" >> beam.CombinePerKey(_SampleFn(settings.limit))
             samples["samples"] = pvalue.AsDict(chosen)
-            census += (
-                chosen | "CountSampled" >> beam.Map(_count_sampled).with_output_types(Census),
+            counts += (
+                chosen | "CountSampled" >> beam.Map(_count_sampled).with_output_types(InputCounts),
             )
         join_fn = _JoinFn(sources=self.sources, settings=settings)
         joined = typed_outputs(
             grouped
             | "Join"
-            >> beam.ParDo(join_fn, *cuts, **samples).with_outputs(RECORDS, REJECTS, CENSUS),
+            >> beam.ParDo(join_fn, *cuts, **samples).with_outputs(RECORDS, REJECTS, COUNTS),
             records=bytes,
             rejects=Reject,
         )
-        return JoinResult(joined[RECORDS], joined[REJECTS], (*census, joined[CENSUS]))
+        return JoinResult(joined[RECORDS], joined[REJECTS], (*counts, joined[COUNTS]))
 
 
 class _SampleFn(beam.CombineFn):
@@ -153,13 +153,13 @@ def _encode_place(element: _Place) -> bytes:
     return place + "\0".join(classes).encode()
 
 
-def _count_sampled(element: tuple[str, _Sample]) -> Census:
+def _count_sampled(element: tuple[str, _Sample]) -> InputCounts:
     _, (_, count) = element
-    return Census(counts=Counts(received={SAMPLED: count}))
+    return InputCounts(counts=Counts(received={SAMPLED: count}))
 
 
-def _count_cut(classes: ClassCounts) -> Census:
-    return Census(counts=Counts(received={CUT: classes.records}))
+def _count_cut(classes: ClassCounts) -> InputCounts:
+    return InputCounts(counts=Counts(received={CUT: classes.records}))
 
 
 class _Found(NamedTuple):
@@ -326,7 +326,7 @@ class _JoinFn(_KeyFn):
                 )
         first_pixel = self._formats[source].first_pixel
         if joined.record is not None and first_pixel is not None:
-            seen = self.census.sources.setdefault(source, SourceCensus())
+            seen = self.inputs.samples.source(source)
             seen.add_boxes(joined.record.annotations, first_pixel=first_pixel)
         # The join text may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)

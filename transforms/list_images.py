@@ -12,7 +12,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn
-from shardbeam.transforms.beam.stages import CENSUS, CensusFn, typed_outputs
+from shardbeam.transforms.beam.stages import COUNTS, CountingFn, typed_outputs
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.counts import (
     FILES,
@@ -24,7 +24,7 @@ from shardbeam.transforms.core.counts import (
 )
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, ListedImage, Reject
-from shardbeam.transforms.dataset.census import Census, fingerprint_file
+from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.join.join import JoinSettings, is_plain, join_key, needs_join
 from shardbeam.transforms.formats.join.sources import Root, Source, list_files, list_roots
@@ -56,7 +56,7 @@ class ListResult(NamedTuple):
             `ReadAnnotations`.
         rejects: A `Reject` for each file whose name cannot be a key, and for each image that needs
             no join and cannot be used.
-        census: A `Census` of each bundle: the images by split, and the fingerprints of all listed
+        counts: The counts of each bundle: the images by split, and the fingerprints of all listed
             files.
     """
 
@@ -64,7 +64,7 @@ class ListResult(NamedTuple):
     records: tuple[PCollection[bytes], ...]
     files: tuple[PCollection[ListedFile], ...]
     rejects: tuple[PCollection[Reject], ...]
-    census: tuple[PCollection[Census], ...]
+    counts: tuple[PCollection[InputCounts], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -94,12 +94,12 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         roots = pbegin | "Roots" >> beam.Create(listed_roots, reshuffle=False).with_output_types(
             Root
         )
-        census: tuple[PCollection[Census], ...] = ()
+        counts: tuple[PCollection[InputCounts], ...] = ()
         if any(is_pattern(root) for _, _, root in listed_roots):
-            expand = beam.ParDo(_ExpandFn()).with_outputs(CENSUS, main=_ROOTS)
+            expand = beam.ParDo(_ExpandFn()).with_outputs(COUNTS, main=_ROOTS)
             expanded = typed_outputs(roots | "ExpandPatterns" >> expand)
             roots = expanded[_ROOTS] | "SpreadRoots" >> beam.Reshuffle()
-            census = (expanded[CENSUS],)
+            counts = (expanded[COUNTS],)
         unjoined = frozenset(
             source.name
             for source in self.sources
@@ -117,17 +117,17 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
             records=tuple(outputs[RECORDS] for outputs in listed if unjoined),
             files=tuple(outputs[_FILES] for outputs in listed),
             rejects=tuple(outputs[REJECTS] for outputs in listed),
-            census=(*census, *(outputs[CENSUS] for outputs in listed)),
+            counts=(*counts, *(outputs[COUNTS] for outputs in listed)),
         )
 
     def _list(self, unjoined: Collection[str]) -> Any:  # noqa: ANN401  # Beam does not export the type.
         list_fn = _ListFn(sources=self.sources, settings=self.settings, unjoined=unjoined)
-        tags = (RECORDS, _FILES, REJECTS, CENSUS, _PARTS)
+        tags = (RECORDS, _FILES, REJECTS, COUNTS, _PARTS)
         return beam.ParDo(list_fn).with_outputs(*tags, main=_VALUES)
 
 
 @beam.typehints.with_output_types(Root)
-class _ExpandFn(CensusFn):
+class _ExpandFn(CountingFn):
     """Finds the archives of each pattern."""
 
     def process(self, element: Root) -> Iterator[Root]:
@@ -177,11 +177,11 @@ class _ListFn(GiveRecordsFn):
                 self.counts.send(FOLDERS, encode_element(part))
                 yield pvalue.TaggedOutput(_PARTS, part)
             elif isinstance(listed, Reject):
-                self.census.listing.add_images(1, split=listed.split)
-                self.census.add_reject(listed)
+                self.inputs.listing.add_images(1, split=listed.split)
+                self.inputs.add_reject(listed)
                 yield pvalue.TaggedOutput(REJECTS, listed)
             elif listed.place.role is not Role.OTHER:
-                self.census.listing.add_fingerprint(fingerprint_file(listed.file))
+                self.inputs.listing.add_fingerprint(fingerprint_file(listed.file))
                 item = listed.item()
                 if isinstance(item, ListedFile):
                     self.counts.send(FILES, encode_element(item))
@@ -196,7 +196,7 @@ class _ListFn(GiveRecordsFn):
         if isinstance(item, ListedImage):
             what = IMAGES
             split = self.settings.splits.split_of(source=source.name, key=item.key)
-            self.census.listing.add_images(1, split=split)
+            self.inputs.listing.add_images(1, split=split)
             if source.name in self._unjoined and is_plain(item.key):
                 joined = join_key(
                     source=source.name,

@@ -11,8 +11,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import (
-    CENSUS,
-    CensusFn,
+    COUNTS,
+    CountingFn,
     flatten,
     in_global_window,
     typed_outputs,
@@ -21,7 +21,7 @@ from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.counts import ENTRIES, FILES, IMAGES, encode_element
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.join.sources import (
     FilePart,
     Source,
@@ -50,12 +50,12 @@ class ReadResult(NamedTuple):
     Attributes:
         values: `(source and join text, value)` for each annotation entry and each image inside a
             container: the input of `JoinAnnotations`.
-        census: One PCollection for each step, with a `Census` of each bundle: the declared classes,
+        counts: One PCollection for each step, with the counts of each bundle: the declared classes,
             and the images of containers by split.
     """
 
     values: tuple[PCollection[_JoinValue], ...]
-    census: tuple[PCollection[Census], ...]
+    counts: tuple[PCollection[InputCounts], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -83,36 +83,36 @@ class ReadAnnotations(beam.PTransform[tuple[PCollection[ListedFile], ...], ReadR
         sources = {source.name: source for source in self.sources}
         named = list_annotation_files(self.sources)
         values: tuple[PCollection[_JoinValue], ...] = ()
-        census: tuple[PCollection[Census], ...] = ()
+        counts: tuple[PCollection[InputCounts], ...] = ()
         if named:
             pipeline = files[0].pipeline
             parts = pipeline | "Files" >> beam.Create(named).with_output_types(FilePart)
             if any(source_format.chunk_bytes for source_format in formats):
-                split = beam.ParDo(_SplitFn(sources)).with_outputs(CENSUS, main=_PARTS)
+                split = beam.ParDo(_SplitFn(sources)).with_outputs(COUNTS, main=_PARTS)
                 divided = typed_outputs(parts | "SplitFiles" >> split)
                 parts = divided[_PARTS] | "SpreadParts" >> beam.Reshuffle()
-                census = (divided[CENSUS],)
-            read = typed_outputs(parts | "Read" >> _with_census(_ReadFn(sources, self.splits)))
+                counts = (divided[COUNTS],)
+            read = typed_outputs(parts | "Read" >> _with_counts(_ReadFn(sources, self.splits)))
             values += (read[_VALUES],)
-            census += (read[CENSUS],)
+            counts += (read[COUNTS],)
         if any(source_format.lists_annotations for source_format in formats):
             read = typed_outputs(
                 flatten(*files)
                 | "SpreadFiles" >> beam.Reshuffle()
-                | "ReadListed" >> _with_census(_ReadListedFn(sources, self.splits))
+                | "ReadListed" >> _with_counts(_ReadListedFn(sources, self.splits))
             )
             values += (read[_VALUES],)
-            census += (read[CENSUS],)
-        return ReadResult(values, census)
+            counts += (read[COUNTS],)
+        return ReadResult(values, counts)
 
 
-def _with_census(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.
-    return beam.ParDo(do_fn).with_outputs(CENSUS, main=_VALUES)
+def _with_counts(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.
+    return beam.ParDo(do_fn).with_outputs(COUNTS, main=_VALUES)
 
 
 @beam.typehints.with_output_types(FilePart)
 @dataclasses.dataclass(eq=False)
-class _SplitFn(CensusFn):
+class _SplitFn(CountingFn):
     """Divides files that can be read in parts."""
 
     sources: Mapping[str, Source]
@@ -140,7 +140,7 @@ def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FileP
 
 @beam.typehints.with_output_types(_JoinValue)
 @dataclasses.dataclass(eq=False)
-class _GiveItemsFn(CensusFn):
+class _GiveItemsFn(CountingFn):
     """Sends on the items that formats find, and counts them."""
 
     sources: Mapping[str, Source]
@@ -157,14 +157,14 @@ class _GiveItemsFn(CensusFn):
     def _outputs(self, items: Iterable[_Item], *, source: Source) -> Iterator[_JoinValue]:
         for item in items:
             if isinstance(item, Category):
-                self.census.add_category(item)
+                self.inputs.classes.add_category(item)
                 continue
             what = ENTRIES
             if isinstance(item, ListedImage):
                 what = IMAGES
                 # The listing has only counted the container, so its images are counted here.
                 split = self.splits.split_of(source=source.name, key=item.key)
-                self.census.listing.add_images(1, split=split)
+                self.inputs.listing.add_images(1, split=split)
             else:
                 self._entries.add()
             value = encode_join_value(item, text=item.key, what=what, source=source)

@@ -12,7 +12,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.configs.decoding import MsgpackDecoder
-from shardbeam.transforms.beam.stages import CENSUS, CensusFn, in_global_window, typed_outputs
+from shardbeam.transforms.beam.stages import COUNTS, CountingFn, in_global_window, typed_outputs
 from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.read_ahead import map_many
@@ -26,7 +26,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.census import Census, fingerprint_file
+from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
 from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
 from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.storage.find import storage_for
@@ -50,12 +50,12 @@ class TakeResult(NamedTuple):
     Attributes:
         values: `(source and join text, value)`: an image and its annotations for each record.
         rejects: A `Reject` for each record whose image is missing, or whose key another record has.
-        census: One PCollection for each step, with a `Census` of each bundle.
+        counts: One PCollection for each step, with the counts of each bundle.
     """
 
     values: PCollection[_JoinValue]
     rejects: tuple[PCollection[Reject], ...]
-    census: tuple[PCollection[Census], ...]
+    counts: tuple[PCollection[InputCounts], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -80,7 +80,7 @@ class TakeRecords(beam.PTransform[PCollection[Record], TakeResult]):
         found = typed_outputs(
             records
             | "FindImages"
-            >> beam.ParDo(_FindFn(splits=self.splits)).with_outputs(_REJECTS, CENSUS, main=_MAIN),
+            >> beam.ParDo(_FindFn(splits=self.splits)).with_outputs(_REJECTS, COUNTS, main=_MAIN),
             rejects=Reject,
         )
         # (key, [encoded record, ...])
@@ -88,18 +88,18 @@ class TakeRecords(beam.PTransform[PCollection[Record], TakeResult]):
             found[_MAIN]
             | beam.GroupByKey()
             | "TakeOne"
-            >> beam.ParDo(_TakeFn(splits=self.splits)).with_outputs(_REJECTS, CENSUS, main=_MAIN),
+            >> beam.ParDo(_TakeFn(splits=self.splits)).with_outputs(_REJECTS, COUNTS, main=_MAIN),
             rejects=Reject,
         )
         return TakeResult(
             values=taken[_MAIN],
             rejects=(found[_REJECTS], taken[_REJECTS]),
-            census=(found[CENSUS], taken[CENSUS]),
+            counts=(found[COUNTS], taken[COUNTS]),
         )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _RecordFn(CensusFn):
+class _RecordFn(CountingFn):
     splits: SplitAssignment
 
     def reject(
@@ -115,7 +115,7 @@ class _RecordFn(CensusFn):
             detail=detail,
             listed=True,
         )
-        self.census.add_reject(reject)
+        self.inputs.add_reject(reject)
         return pvalue.TaggedOutput(_REJECTS, reject)
 
 
@@ -130,7 +130,7 @@ class _FindFn(_RecordFn):
     def process(self, record: Record) -> Iterator[Any]:
         _check(record, splits=self.splits)
         split = _split_of(record, splits=self.splits)
-        self.census.listing.add_images(1, split=split)
+        self.inputs.listing.add_images(1, split=split)
         self._batch.append(record)
         if len(self._batch) == _FILES_PER_BATCH:
             yield from self._find()
@@ -184,11 +184,11 @@ class _TakeFn(_RecordFn):
 
     def _take(self, record: Record) -> Iterator[_JoinValue]:
         assert record.image is not None
-        self.census.listing.add_fingerprint(fingerprint_file(record.image))
+        self.inputs.listing.add_fingerprint(fingerprint_file(record.image))
         said = decode_annotations(record.annotations)
-        self.census.has_boxes |= bool(said.objects)
+        self.inputs.classes.have_boxes |= bool(said.objects)
         for label in (*said.labels, *(item.label for item in said.objects)):
-            self.census.add_category(Category(name=label, origin="the records"))
+            self.inputs.classes.add_category(Category(name=label, origin="the records"))
         # A record is never unannotated: a program that gives no boxes says that there are none.
         entry = AnnotationEntry(key=record.key, annotations=record.annotations, split=record.split)
         image = ListedImage(key=record.key, image=record.image)

@@ -31,8 +31,8 @@ from shardbeam.transforms.core.counts import (
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards, shard_key
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
@@ -80,7 +80,7 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
         num_shards: The number of shards, either one number for each split or `{split: shards}`; 0
             decides by size.
         settings: The settings of shards.
-        census: One `Census` of these records.
+        inputs: One `InputCounts` of these records.
         label_map: One `LabelMap`.
 
     Raises:
@@ -92,7 +92,7 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
     naming: FileNaming
     num_shards: int | Mapping[str, int]
     settings: ShardSettings
-    census: PCollection[Census]
+    inputs: PCollection[InputCounts]
     label_map: PCollection[LabelMap]
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
             raise ValueError("WriteShards writes bounded input only")
         settings = self.settings
         # one ShardPlan; a split without examples ends the run here
-        plan = self.census | "PlanShards" >> beam.Map(
+        plan = self.inputs | "PlanShards" >> beam.Map(
             plan_shards,
             splits=settings.splits,
             num_shards=self.num_shards,

@@ -34,8 +34,8 @@ from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_labe
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.census import Census, merge_censuses
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import merge_counted
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
@@ -43,10 +43,10 @@ from shardbeam.transforms.formats.join.join import JoinSettings
 from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging
 from shardbeam.transforms.storage.base import is_uri
-from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards
 
@@ -187,12 +187,12 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         # Check the arguments now, not only when the pipeline is built.
         self._write(None, None)
 
-    def _write(self, census: Any, label_map: Any) -> WriteShards:  # noqa: ANN401  # None, too.
+    def _write(self, inputs: Any, label_map: Any) -> WriteShards:  # noqa: ANN401  # None, too.
         return WriteShards(
             naming=self._settings.naming,
             num_shards=self._num_shards,
             settings=self._shards,
-            census=census,
+            inputs=inputs,
             label_map=label_map,
         )
 
@@ -208,35 +208,35 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         join = JoinSettings(splits=self._splits, labels=self._labels)
         taken = records | TakeRecords(splits=self._splits)
         joined = (taken.values,) | JoinAnnotations(sources=[GIVEN_SOURCE], settings=join)
-        # one Census
-        census = (
-            (*taken.census, *joined.census)
-            | TakeCensus()
+        # one InputCounts
+        inputs = (
+            (*taken.counts, *joined.counts)
+            | MergeCounts()
             | "CheckPrefix"
-            >> beam.Map(counting(_check), settings=settings).with_output_types(Census)
+            >> beam.Map(counting(_check), settings=settings).with_output_types(InputCounts)
         )
         # one LabelMap
-        label_map = census | "BuildLabelMap" >> beam.Map(
+        label_map = inputs | "BuildLabelMap" >> beam.Map(
             _build_label_map, settings=self._labels
         ).with_output_types(LabelMap)
         # shards: ShardResult, in staging
-        written = joined.records | self._write(census, label_map)
+        written = joined.records | self._write(inputs, label_map)
         rejects = (*taken.rejects, joined.rejects, written.rejects) | beam.Flatten()
-        # one Census of rejects
+        # one InputCounts of rejects
         rejected = (
             rejects
-            | "CountReject" >> beam.Map(count_reject).with_output_types(Census)
+            | "CountReject" >> beam.Map(count_reject).with_output_types(InputCounts)
             | "CountRejects"
-            >> beam.CombineGlobally(merge_censuses)
-            .with_input_types(Census)
-            .with_output_types(Census)
+            >> beam.CombineGlobally(merge_inputs)
+            .with_input_types(InputCounts)
+            .with_output_types(InputCounts)
         )
         # (split, CountedStatistics)
         statistics = written.statistics | beam.CombinePerKey(merge_counted)
         shards = pvalue.AsList(written.shards)
         # the number of moves in each batch
         moved = (
-            census
+            inputs
             | "Approve"
             >> beam.FlatMap(
                 counting(approve),
@@ -249,7 +249,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.Map(counting(move), staging=settings.staging)
         )
-        named = census | "NameFiles" >> beam.Map(
+        named = inputs | "NameFiles" >> beam.Map(
             _name_files, shards, pvalue.AsIter(moved), settings=settings
         ).with_output_types(list[str])
         files = clear_staging(named, staging=settings.staging) | "GiveFiles" >> beam.FlatMap(
@@ -272,25 +272,27 @@ def _read(
         raise ValueError(str(Problem((name, *problem.path), problem.text))) from problem
 
 
-def _check(census: Census, *, settings: PrefixSettings) -> Census:
+def _check(inputs: InputCounts, *, settings: PrefixSettings) -> InputCounts:
     """Fails before any image is read if the runner lost records, or the prefix has files."""
-    census = check_arrived(census, sources=[GIVEN_SOURCE])
+    inputs = check_arrived(inputs, sources=[GIVEN_SOURCE])
     check_free(settings)
-    return census
+    return inputs
 
 
-def _build_label_map(census: Census, *, settings: LabelSettings) -> LabelMap:
+def _build_label_map(inputs: InputCounts, *, settings: LabelSettings) -> LabelMap:
     return build_label_map(
-        categories=census.categories.values(), settings=settings, objects=census.has_boxes
+        categories=inputs.classes.categories.values(),
+        settings=settings,
+        objects=inputs.classes.have_boxes,
     )
 
 
 def _name_files(
-    census: Census,
+    inputs: InputCounts,
     shards: Sequence[ShardResult],
     moved: Iterable[Count],
     *,
     settings: PrefixSettings,
 ) -> list[str]:
-    del census
+    del inputs
     return name_files(shards, moved, settings=settings)

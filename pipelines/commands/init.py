@@ -216,17 +216,17 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     """
     # Imported here: Beam takes a while, and no other part of this command needs it.
     from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-    from shardbeam.pipelines.preview import preview, take_census
+    from shardbeam.pipelines.preview import count_inputs, preview
     from shardbeam.pipelines.temporary import own_temporary_files
     from shardbeam.transforms.commit.gate import tolerated_ratio
 
     own_temporary_files()
-    census = take_census(plan)
-    outcome = preview(census, plan=plan)
-    yield from warn_of_pointers(census.foreseen)
+    inputs = count_inputs(plan)
+    outcome = preview(inputs, plan=plan)
+    yield from warn_of_pointers(inputs.samples.foreseen)
     ratio = max(split.reject_ratio for split in outcome.splits.values())
     if ratio > plan.dataset.max_reject_ratio:
-        for line in describe_foreseen(census):
+        for line in describe_foreseen(inputs):
             yield f"will be rejected: {line}"
         found.raw["rejects"] = {"max_ratio": tolerated_ratio(outcome.splits)}
         yield "rejects.max_ratio tolerates these; without them, delete this key"

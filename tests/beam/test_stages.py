@@ -27,15 +27,15 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
     encode_annotations,
 )
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
 
 STRUCTS: list[type[msgspec.Struct]] = [
     AnnotationEntry,
     Category,
-    Census,
+    InputCounts,
     CommitBatch,
     ImageRef,
     LabelMap,

@@ -30,12 +30,12 @@ from shardbeam.transforms.commit.moves import (
     prepare_output,
 )
 from shardbeam.transforms.commit.runs import RunSettings
-from shardbeam.transforms.core.counts import Count, count_all, merge_counts
+from shardbeam.transforms.core.counts import Count, count_all, sum_counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Corrected, Reject
-from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
@@ -134,7 +134,7 @@ class Commit:
                 )
             ]
         self.shards = [self._stage_shard(index) for index in range(2)]
-        self.census = Census(
+        self.inputs = InputCounts(
             listing=ListingSummary(files={"train": listed}),
             splits={"train": SplitOutcome(listed=listed)},
         )
@@ -148,7 +148,7 @@ class Commit:
 
     def gate(self) -> list[CommitBatch]:
         return gate(
-            self.census,
+            self.inputs,
             self.shards,
             self.rejects,
             make_label_map({}),
@@ -162,14 +162,14 @@ class Commit:
         batches = self.gate()
         deleted = [delete_old(batch, staging=staging) for batch in batches]
         moved = [move(batch, deleted, staging=staging) for batch in batches]
-        return merge_counts(check_moved(batch, moved, staging=staging) for batch in batches)
+        return sum_counts(check_moved(batch, moved, staging=staging) for batch in batches)
 
     def finish(self) -> str:
         moved = [shard.data for shard in self.shards] + [each.file for each in self.rejects]
         if self.duplicates is not None and self.duplicates.file is not None:
             moved.append(self.duplicates.file)
         return finish(
-            self.census,
+            self.inputs,
             self.shards,
             self.rejects,
             make_label_map({}),

@@ -23,8 +23,8 @@ from shardbeam.transforms.core.counts import (
 )
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
+from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
     Outcome,
@@ -67,7 +67,9 @@ def rejected(split: str, *, unlisted: int = 0, keys: str = "", **counts: int) ->
 def test_several_files_of_rejects_add_up() -> None:
     splits = count_splits(
         splits=["a", "b"],
-        census=Census(listing=ListingSummary(files={"": 12}), splits={"a": SplitOutcome(listed=3)}),
+        inputs=InputCounts(
+            listing=ListingSummary(files={"": 12}), splits={"a": SplitOutcome(listed=3)}
+        ),
         shards=[],
         rejects=[
             rejected("a", truncated=2),
@@ -85,7 +87,7 @@ def test_several_files_of_rejects_add_up() -> None:
 def count(*, listed: int, examples: int = 3) -> dict[str, SplitOutcome]:
     return count_splits(
         splits=["train"],
-        census=Census(
+        inputs=InputCounts(
             listing=ListingSummary(files={"train": listed}),
             splits={"train": SplitOutcome(unannotated=1, excluded={"hidden_file": 2})},
         ),
@@ -111,9 +113,9 @@ def test_counts_come_from_the_step_that_knows_them() -> None:
 
 
 def test_a_split_without_anything_is_counted() -> None:
-    census = Census(listing=ListingSummary(files={"a": 0, "b": 1}))
+    inputs = InputCounts(listing=ListingSummary(files={"a": 0, "b": 1}))
     rejects = [rejected("b", truncated=1)]
-    splits = count_splits(splits=["a", "b"], census=census, shards=[], rejects=rejects)
+    splits = count_splits(splits=["a", "b"], inputs=inputs, shards=[], rejects=rejects)
     assert splits["a"] == SplitOutcome()
     assert splits["b"].reject_ratio == 1.0
 
@@ -361,7 +363,7 @@ def test_lost_shards_and_statistics_are_found(
         for index, shard in enumerate(make_shards())
     ]
     found = find_lost(
-        Census(),
+        InputCounts(),
         splits=["train"],
         shards=[shards[index] for index in indexes],
         rejects=[],
@@ -370,20 +372,20 @@ def test_lost_shards_and_statistics_are_found(
     assert [line.split(":")[0] for line in found] == lost
 
 
-def test_lost_elements_of_the_census_are_found() -> None:
+def test_lost_elements_of_the_inputs_are_found() -> None:
     counts = Counts()
     counts.send(IMAGES, b"x")
-    (line,) = find_lost_without_shards(census=Census(counts=counts))
+    (line,) = find_lost_without_shards(inputs=InputCounts(counts=counts))
     assert line == f"{IMAGES}: 1 were sent and 0 arrived"
 
 
 def find_lost_without_shards(
     *,
-    census: Census = Census(),  # noqa: B008  # It is only read.
+    inputs: InputCounts = InputCounts(),  # noqa: B008  # It is only read.
     splits: tuple[str, ...] = (),
     rejects: tuple[RejectsFile, ...] = (),
 ) -> list[str]:
-    return find_lost(census, splits=splits, shards=[], rejects=rejects, statistics={})
+    return find_lost(inputs, splits=splits, shards=[], rejects=rejects, statistics={})
 
 
 def test_a_split_has_a_shard_at_least() -> None:
@@ -404,8 +406,8 @@ def test_files_of_rejects_are_named_by_the_number_of_all() -> None:
 
 def test_rows_of_no_split_are_counted() -> None:
     """A table without images has no listing: what the join has counted is all there is."""
-    census = Census(splits={"a": SplitOutcome(listed=3), "": SplitOutcome(listed=2)})
-    counts = count_splits(splits=["a"], census=census, shards=[], rejects=[])
+    inputs = InputCounts(splits={"a": SplitOutcome(listed=3), "": SplitOutcome(listed=2)})
+    counts = count_splits(splits=["a"], inputs=inputs, shards=[], rejects=[])
     assert {split: count.listed for split, count in counts.items()} == {"a": 3, "": 2}
-    census = Census(splits={"a": SplitOutcome(listed=3)})
-    assert list(count_splits(splits=["a"], census=census, shards=[], rejects=[])) == ["a"]
+    inputs = InputCounts(splits={"a": SplitOutcome(listed=3)})
+    assert list(count_splits(splits=["a"], inputs=inputs, shards=[], rejects=[])) == ["a"]

@@ -9,7 +9,8 @@ from shardbeam.transforms.core.counts import FILES, FOLDERS, IMAGES, Counts, enc
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.census import Census, SourceCensus, merge_censuses
+from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
+from shardbeam.transforms.dataset.input_samples import InputSamples, SourceSamples
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.join.join import JoinedKey
 from shardbeam.transforms.formats.join.sources import Source, list_annotation_files, list_roots
@@ -40,12 +41,12 @@ BY_NAME = "by their name alone, without case and extension: --match name"
     ],
 )
 def test_a_join_without_a_match_stops_with_a_fix(listed: str, referenced: str, fix: str) -> None:
-    census = Census()
+    inputs = InputCounts()
     for key, count in ((listed, 1), (referenced, 0), ("other.jpg", 0), ("another.jpg", 1)):
         joined = JoinedKey(split="train")
-        census.add_joined(joined, source="train", key=key, listed=count, referenced=1 - count)
+        inputs.add_joined(joined, source="train", key=key, listed=count, referenced=1 - count)
     with pytest.raises(InputError) as caught:
-        check_join(merge_censuses([census]), sources=[SOURCE])
+        check_join(merge_inputs([inputs]), sources=[SOURCE])
     message = str(caught.value)
     assert message.startswith("/data/images: none of the 2 annotated images is listed here: ")
     assert fix in message
@@ -63,33 +64,37 @@ def test_a_join_of_nothing_but_malformed_annotations_names_the_first() -> None:
         detail="a.json: line 1: no",
         listed=False,
     )
-    census = Census(sources={"train": SourceCensus(referenced=1, referenced_key="a.json")})
-    census.add_reject(reject)
+    inputs = InputCounts(
+        samples=InputSamples(
+            sources={"train": SourceSamples(referenced=1, referenced_key="a.json")}
+        )
+    )
+    inputs.add_reject(reject)
     with pytest.raises(
         InputError, match=r"none of the 1 annotations can be used, such as 'a\.json'"
     ):
-        check_join(census, sources=[SOURCE])
+        check_join(inputs, sources=[SOURCE])
     # Others could be used.
-    census.sources["train"].referenced = 2
+    inputs.samples.sources["train"].referenced = 2
     with pytest.raises(InputError, match="none of the 2 annotated images is listed"):
-        check_join(census, sources=[SOURCE])
+        check_join(inputs, sources=[SOURCE])
 
 
 def test_a_join_never_shows_one_name_as_its_own_opposite() -> None:
-    seen = SourceCensus(referenced=1, listed_key="a.jpg", referenced_key="a.jpg")
+    seen = SourceSamples(referenced=1, listed_key="a.jpg", referenced_key="a.jpg")
     with pytest.raises(InputError, match=r"name 'a\.jpg', the listing holds the same name, but"):
-        check_join(Census(sources={"train": seen}), sources=[SOURCE])
+        check_join(InputCounts(samples=InputSamples(sources={"train": seen})), sources=[SOURCE])
 
 
 @pytest.mark.parametrize(
-    "seen", [SourceCensus(referenced=5, matched=1), SourceCensus(listed_key="a.jpg")]
+    "seen", [SourceSamples(referenced=5, matched=1), SourceSamples(listed_key="a.jpg")]
 )
-def test_a_join_with_a_match_or_without_annotations_goes_on(seen: SourceCensus) -> None:
-    check_join(Census(sources={"train": seen}), sources=[SOURCE])
+def test_a_join_with_a_match_or_without_annotations_goes_on(seen: SourceSamples) -> None:
+    check_join(InputCounts(samples=InputSamples(sources={"train": seen})), sources=[SOURCE])
 
 
-def census_of(*sent: str, roots: int = 1) -> Census:
-    """A census in which the roots and the annotation file of `SOURCE` were received."""
+def counts_of(*sent: str, roots: int = 1) -> InputCounts:
+    """A inputs in which the roots and the annotation file of `SOURCE` were received."""
     counts = Counts()
     for what in sent:
         counts.send(what, b"x")
@@ -97,24 +102,26 @@ def census_of(*sent: str, roots: int = 1) -> Census:
         counts.receive(FOLDERS, encode_element(root))
     for part in list_annotation_files([SOURCE]):
         counts.receive(FILES, encode_element(part))
-    return Census(counts=counts)
+    return InputCounts(counts=counts)
 
 
 def test_a_join_that_received_what_the_plan_sent_goes_on() -> None:
-    checked = check_arrived(census_of(), sources=[SOURCE])
+    checked = check_arrived(counts_of(), sources=[SOURCE])
     assert checked.counts.lost() == []
     assert set(checked.counts.sent) == {FOLDERS, FILES}
 
 
 @pytest.mark.parametrize(
-    ("census", "lost"),
+    ("inputs", "lost"),
     [
-        (Census(), FOLDERS),
-        (census_of(roots=0), FOLDERS),
-        (census_of(roots=2), FOLDERS),
-        (census_of(IMAGES), IMAGES),
+        (InputCounts(), FOLDERS),
+        (counts_of(roots=0), FOLDERS),
+        (counts_of(roots=2), FOLDERS),
+        (counts_of(IMAGES), IMAGES),
     ],
 )
-def test_a_join_stops_where_a_runner_lost_or_doubled_elements(census: Census, lost: str) -> None:
+def test_a_join_stops_where_a_runner_lost_or_doubled_elements(
+    inputs: InputCounts, lost: str
+) -> None:
     with pytest.raises(InputError, match=rf"nothing was committed: {lost}: "):
-        check_arrived(census, sources=[SOURCE])
+        check_arrived(inputs, sources=[SOURCE])

@@ -7,7 +7,8 @@ import pytest
 
 from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.input_samples import InputSamples
 from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
 )
@@ -51,15 +52,18 @@ KEEP = "; --unannotated keep writes them as negatives"
 def test_a_line_says_which_images_are_left_out(
     split: str, rule: str, file_per_image: bool, line: str
 ) -> None:
-    census = Census(splits={split: LEFT_OUT}, left_out={split: ("a.jpg", "b\n.jpg")})
+    inputs = InputCounts(
+        splits={split: LEFT_OUT},
+        samples=InputSamples(first_excluded={"unannotated": {split: ("a.jpg", "b\n.jpg")}}),
+    )
     dataset = msgspec.structs.replace(
         make_dataset(config={"unannotated": rule}), file_per_image=file_per_image
     )
     such = " are named by no row or annotation file and left out, such as a.jpg, b\\n.jpg"
-    assert make_notes(census, dataset=dataset, label_map=NO_LABELS) == (
+    assert make_notes(inputs, dataset=dataset, label_map=NO_LABELS) == (
         f"500 of 510 images of {line.format(such)}",
     )
-    assert make_notes(Census(), dataset=dataset, label_map=NO_LABELS) == ()
+    assert make_notes(InputCounts(), dataset=dataset, label_map=NO_LABELS) == ()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def test_a_line_says_that_shards_are_empty(
         make_dataset(config={"output": {"num_shards": wanted}}), splits=("train", "test")
     )
 
-    notes = make_notes(Census(splits=splits), dataset=dataset, label_map=NO_LABELS)
+    notes = make_notes(InputCounts(splits=splits), dataset=dataset, label_map=NO_LABELS)
 
     assert notes == lines
 
@@ -108,7 +112,7 @@ def test_a_line_says_that_numbers_are_ordered_as_texts(
     label_map = LabelMap(ids={name: index for index, name in enumerate(names)}, names={})
     dataset = msgspec.structs.replace(make_dataset(), classifies=classifies)
 
-    notes = make_notes(Census(), dataset=dataset, label_map=label_map)
+    notes = make_notes(InputCounts(), dataset=dataset, label_map=label_map)
 
     assert len(notes) == bool(label)
     assert label in "".join(notes)
@@ -132,7 +136,7 @@ def test_a_line_says_which_classes_only_another_split_has(
     }
 
     dataset = make_dataset(config=config)
-    notes = make_notes(Census(), dataset=dataset, label_map=NO_LABELS, statistics=statistics)
+    notes = make_notes(InputCounts(), dataset=dataset, label_map=NO_LABELS, statistics=statistics)
 
     assert notes == lines
 
@@ -171,4 +175,4 @@ def test_a_line_says_that_fractions_are_approximate(
         for split, count in zip(("train", "test"), images, strict=True)
     }
     dataset = make_dataset(config={"fractions": {"train": 0.8, "test": 0.2}, **config})
-    assert make_notes(Census(splits=splits), dataset=dataset, label_map=NO_LABELS) == lines
+    assert make_notes(InputCounts(splits=splits), dataset=dataset, label_map=NO_LABELS) == lines

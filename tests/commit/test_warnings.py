@@ -11,7 +11,7 @@ import pytest
 from shardbeam.transforms.commit.gate import describe_duplicates, describe_void_maps
 from shardbeam.transforms.commit.warnings import find_warnings, warn_of_void_maps
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.census import Census, SourceCensus
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
     SplitOutcome,
@@ -29,7 +29,7 @@ COUNTED = {"train": Statistics(images_by_class={"cat": 1})}
 
 def warn(
     *,
-    census: Census = Census(),  # noqa: B008  # Not changed.
+    inputs: InputCounts = InputCounts(),  # noqa: B008  # Not changed.
     splits: Mapping[str, SplitOutcome] | None = None,
     classes: Mapping[str, int] | None = None,
     statistics: Mapping[str, Statistics] | None = None,
@@ -40,7 +40,7 @@ def warn(
 ) -> tuple[str, ...]:
     settings = make_dataset(config={"image": {"annotated_size": "scale"}, **(config or {})})
     return find_warnings(
-        census,
+        inputs,
         splits=splits or {},
         label_map=make_label_map(PETS.ids if classes is None else classes),
         dataset=msgspec.structs.replace(settings, **dataset),
@@ -50,9 +50,9 @@ def warn(
     )
 
 
-def in_two(train: int, test: int) -> Census:
+def in_two(train: int, test: int) -> InputCounts:
     splits = {"train": SplitOutcome(images=train), "test": SplitOutcome(images=test)}
-    return Census(splits=splits)
+    return InputCounts(splits=splits)
 
 
 EXACT = {"exact": True, "group_by": "x", "fractions": {"train": 0.75, "test": 0.25}}
@@ -120,13 +120,13 @@ TWO_SOURCES = ("train/0", "train/1")
         ({"statistics": COUNTED}, ["1 of 2 declared classes never occur: dog"]),
         ({"statistics": COUNTED, "config": {"limit": 5}}, []),
         ({"statistics": COUNTED, "absent": ("dog",)}, []),
-        ({"census": in_two(3, 1), "config": EXACT}, []),
+        ({"inputs": in_two(3, 1), "config": EXACT}, []),
         (
-            {"census": in_two(4, 0), "config": EXACT},
+            {"inputs": in_two(4, 0), "config": EXACT},
             ["split 'train' should have 3 images and has 4", "split 'test' should have 1 images"],
         ),
-        ({"census": in_two(4, 0), "config": {**EXACT, "limit": 5}}, []),
-        ({"census": in_two(4, 0), "config": {**EXACT, "exact": False}}, []),
+        ({"inputs": in_two(4, 0), "config": {**EXACT, "limit": 5}}, []),
+        ({"inputs": in_two(4, 0), "config": {**EXACT, "exact": False}}, []),
         ({"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 2}, []),
         (
             {"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 3},
@@ -139,7 +139,10 @@ TWO_SOURCES = ("train/0", "train/1")
             ["1 image is annotated in another size"],
         ),
         (
-            {"sources": TWO_SOURCES, "census": Census(sources={"train/0": SourceCensus(images=1)})},
+            {
+                "sources": TWO_SOURCES,
+                "inputs": InputCounts(images={"train/0": 1}),
+            },
             ["no image of the source 'train/1' is written"],
         ),
         ({"sources": ("train",)}, []),
@@ -187,7 +190,7 @@ def test_a_class_with_the_id_0_is_named() -> None:
         ({"shifted_by": "cat"}, "class 'cat' has the id 0"),
     ):
         (line,) = find_warnings(
-            Census(),
+            InputCounts(),
             splits={},
             label_map=msgspec.structs.replace(labels, **change),
             dataset=make_dataset(config={"image": {"annotated_size": "scale"}}),

@@ -149,7 +149,7 @@ def fill_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     write, replace = Path.write_bytes, LocalStorage.replace
 
     def write_bytes(path: Path, data: bytes) -> int:
-        if path.name == "census":
+        if path.name == "inputs":
             raise OSError(errno.ENOSPC, FULL)
         return write(path, data)
 

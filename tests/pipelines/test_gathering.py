@@ -24,7 +24,7 @@ GROUPS = {
     "CommitDataset/GroupByFile",
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
-COMBINES = {"TakeCensus/Merge", "CommitDataset/CountRejects", "CommitDataset/MergeStatistics"}
+COMBINES = {"MergeCounts/Merge", "CommitDataset/CountRejects", "CommitDataset/MergeStatistics"}
 # One element, or one a split.
 SMALL_SIDE_INPUTS = {
     "CheckJoin",
@@ -34,7 +34,7 @@ SMALL_SIDE_INPUTS = {
     "CommitDataset/MergeStatistics",
     "FindDuplicates/Report",
 }
-# A number for each batch of files, and a census for each bundle of shards.
+# A number for each batch of files, and the counts of each bundle of shards.
 BUNDLE_SIDE_INPUTS = {
     "CommitDataset/DeleteOld",
     "CommitDataset/Move",

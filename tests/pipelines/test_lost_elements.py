@@ -31,8 +31,8 @@ from shardbeam.transforms.commit.moves import CommitBatch
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import ListedFile, Reject
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.statistics import CountedStatistics
 from shardbeam.transforms.formats.join import sources
 from shardbeam.transforms.storage.archives import open as archives
@@ -357,7 +357,7 @@ def test_parts_of_a_listing(
         ("coco", "", find_duplicates, "indexes of shards"),
     ],
 )
-def test_a_bundle_that_is_lost_with_its_census_is_refused(
+def test_a_bundle_that_is_lost_with_its_counts_is_refused(
     dataset: str,
     more: str,
     step: Any,  # noqa: ANN401  # A DoFn, or a module with a function.
@@ -383,10 +383,10 @@ def test_a_bundle_that_is_lost_with_its_census_is_refused(
     check_refused(result, edge)
 
 
-def test_a_census_that_is_lost_is_noticed(
+def test_counts_that_are_lost_is_noticed(
     make: Callable[[str, str], Build], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faulty = Fault(is_a(Census), FAULTS["drop one"])
+    faulty = Fault(is_a(InputCounts), FAULTS["drop one"])
     faulty.put_before(monkeypatch, beam.CombineGlobally)
     result = make("coco", "")
     assert Fault.hits

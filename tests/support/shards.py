@@ -21,8 +21,8 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import Origin, ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
@@ -51,12 +51,12 @@ def make_records(folder: Path, count: int, *, data: bytes = PICTURE) -> list[Rec
     return [make_record(folder / f"{number}.jpg", data=data) for number in range(count)]
 
 
-def make_census(records: Iterable[Record]) -> Census:
-    census = Census()
+def make_inputs(records: Iterable[Record]) -> InputCounts:
+    inputs = InputCounts()
     for record in records:
         counts = SplitOutcome(images=1, num_bytes=record.expected_bytes)
-        census.splits.setdefault(record.split, SplitOutcome()).add(counts)
-    return census
+        inputs.splits.setdefault(record.split, SplitOutcome()).add(counts)
+    return inputs
 
 
 def make_batches(records: Iterable[Record], *, seed: int = 0) -> list[bytes]:

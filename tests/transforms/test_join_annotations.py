@@ -17,14 +17,14 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment, example_hash
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.join.join import JoinSettings, join_key
 from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
-from shardbeam.transforms.take_census import TakeCensus
+from shardbeam.transforms.merge_counts import MergeCounts
 from tests.support.local_pipeline import local_pipeline
 from tests.support.shards import decode_batch
 
@@ -79,7 +79,7 @@ def test_each_key_is_joined_with_its_own() -> None:
     formats = {source.name: source.format for source in SOURCES}
     images, entries, records = [], [], []
     rejects: list[Reject] = []
-    census = Census()
+    inputs = InputCounts()
     for source, key, count, said in KEYS:
         listed = [
             ListedImage(key, ImageRef(uri=f"/i/{number}.jpg", size_bytes=5, version="1"))
@@ -97,13 +97,13 @@ def test_each_key_is_joined_with_its_own() -> None:
         )
         if joined.record:
             records.append(joined.record)
-            census.counts.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
+            inputs.counts.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
         rejects += joined.rejects
-        census.add_joined(joined, source=source, key=key, listed=count, referenced=len(said))
+        inputs.add_joined(joined, source=source, key=key, listed=count, referenced=len(said))
     assert (len(records), len(rejects)) == (5, 4)
     for what, values in ((IMAGES, images), (ENTRIES, entries)):
         for value in values:
-            census.counts.receive(what, *value)
+            inputs.counts.receive(what, *value)
     with local_pipeline() as pipeline:
         result = (
             pipeline | "Images" >> beam.Create(images),
@@ -111,7 +111,7 @@ def test_each_key_is_joined_with_its_own() -> None:
         ) | JoinAnnotations(sources=SOURCES, settings=SETTINGS)
         assert_that(result.records | beam.FlatMap(decode_batch), equal_to(records), label="Records")
         assert_that(result.rejects, equal_to(rejects), label="Rejects")
-        assert_that(result.census | TakeCensus(), equal_to([census]), label="Census")
+        assert_that(result.counts | MergeCounts(), equal_to([inputs]), label="InputCounts")
 
 
 # (key, whether it is listed, whether it is annotated)
@@ -173,7 +173,7 @@ def test_names_that_differ_in_case_alone_are_not_joined_but_named() -> None:
         )
         # Every image is counted once.
         assert_that(
-            result.census | TakeCensus() | beam.Map(lambda each: each.splits["train"].listed),
+            result.counts | MergeCounts() | beam.Map(lambda each: each.splits["train"].listed),
             equal_to([sum(is_listed for _, is_listed, _ in CASES)]),
-            label="Census",
+            label="InputCounts",
         )

@@ -18,7 +18,7 @@ from shardbeam.transforms.formats.join.join import JoinSettings
 from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.take_census import TakeCensus
+from shardbeam.transforms.merge_counts import MergeCounts
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries
 from tests.support.shards import decode_batch
 
@@ -69,9 +69,9 @@ def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path
         assert_that(result.values[0], summaries(expected, summary=decode_value), label="Images")
         assert_that(result.rejects[0], equal_to([]), label="Rejects")
         assert_that(
-            result.census | TakeCensus(),
-            summaries([{"test": 2, "train": 2}], summary=lambda census: census.listing.files),
-            label="Census",
+            result.counts | MergeCounts(),
+            summaries([{"test": 2, "train": 2}], summary=lambda inputs: inputs.listing.files),
+            label="InputCounts",
         )
 
 
@@ -104,18 +104,18 @@ def test_only_names_that_other_files_may_share_are_joined(tmp_path: Path) -> Non
             label="Rejects",
         )
         assert_that(
-            result.census | TakeCensus(),
+            result.counts | MergeCounts(),
             summaries(
                 [(8, 2, {"not_an_image_name": 1}, {"no_class_folder": 1}, 2)],
-                summary=lambda census: (
-                    census.listing.files["train"],
-                    census.splits["train"].images,
-                    census.splits["train"].excluded,
-                    census.splits["train"].rejected,
-                    census.counts.sent[RECORDS].number,
+                summary=lambda inputs: (
+                    inputs.listing.files["train"],
+                    inputs.splits["train"].images,
+                    inputs.splits["train"].excluded,
+                    inputs.splits["train"].rejected,
+                    inputs.counts.sent[RECORDS].number,
                 ),
             ),
-            label="Census",
+            label="InputCounts",
         )
 
 
@@ -139,19 +139,19 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
         assert_that(result.values[0], equal_to([]), label="Images")
         assert_that(result.rejects[0], equal_to([reject]), label="Rejects")
         assert_that(
-            result.census | TakeCensus(),
-            summaries([{"train": 1}], summary=lambda census: census.listing.files),
-            label="Census",
+            result.counts | MergeCounts(),
+            summaries([{"train": 1}], summary=lambda inputs: inputs.listing.files),
+            label="InputCounts",
         )
 
 
-def test_sources_without_images_have_a_census_all_the_same() -> None:
+def test_sources_without_images_have_counts_all_the_same() -> None:
     source = Source("train", CsvFormat(manifest=["a.csv"]))
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=[source], settings=SETTINGS)
         assert_that(
-            result.census | TakeCensus(),
-            summaries([{}], summary=lambda census: census.listing.files),
+            result.counts | MergeCounts(),
+            summaries([{}], summary=lambda inputs: inputs.listing.files),
         )
 
 

@@ -12,8 +12,8 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.take_census import TakeCensus
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train"})
@@ -58,12 +58,12 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
             label="Entries",
         )
         assert_that(
-            result.census | TakeCensus(),
+            result.counts | MergeCounts(),
             summaries(
                 [[Category("cat", 3, files[0])]],
-                summary=lambda census: list(census.categories.values()),
+                summary=lambda inputs: list(inputs.classes.categories.values()),
             ),
-            label="Census",
+            label="InputCounts",
         )
 
 

@@ -41,7 +41,7 @@ from tests.support.shards import (
     PICTURE,
     finished_shards,
     make_batches,
-    make_census,
+    make_inputs,
     make_record,
     make_records,
     read_shard,
@@ -75,7 +75,7 @@ def write(
             naming=FileNaming(prefix="/data/x-{split}.tfrecord", suffix=suffix, template=template),
             num_shards=num_shards,
             settings=ShardSettings(splits=splits, encoder=ENCODER, staging=staging, **settings),
-            census=pipeline | "Census" >> beam.Create([make_census(records)]),
+            inputs=pipeline | "InputCounts" >> beam.Create([make_inputs(records)]),
             label_map=label_map,
         )
     )

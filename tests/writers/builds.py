@@ -29,8 +29,8 @@ from shardbeam.transforms.commit.moves import (
 )
 from shardbeam.transforms.commit.runs import RunSettings
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.files import ShardResult, describe_data
+from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.shards.reuse import copy_shard, find_record
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
@@ -132,12 +132,12 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         for index in range(command.shards)
     ]
     _renew(lease)
-    census = Census(
+    inputs = InputCounts(
         listing=ListingSummary(files={"train": len(shards)}),
         splits={"train": SplitOutcome(listed=len(shards), images=len(shards))},
     )
     statistics = statistics_of(*shards)
-    batches = gate(census, shards, [], _LABEL_MAP, settings=settings, statistics=statistics)
+    batches = gate(inputs, shards, [], _LABEL_MAP, settings=settings, statistics=statistics)
     # As if each file went to another worker.
     for batch in batches:
         for old in batch.deletes:
@@ -147,7 +147,7 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         move(one, staging=staging)
     moved = [check_moved(one, (), staging=staging) for one in moves]
     _renew(lease)
-    done = finish(census, shards, [], _LABEL_MAP, moved, settings=settings, statistics=statistics)
+    done = finish(inputs, shards, [], _LABEL_MAP, moved, settings=settings, statistics=statistics)
     for batch in list_staging(done, staging=staging):
         for left in batch.deletes:
             clear(CommitBatch(deletes=(left,)), staging=staging)

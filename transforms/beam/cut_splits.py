@@ -13,7 +13,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from shardbeam.transforms.core.counts import CUT, Count, check_arrived, lost_error, merge_counts
+from shardbeam.transforms.core.counts import CUT, Count, check_arrived, lost_error, sum_counts
 from shardbeam.transforms.core.sharding import (
     Border,
     SplitAssignment,
@@ -159,13 +159,13 @@ def _find_stratum(element: Point, classes: ClassCounts) -> tuple[str, bytes]:
 
 def _count_stratum(element: tuple[str, _Bins]) -> tuple[str, Count]:
     stratum, bins = element
-    return stratum, merge_counts(bins.values())
+    return stratum, sum_counts(bins.values())
 
 
 def _rank_ends(
     strata: Mapping[str, Count], classes: ClassCounts, *, splits: SplitAssignment
 ) -> dict[str, tuple[int, ...]]:
-    check_arrived(CUT, sent=classes.points, received=merge_counts(strata.values()))
+    check_arrived(CUT, sent=classes.points, received=sum_counts(strata.values()))
     return splits.rank_ends({stratum: count.number for stratum, count in strata.items()})
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from apache_beam import pvalue
 
-from shardbeam.transforms.beam.stages import CensusFn, in_global_window
+from shardbeam.transforms.beam.stages import CountingFn, in_global_window
 from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
@@ -23,18 +23,18 @@ RecordOutput: TypeAlias = pvalue.TaggedOutput[str, Any]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class GiveRecordsFn(CensusFn):
+class GiveRecordsFn(CountingFn):
     """A step that outputs records, in batches (`shards.record_batches`), and rejects."""
 
     settings: JoinSettings
 
     def start_bundle(self) -> None:
-        """Starts a new census and a new batch."""
+        """Starts new counts and a new batch."""
         super().start_bundle()
         self._batcher = RecordBatcher()
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Outputs the last batch and the census."""
+        """Outputs the last batch and the counts."""
         for batch in self._batcher.finish():
             yield in_global_window(pvalue.TaggedOutput(RECORDS, batch))
         yield from super().finish_bundle()
@@ -51,11 +51,11 @@ class GiveRecordsFn(CensusFn):
             listed: How many listed files have it.
             referenced: How many annotation entries name it; None if the source has no entries.
         """
-        self.census.add_joined(joined, source=source, key=key, listed=listed, referenced=referenced)
+        self.inputs.add_joined(joined, source=source, key=key, listed=listed, referenced=referenced)
         record = joined.record
         if record is not None:
             if self.settings.masks:
-                self.census.masks.add_record(record)
+                self.inputs.samples.masks.add_record(record)
             digest = self.hash_of(record)
             self.counts.send(counts.RECORDS, digest)
             for batch in self._batcher.add(record, example_hash=digest):

@@ -1,4 +1,4 @@
-"""Beam code of all stages: a coder for structs, a census for each bundle, counts of requests."""
+"""Beam code of all stages: a coder for structs, the counts of each bundle, counts of requests."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from apache_beam.transforms.window import GlobalWindows
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.counts import IMAGES, Count
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.storage.usage import usage_counter
 
 T = TypeVar("T")
 
-# The tag of a `CensusFn`'s extra output.
-CENSUS = "census"
+# The tag of a `CountingFn`'s extra output.
+COUNTS = "counts"
 
 # The namespace of the counters that runners' pages show.
 COUNTERS = "shardbeam"
@@ -92,23 +92,23 @@ def in_global_window(output: Any) -> Any:  # noqa: ANN401  # Any element.
     return GlobalWindows.windowed_value(output)
 
 
-class CensusFn(beam.DoFn):
-    """A step that counts: each bundle outputs a `Census` of its elements, tagged `CENSUS`.
+class CountingFn(beam.DoFn):
+    """A step that counts: each bundle outputs the `InputCounts` of its elements, tagged `COUNTS`.
 
-    If Beam repeats a bundle, it drops the outputs of the failed attempt and with them its census,
+    If Beam repeats a bundle, it drops the outputs of the failed attempt and with them its counts,
     so nothing is counted twice.
     """
 
     def start_bundle(self) -> None:
-        """Starts a new census."""
+        """Starts new counts."""
         counters.bundles.expect(1)
-        self.census = Census()
-        self.counts = self.census.counts
+        self.inputs = InputCounts()
+        self.counts = self.inputs.counts
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Outputs the census, and reports the bundle's requests to object storage."""
-        yield in_global_window(pvalue.TaggedOutput(CENSUS, self.census))
-        for split in self.census.splits.values():
+        """Outputs the counts, and reports the bundle's requests to object storage."""
+        yield in_global_window(pvalue.TaggedOutput(COUNTS, self.inputs))
+        for split in self.inputs.splits.values():
             count_images(rejected=split.rejected, excluded=split.excluded)
         counters.joined.expect(self.counts.sent.get(IMAGES, Count()).number)
         report_usage()
@@ -121,8 +121,8 @@ def flatten(*collections: PCollection[T], label: str = "Flatten") -> PCollection
 
 
 def typed_outputs(outputs: Any, **types: Any) -> Any:  # noqa: ANN401  # Beam exports no types.
-    """Declares the types of a `CensusFn`'s tagged outputs, `{tag: type}`."""
-    for tag, element_type in {CENSUS: Census, **types}.items():
+    """Declares the types of a `CountingFn`'s tagged outputs, `{tag: type}`."""
+    for tag, element_type in {COUNTS: InputCounts, **types}.items():
         outputs[tag].element_type = element_type
     return outputs
 

@@ -40,7 +40,6 @@ from shardbeam.transforms.commit.runs import RunSettings, encode_run, end_run
 from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.counts import Count, lost_error
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.corrections import (
     CORRECTIONS_FOLDER,
     corrections_path,
@@ -49,6 +48,7 @@ from shardbeam.transforms.dataset.corrections import (
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.findings import UNUSED_CLASS, KindFound, find_kinds
 from shardbeam.transforms.dataset.index import index_path
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, run_path
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files, metadata_paths
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
@@ -90,7 +90,7 @@ class _Written:
     """
 
     dataset: DatasetSettings
-    census: Census
+    inputs: InputCounts
     shards: Sequence[ShardResult]
     rejects: Sequence[RejectsFile]
     label_map: LabelMap
@@ -107,7 +107,7 @@ class _Written:
         """`{split: what became of its inputs}`."""
         return count_splits(
             splits=self.dataset.splits,
-            census=self.census,
+            inputs=self.inputs,
             shards=self.shards,
             rejects=self.rejects,
         )
@@ -151,7 +151,7 @@ class _Written:
     def find_lost(self) -> list[str]:
         """Finds what the runner lost."""
         return find_lost(
-            self.census,
+            self.inputs,
             splits=self.dataset.splits,
             shards=self.shards,
             rejects=self.rejects,
@@ -164,9 +164,9 @@ class _Written:
             outcome,
             reuse=count_reuse(run.previous, self.shards),
             resumed=count_resumed(self.shards),
-            sources=count_sources(self.census, dataset=self.dataset),
+            sources=count_sources(self.inputs, dataset=self.dataset),
             notes=make_notes(
-                self.census,
+                self.inputs,
                 dataset=self.dataset,
                 label_map=self.label_map,
                 statistics=self.statistics,
@@ -178,7 +178,7 @@ class _Written:
 
 
 def gate(
-    census: Census,
+    inputs: InputCounts,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
     label_map: LabelMap,
@@ -201,7 +201,7 @@ def gate(
     dataset, staging = settings.dataset, settings.staging
     with explain_write_errors(staging.output):
         staging.check_mark()
-    written = _Written(dataset, census, shards, rejects, label_map, statistics, duplicates)
+    written = _Written(dataset, inputs, shards, rejects, label_map, statistics, duplicates)
     outcome = _judge(written, settings=settings)
     with explain_write_errors(staging.output):
         if written.corrections and outcome.status in (Status.REFUSED, Status.FAILED):
@@ -274,7 +274,7 @@ def _judge(written: _Written, *, settings: CommitSettings) -> Outcome:
 
 
 def finish(
-    census: Census,
+    inputs: InputCounts,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
     label_map: LabelMap,
@@ -296,7 +296,7 @@ def finish(
             be written.
     """
     dataset, run, staging = settings.dataset, settings.run, settings.staging
-    written = _Written(dataset, census, shards, rejects, label_map, statistics, duplicates)
+    written = _Written(dataset, inputs, shards, rejects, label_map, statistics, duplicates)
     if lost := written.find_lost():
         raise lost_error(lost)
     check_all_moved(written.moves, after)
@@ -312,7 +312,7 @@ def finish(
             shards=shards,
             moved=[file for move in written.moves for file in move.files],
             label_map=label_map,
-            skeletons=written_skeletons(census.categories.values(), label_map=label_map),
+            skeletons=written_skeletons(inputs.classes.categories.values(), label_map=label_map),
             statistics=written.statistics,
             duplicates=counts,
             corrections=written.corrections,
@@ -321,7 +321,7 @@ def finish(
             status=Status.COMMITTED,
             splits=written.splits,
             warnings=find_warnings(
-                census,
+                inputs,
                 splits=written.splits,
                 label_map=label_map,
                 dataset=dataset,
@@ -339,7 +339,7 @@ def finish(
         record = end_run(
             run,
             plan=staging.plan,
-            listing=census.listing,
+            listing=inputs.listing,
             outcome=written.describe(outcome, run=run),
             unread=(file for shard in shards for file in shard.unread),
         )

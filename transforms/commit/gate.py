@@ -26,8 +26,8 @@ from shardbeam.transforms.core.counts import (
 from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion, Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
-from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.files import Origin, ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (
@@ -44,7 +44,7 @@ VOID_PIXELS = "255 (to be ignored) or 0 (background)"
 
 
 def find_lost(
-    census: Census,
+    inputs: InputCounts,
     *,
     splits: Iterable[str],
     shards: Sequence[ShardResult],
@@ -54,14 +54,14 @@ def find_lost(
     """Describes what a runner has lost or doubled anywhere in the graph, up to the moves.
 
     Args:
-        census: The census that `check_arrived` returned.
+        inputs: The counts that `check_arrived` returned.
         splits: The splits' names.
         shards: All shards.
         rejects: All files of rejects.
         statistics: The statistics of each split.
     """
     counts = Counts()
-    for part in (census.counts, *(shard.counts for shard in shards)):
+    for part in (inputs.counts, *(shard.counts for shard in shards)):
         counts.add(part)
     for file in rejects:
         counts.add(Counts(received={REJECTS: file.received}))
@@ -95,7 +95,7 @@ def find_lost(
 def count_splits(
     *,
     splits: Sequence[str],
-    census: Census,
+    inputs: InputCounts,
     shards: Iterable[ShardResult],
     rejects: Iterable[RejectsFile],
 ) -> dict[str, SplitOutcome]:
@@ -109,9 +109,9 @@ def count_splits(
     def add(split: str, more: SplitOutcome) -> None:
         counts.setdefault(split, SplitOutcome()).add(more)
 
-    for split, listed in _listed_by_split(splits, census=census).items():
+    for split, listed in _listed_by_split(splits, inputs=inputs).items():
         add(split, SplitOutcome(listed=listed))
-    for split, joined in census.splits.items():
+    for split, joined in inputs.splits.items():
         add(split, SplitOutcome(unannotated=joined.unannotated, excluded=joined.excluded))
     for shard in shards:
         written = SplitOutcome(
@@ -129,19 +129,19 @@ def count_splits(
     return counts
 
 
-def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]:
+def _listed_by_split(splits: Sequence[str], *, inputs: InputCounts) -> dict[str, int]:
     """Counts the inputs of each split, by the listing, or by the join if the listing has none."""
-    files = census.listing.files
+    files = inputs.listing.files
     if set(files) - {NO_SPLIT}:
         return files
-    counts = {split: census.splits.get(split, SplitOutcome()).listed for split in splits}
+    counts = {split: inputs.splits.get(split, SplitOutcome()).listed for split in splits}
     if files:
         # Files listed but never joined show up here.
         if others := files[NO_SPLIT] - sum(counts.values()):
             counts[NO_SPLIT] = others
-    elif NO_SPLIT in census.splits:
+    elif NO_SPLIT in inputs.splits:
         # Rows of a table without images.
-        counts[NO_SPLIT] = census.splits[NO_SPLIT].listed
+        counts[NO_SPLIT] = inputs.splits[NO_SPLIT].listed
     return counts
 
 
@@ -344,11 +344,11 @@ def name_classes(label_map: LabelMap) -> dict[str, Any]:
     return {"num_classes": len(names), "classes": tuple(names[:NAMED_CLASSES])}
 
 
-def count_sources(census: Census, *, dataset: DatasetSettings) -> dict[str, int]:
+def count_sources(inputs: InputCounts, *, dataset: DatasetSettings) -> dict[str, int]:
     """Counts the images that each source passes on, if a split has several sources."""
     if not any("/" in name for name in dataset.sources):
         return {}
-    return {name: census.sources.get(name, SourceCensus()).images for name in dataset.sources}
+    return {name: inputs.images.get(name, 0) for name in dataset.sources}
 
 
 def _add_up(splits: Iterable[SplitOutcome]) -> SplitOutcome:

@@ -21,7 +21,8 @@ from shardbeam.transforms.core.counts import (
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.text import show_name
-from shardbeam.transforms.dataset.census import Census, SourceCensus
+from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.input_samples import SourceSamples
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.join.sources import (
     FilePart,
@@ -53,31 +54,31 @@ _MATCHES = {
 }
 
 
-def check_listing(census: Census, *, sources: Sequence[Source]) -> Census:
+def check_listing(inputs: InputCounts, *, sources: Sequence[Source]) -> InputCounts:
     """Refuses a listing if the runner lost or doubled a part of it.
 
     Raises:
         InputError: It did; the message says what was sent and what arrived.
     """
     return _check_arrived(
-        census, roots=list_roots(sources), files=(), but=(FILES, IMAGES, MASKS, REJECTS)
+        inputs, roots=list_roots(sources), files=(), but=(FILES, IMAGES, MASKS, REJECTS)
     )
 
 
-def check_arrived(census: Census, *, sources: Sequence[Source]) -> Census:
+def check_arrived(inputs: InputCounts, *, sources: Sequence[Source]) -> InputCounts:
     """Refuses a join if the runner lost or doubled elements on the way.
 
     The roots and annotation files are known from the plan, so that a bundle that is lost together
     with its counts is noticed.
 
     Returns:
-        The census, which now counts the roots and files that the plan sends.
+        The counts, which now hold the roots and files that the plan sends.
 
     Raises:
         InputError: It did; the message says what was sent and what arrived.
     """
     return _check_arrived(
-        census,
+        inputs,
         roots=list_roots(sources),
         files=list_annotation_files(sources),
         but=(RECORDS, REJECTS),
@@ -85,20 +86,20 @@ def check_arrived(census: Census, *, sources: Sequence[Source]) -> Census:
 
 
 def _check_arrived(
-    census: Census, *, roots: Iterable[Root], files: Iterable[FilePart], but: Collection[str]
-) -> Census:
+    inputs: InputCounts, *, roots: Iterable[Root], files: Iterable[FilePart], but: Collection[str]
+) -> InputCounts:
     counts = Counts()
-    counts.add(census.counts)
+    counts.add(inputs.counts)
     for root in roots:
         counts.send(FOLDERS, encode_element(root))
     for file in files:
         counts.send(FILES, encode_element(file))
     if lost := counts.lost(but=but):
         raise lost_error(lost)
-    return msgspec.structs.replace(census, counts=counts)
+    return msgspec.structs.replace(inputs, counts=counts)
 
 
-def check_join(census: Census, *, sources: Iterable[Source]) -> None:
+def check_join(inputs: InputCounts, *, sources: Iterable[Source]) -> None:
     """Refuses a join in which no annotation of a source names a listed image: its root is wrong.
 
     Raises:
@@ -106,16 +107,16 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
             the likely fix.
     """
     for source in sources:
-        seen = census.sources.get(source.name, SourceCensus())
+        seen = inputs.samples.sources.get(source.name, SourceSamples())
         if seen.referenced and not seen.matched:
             malformed = Reason.ANNOTATION_MALFORMED
             rejects = [
                 reject
-                for first in census.first_rejects.values()
+                for first in inputs.samples.first_rejects.values()
                 for reject in first
                 if reject.reason is malformed and reject.source == source.name
             ]
-            number = sum(each.rejected.get(malformed.value, 0) for each in census.splits.values())
+            number = sum(each.rejected.get(malformed.value, 0) for each in inputs.splits.values())
             if rejects and number >= seen.referenced:
                 raise InputError(
                     uri=", ".join(source.format.roots()),
@@ -126,7 +127,7 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
             referenced = show_name(seen.referenced_key) if seen.referenced_key else "no file"
             if listed == referenced:
                 listed = "the same name, but this format joins by the name without the extension"
-            archives = "" if seen.listed_key else census.describe_archives()
+            archives = "" if seen.listed_key else inputs.samples.describe_archives()
             fix = archives or _suggest_fix(seen, source_format=source.format)
             raise InputError(
                 uri=", ".join(source.format.roots()),
@@ -137,14 +138,14 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
             )
 
 
-def check_units(census: Census, *, sources: Iterable[Source]) -> None:
+def check_units(inputs: InputCounts, *, sources: Iterable[Source]) -> None:
     """Refuses a source whose boxes should be pixels and all lie within 0 to 1.
 
     Raises:
         InputError: There are at least three such boxes; the message names the likely fix.
     """
     for source in sources:
-        seen = census.sources.get(source.name, SourceCensus())
+        seen = inputs.samples.sources.get(source.name, SourceSamples())
         if seen.fractions < _FEW_BOXES:
             continue
         fix = _UNITS_FIX if hasattr(source.format, "box_units") else _UNITS_ELSEWHERE
@@ -158,14 +159,14 @@ def check_units(census: Census, *, sources: Iterable[Source]) -> None:
         )
 
 
-def check_image_ids(census: Census, *, sources: Iterable[Source]) -> None:
+def check_image_ids(inputs: InputCounts, *, sources: Iterable[Source]) -> None:
     """Refuses a source none of whose images has an id that is a number.
 
     Raises:
         InputError: `annotation/image_id` could not be written for any image of the source.
     """
     for source in sources:
-        seen = census.sources.get(source.name, SourceCensus())
+        seen = inputs.samples.sources.get(source.name, SourceSamples())
         if seen.unnumbered and not seen.numbered:
             raise InputError(
                 uri=", ".join(source.format.roots()) or source.name,
@@ -176,13 +177,13 @@ def check_image_ids(census: Census, *, sources: Iterable[Source]) -> None:
             )
 
 
-def check_masks(census: Census) -> None:
+def check_masks(inputs: InputCounts) -> None:
     """Refuses a run that asks for masks if no object of the dataset can have one.
 
     Raises:
         InputError: No object has a segmentation, or none of the segmentations can be drawn.
     """
-    masks = census.masks
+    masks = inputs.samples.masks
     if masks.usable or not masks.objects:
         return
     problem = f"none of the {masks.objects:,} objects has polygons, run lengths or a mask"
@@ -196,7 +197,7 @@ def check_masks(census: Census) -> None:
     )
 
 
-def _suggest_fix(seen: SourceCensus, *, source_format: Format) -> str:
+def _suggest_fix(seen: SourceSamples, *, source_format: Format) -> str:
     """Suggests the change with which most of the sampled names would match."""
     roots, root_key = source_format.roots(), source_format.ROOTS[0]
     by_name = {loosened(key, "name"): key for key in sorted(seen.listed_sample)}

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.counts import Count, check_arrived, count_all, merge_counts
+from shardbeam.transforms.core.counts import Count, check_arrived, count_all, sum_counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, check_paths
 from shardbeam.transforms.dataset.manifest import (
@@ -100,7 +100,7 @@ def check_all_moved(moves: Iterable[Move], moved: Iterable[Count]) -> None:
     Raises:
         InputError: The runner lost a move.
     """
-    check_arrived("moves", sent=count_moves(moves), received=merge_counts(moved))
+    check_arrived("moves", sent=count_moves(moves), received=sum_counts(moved))
 
 
 def prepare_output(
@@ -208,9 +208,7 @@ def move(batch: CommitBatch, deleted: Iterable[Count] = (), *, staging: Staging)
         InputError: The runner lost a deletion, a file is neither in staging nor in place, another
             run has taken the output, or it cannot be written.
     """
-    check_arrived(
-        "files of the old dataset", sent=batch.all_deletes, received=merge_counts(deleted)
-    )
+    check_arrived("files of the old dataset", sent=batch.all_deletes, received=sum_counts(deleted))
     storage = storage_for(staging.output)
     with explain_write_errors(staging.output):
         seen = find_files(

@@ -9,7 +9,7 @@ from shardbeam.transforms.core.labels import LabelMap, list_classes
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics import Statistics
@@ -19,7 +19,7 @@ _NOTABLE_SHARE = 0.02
 
 
 def make_notes(
-    census: Census,
+    inputs: InputCounts,
     *,
     dataset: DatasetSettings,
     label_map: LabelMap,
@@ -28,29 +28,29 @@ def make_notes(
     """Returns notes for the summary that are no reason for a warning, one line each.
 
     Args:
-        census: What was counted before the images were read.
+        inputs: What was counted before the images were read.
         dataset: What the config says about the dataset.
         label_map: The labels.
         statistics: `{split: what is in it}`; None before anything is written.
     """
     return (
-        *_describe_left_out(census, dataset=dataset),
-        *_describe_in_no_split(census),
-        *_describe_fractions(census, config=dataset.config),
-        *_describe_empty_shards(census, dataset=dataset),
+        *_describe_left_out(inputs, dataset=dataset),
+        *_describe_in_no_split(inputs),
+        *_describe_fractions(inputs, config=dataset.config),
+        *_describe_empty_shards(inputs, dataset=dataset),
         *(_describe_numbers(label_map) if dataset.classifies else ()),
         *_describe_untrained(statistics or {}, limit=dataset.config.get("limit")),
     )
 
 
-def _describe_empty_shards(census: Census, *, dataset: DatasetSettings) -> Iterator[str]:
+def _describe_empty_shards(inputs: InputCounts, *, dataset: DatasetSettings) -> Iterator[str]:
     """Says that a split has fewer images than shards."""
     wanted = dataset.config.get("output", {}).get("num_shards") or 0
     if dataset.config.get("limit") is not None or dataset.config.get("example_per") == "annotation":
         return
     for name in dataset.splits:
         shards = wanted if isinstance(wanted, int) else wanted.get(name, 0)
-        images = census.splits.get(name, SplitOutcome()).images
+        images = inputs.splits.get(name, SplitOutcome()).images
         if images < shards:
             has = "has 1 image" if images == 1 else f"has {images:,} images"
             yield f"output.num_shards: {name} {has} for {shards:,} shards, so some are empty"
@@ -87,13 +87,13 @@ def _describe_untrained(
             yield f"{number} in {name} and not in train: {list_classes(missing)}"
 
 
-def _describe_fractions(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+def _describe_fractions(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterator[str]:
     """Compares the shares of the images with the fractions that were asked for."""
     fractions: Mapping[str, float] = config.get("fractions") or {}
     # A sample does not show the sizes of the whole dataset.
     if not fractions or any(config.get(key) for key in ("exact", "stratify", "limit")):
         return
-    images = {split: census.splits.get(split, SplitOutcome()).images for split in fractions}
+    images = {split: inputs.splits.get(split, SplitOutcome()).images for split in fractions}
     shares = {split: count / max(1, sum(images.values())) for split, count in images.items()}
     if any(abs(shares[split] - fractions[split]) >= _NOTABLE_SHARE for split in fractions):
         found = ", ".join(f"{split} {shares[split]:.0%}" for split in fractions)
@@ -105,15 +105,15 @@ def _describe_fractions(census: Census, *, config: Mapping[str, Any]) -> Iterato
         )
 
 
-def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
+def _describe_left_out(inputs: InputCounts, *, dataset: DatasetSettings) -> tuple[str, ...]:
     """Says which images are left out because nothing names them, one line per split."""
     lines = []
     for name in (*dataset.splits, NO_SPLIT):
-        split = census.splits.get(name, SplitOutcome())
+        split = inputs.splits.get(name, SplitOutcome())
         count = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
         if not count:
             continue
-        examples = escape(", ".join(census.left_out[name]))
+        examples = escape(", ".join(inputs.samples.excluded(Exclusion.UNANNOTATED, split=name)))
         line = (
             f"{count:,} of {split.listed_images:,} images of {name or 'no split'} are named by no "
             f"row or annotation file and left out, such as {examples}"
@@ -129,12 +129,11 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
     return tuple(lines)
 
 
-def _describe_in_no_split(census: Census) -> Iterator[str]:
+def _describe_in_no_split(inputs: InputCounts) -> Iterator[str]:
     """Says how many images are left out because no split names them."""
-    code = Exclusion.IN_NO_SPLIT.value
-    count = sum(split.excluded.get(code, 0) for split in census.splits.values())
+    count = inputs.excluded(Exclusion.IN_NO_SPLIT)
     if count:
-        examples = escape(", ".join(census.in_no_split))
+        examples = escape(", ".join(inputs.samples.excluded(Exclusion.IN_NO_SPLIT)))
         belong = "image belongs" if count == 1 else "images belong"
         are = "is" if count == 1 else "are"
         yield f"{count:,} {belong} to no split and {are} left out, such as {examples}"

@@ -16,8 +16,8 @@ from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved
 from shardbeam.transforms.core.counts import REJECTS, Count, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.census import Census, merge_censuses
 from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import describe_rejects
 from shardbeam.transforms.dataset.shard_plan import FileNaming
@@ -59,19 +59,19 @@ def check_free(settings: PrefixSettings) -> None:
             )
 
 
-def count_reject(reject: Reject) -> Census:
+def count_reject(reject: Reject) -> InputCounts:
     """Counts a reject that was received."""
-    census = Census()
-    census.add_reject(reject)
-    census.counts = Counts()
-    census.counts.receive(REJECTS, encode_element(reject))
-    return census
+    inputs = InputCounts()
+    inputs.add_reject(reject)
+    inputs.counts = Counts()
+    inputs.counts.receive(REJECTS, encode_element(reject))
+    return inputs
 
 
 def approve(
-    census: Census,
+    inputs: InputCounts,
     shards: Sequence[ShardResult],
-    rejected: Census,
+    rejected: InputCounts,
     *,
     settings: PrefixSettings,
     statistics: Mapping[str, CountedStatistics],
@@ -81,15 +81,15 @@ def approve(
     Raises:
         InputError: The counts do not add up, too much was rejected, or the prefix has files.
     """
-    census = merge_censuses([census, Census(counts=rejected.counts)])
+    inputs = merge_inputs([inputs, InputCounts(counts=rejected.counts)])
     lost = find_lost(
-        census,
+        inputs,
         splits=settings.splits,
         shards=shards,
         rejects=(),
         statistics=statistics,
     )
-    counts = count_splits(splits=settings.splits, census=census, shards=shards, rejects=())
+    counts = count_splits(splits=settings.splits, inputs=inputs, shards=shards, rejects=())
     for split, count in rejected.splits.items():
         more = SplitOutcome(rejected=count.rejected, unlisted=count.unlisted)
         counts.setdefault(split, SplitOutcome()).add(more)
@@ -99,7 +99,7 @@ def approve(
     if outcome.status is not Status.APPROVED:
         problem = outcome.message.partition("\n")[0]
         problem = problem.replace("rejects.max_ratio", "max_reject_ratio")
-        for split, first in rejected.first_rejects.items():
+        for split, first in rejected.samples.first_rejects.items():
             problem += f"; {describe_rejects(counts[split].rejected, first=first)}"
         raise InputError(uri=settings.naming.prefix, problem=problem)
     with explain_write_errors(settings.staging.output):

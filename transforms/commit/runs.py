@@ -12,7 +12,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.dataset.input_counts import ListingSummary
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
 from shardbeam.transforms.dataset.outcome import Outcome
 from shardbeam.transforms.storage import limits

@@ -21,8 +21,8 @@ from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import share_out
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.corrections import first_corrections
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.rejects import (
@@ -63,7 +63,7 @@ _NAMED = 3
 
 
 def find_warnings(
-    census: Census,
+    inputs: InputCounts,
     *,
     splits: Mapping[str, SplitOutcome],
     label_map: LabelMap,
@@ -76,7 +76,7 @@ def find_warnings(
     """Returns warnings about results that may not be intended, one line each.
 
     Args:
-        census: What was counted before the images were read.
+        inputs: What was counted before the images were read.
         splits: The counts of each split.
         label_map: The labels.
         dataset: What the config says about the dataset.
@@ -92,18 +92,18 @@ def find_warnings(
     return (
         *dataset.warnings,
         *(f"a build would be refused: {split}" for split in over),
-        *_warn_of_classes(census, label_map=label_map, dataset=dataset, statistics=statistics),
+        *_warn_of_classes(inputs, label_map=label_map, dataset=dataset, statistics=statistics),
         *warn_of_void_maps(statistics or {}, classes=label_map.ids),
-        *_warn_of_groups(census, config=dataset.config),
-        *_warn_of_units(census, dataset=dataset),
+        *_warn_of_groups(inputs, config=dataset.config),
+        *_warn_of_units(inputs, dataset=dataset),
         *_warn_of_readings(readings, dataset=dataset),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
-        *_warn_of_sources(count_sources(census, dataset=dataset)),
-        *_warn_of_image_ids(census, config=dataset.config),
+        *_warn_of_sources(count_sources(inputs, dataset=dataset)),
+        *_warn_of_image_ids(inputs, config=dataset.config),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
         *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
-        *filter(None, [census.describe_linked_folders()]),
+        *filter(None, [inputs.describe_linked_folders()]),
     )
 
 
@@ -148,7 +148,7 @@ def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Itera
 
 
 def _warn_of_classes(
-    census: Census,
+    inputs: InputCounts,
     *,
     label_map: LabelMap,
     dataset: DatasetSettings,
@@ -201,7 +201,7 @@ def _warn_of_classes(
     if statistics is not None:
         found = {name for split in statistics.values() for name in split.images_by_class}
         found |= {label_map.names.get(name, name) for name in dataset.absent}
-    lost = _find_lost_classes(census, found=found, label_map=label_map, labels=labels)
+    lost = _find_lost_classes(inputs, found=found, label_map=label_map, labels=labels)
     absent = [name for name in names if name not in found and name not in lost]
     if absent:
         yield (
@@ -218,30 +218,30 @@ def _warn_of_classes(
 
 
 def _find_lost_classes(
-    census: Census, *, found: Collection[str], label_map: LabelMap, labels: Mapping[str, Any]
+    inputs: InputCounts, *, found: Collection[str], label_map: LabelMap, labels: Mapping[str, Any]
 ) -> dict[str, str]:
     """Finds the classes that the dataset lacks because their objects have no box.
 
     Returns:
         `{written name: the class with its shapes}`, without classes that the config leaves out.
     """
-    if not census.lost:
+    if not inputs.classes.lost:
         return {}
     merged = {old: new for new, olds in labels.get("merge", {}).items() for old in olds}
     lost: dict[str, str] = {}
-    for name in sorted(census.lost):
+    for name in sorted(inputs.classes.lost):
         written = merged.get(name, name)
         if written not in found and name not in label_map.left_out:
-            lost.setdefault(written, f"{name} ({', '.join(sorted(census.lost[name]))})")
+            lost.setdefault(written, f"{name} ({', '.join(sorted(inputs.classes.lost[name]))})")
     return lost
 
 
-def _warn_of_units(census: Census, *, dataset: DatasetSettings) -> Iterator[str]:
+def _warn_of_units(inputs: InputCounts, *, dataset: DatasetSettings) -> Iterator[str]:
     """Warns of sources with one or two boxes that are read as pixels and may be fractions.
 
     `check_units` refuses sources with more of them.
     """
-    for name, seen in sorted(census.sources.items()):
+    for name, seen in sorted(inputs.samples.sources.items()):
         if seen.fractions:
             boxes = "the only box lies" if seen.fractions == 1 else "the only two boxes lie"
             where = f"source {name!r}: " if len(dataset.sources) > 1 else ""
@@ -322,13 +322,13 @@ def _all_or(number: int, *, of: int) -> str:
     return f"all {of:,}" if number == of else f"{number:,} of {of:,}"
 
 
-def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+def _warn_of_groups(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterator[str]:
     """Warns of splits whose exact size is not met because groups stay whole."""
     # A sample does not show the sizes of the splits.
     if not (config.get("exact") and config.get("group_by")) or config.get("limit"):
         return
     images = {
-        split: census.splits.get(split, SplitOutcome()).images for split in config["fractions"]
+        split: inputs.splits.get(split, SplitOutcome()).images for split in config["fractions"]
     }
     for split, size in share_out(sum(images.values()), config["fractions"], owed={}).items():
         if images[split] != size:
@@ -345,13 +345,13 @@ def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
             yield f"no image of the source {name!r} is written"
 
 
-def _warn_of_image_ids(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+def _warn_of_image_ids(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterator[str]:
     """Warns of splits in which several images have one id, unless the config numbers them."""
     dropped = config.get("features", {}).get("drop", ())
     key = "annotation/image_id" if config.get("example_per") == "annotation" else _SOURCE_ID
     if config.get("source_id") == "number" or {key, _SOURCE_ID} <= {*dropped}:
         return
-    for split, (image_id, keys) in census.repeated_ids().items():
+    for split, (image_id, keys) in inputs.samples.repeated_ids().items():
         names = " and ".join(map(repr, keys))
         yield (
             f"images of split {split!r} have the same id, such as {image_id!r} of {names}: ids "

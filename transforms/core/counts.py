@@ -65,7 +65,7 @@ def count_all(elements: Iterable[bytes]) -> Count:
     return count
 
 
-def merge_counts(counts: Iterable[Count]) -> Count:
+def sum_counts(counts: Iterable[Count]) -> Count:
     """Adds counts up."""
     total = Count()
     for count in counts:

@@ -11,7 +11,7 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT, shard_count
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Totals
 from shardbeam.transforms.dataset.rejects import describe_rejects
 
@@ -99,7 +99,7 @@ class ShardPlan(msgspec.Struct, frozen=True):
 
 
 def plan_shards(
-    census: Census,
+    inputs: InputCounts,
     *,
     splits: Sequence[str],
     num_shards: int | Mapping[str, int],
@@ -108,7 +108,7 @@ def plan_shards(
     """Decides how many shards each split gets.
 
     Args:
-        census: The merged census.
+        inputs: The merged inputs.
         splits: The splits' names.
         num_shards: The number of shards, either one number for each split or `{split: shards}`; 0,
             or no number for a split, decides by size.
@@ -119,11 +119,11 @@ def plan_shards(
             not raised: the gate refuses the dataset after the files of rejects are written.
     """
     shards = {}
-    empty = [split for split in splits if not _count(census, split).images]
-    if empty and not (empty == list(splits) and census.first_rejects):
-        raise no_examples(empty[0], census=census)
+    empty = [split for split in splits if not _count(inputs, split).images]
+    if empty and not (empty == list(splits) and inputs.samples.first_rejects):
+        raise no_examples(empty[0], inputs=inputs)
     for split in splits:
-        counts = _count(census, split)
+        counts = _count(inputs, split)
         given = num_shards if isinstance(num_shards, int) else num_shards.get(split, 0)
         shards[split] = given or shard_count(
             num_bytes=counts.num_bytes,
@@ -134,19 +134,20 @@ def plan_shards(
         num_shards=shards,
         totals=Totals(
             shards=sum(shards.values()),
-            examples=sum(counts.images for counts in census.splits.values()),
-            num_bytes=sum(counts.num_bytes for counts in census.splits.values()),
+            examples=sum(counts.images for counts in inputs.splits.values()),
+            num_bytes=sum(counts.num_bytes for counts in inputs.splits.values()),
         ),
     )
 
 
-def no_examples(split: str, *, census: Census) -> InputError:
+def no_examples(split: str, *, inputs: InputCounts) -> InputError:
     """Returns the error of a split without examples, which no reader can load."""
     # An input with a wrong name may belong to no split.
     for name in (split, NO_SPLIT):
-        counts = _count(census, name)
+        counts = _count(inputs, name)
         if counts.rejected:
-            described = describe_rejects(counts.rejected, first=census.first_rejects.get(name, ()))
+            first = inputs.samples.first_rejects.get(name, ())
+            described = describe_rejects(counts.rejected, first=first)
             problem = f"has no examples: all inputs were rejected, {described}"
             break
         if counts.excluded:
@@ -154,7 +155,7 @@ def no_examples(split: str, *, census: Census) -> InputError:
             problem = f"has no examples: all images are excluded, {excluded}"
             if Exclusion.UNANNOTATED.value in counts.excluded:
                 problem += "; --unannotated keep writes images without annotations as negatives"
-            for left_out in (census.describe_archives(), census.describe_linked_folders()):
+            for left_out in (inputs.samples.describe_archives(), inputs.describe_linked_folders()):
                 problem += f"; {left_out}" if left_out else ""
             break
     else:
@@ -165,8 +166,8 @@ def no_examples(split: str, *, census: Census) -> InputError:
     return InputError(uri=f"split {split!r}", problem=problem)
 
 
-def _count(census: Census, split: str) -> SplitOutcome:
-    return census.splits.get(split, SplitOutcome())
+def _count(inputs: InputCounts, split: str) -> SplitOutcome:
+    return inputs.splits.get(split, SplitOutcome())
 
 
 def shard_key(

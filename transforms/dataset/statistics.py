@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.transforms.core.counts import Count, merge_counts
+from shardbeam.transforms.core.counts import Count, sum_counts
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.dataset.example_findings import Finding, ObjectColumns
@@ -233,7 +233,7 @@ def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
     return CountedStatistics(
         merge_statistics(part.statistics for part in counted),
         corrected=first_corrections(line for part in counted for line in part.corrected),
-        shards=merge_counts(part.shards for part in counted),
+        shards=sum_counts(part.shards for part in counted),
     )
 
 

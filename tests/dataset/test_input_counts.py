@@ -18,13 +18,9 @@ from shardbeam.transforms.core.records import (
     Reject,
     encode_annotations,
 )
-from shardbeam.transforms.dataset import census as census_module
-from shardbeam.transforms.dataset.census import (
-    Census,
-    SourceCensus,
-    fingerprint_file,
-    merge_censuses,
-)
+from shardbeam.transforms.dataset import input_counts
+from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file, merge_inputs
+from shardbeam.transforms.dataset.input_samples import SourceSamples
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.formats.join.join import JoinedKey
 
@@ -90,23 +86,23 @@ CATEGORIES = st.builds(
 FILES = st.builds(file, st.sampled_from("ab"), version=st.sampled_from("12"))
 
 
-def count(seen: list[Key | Category | ImageRef]) -> Census:
-    census = Census()
+def count(seen: list[Key | Category | ImageRef]) -> InputCounts:
+    inputs = InputCounts()
     for each in seen:
         if isinstance(each, Category):
-            census.add_category(each)
+            inputs.classes.add_category(each)
         elif isinstance(each, ImageRef):
-            census.listing.add_images(1, split=each.version)
-            census.listing.add_fingerprint(fingerprint_file(each))
+            inputs.listing.add_images(1, split=each.version)
+            inputs.listing.add_fingerprint(fingerprint_file(each))
         else:
-            census.add_joined(
+            inputs.add_joined(
                 each.joined,
                 source="s",
                 key=each.key,
                 listed=each.listed,
                 referenced=each.referenced,
             )
-    return census
+    return inputs
 
 
 @given(st.lists(KEYS | CATEGORIES | FILES), st.integers(0, 20), st.integers(0, 20))
@@ -116,22 +112,22 @@ def test_parts_add_up_to_the_same_in_any_order_and_grouping(
     first, second = sorted((one, other))
     a, b, c = count(seen[:first]), count(seen[first:second]), count(seen[second:])
     whole = count(seen)
-    assert merge_censuses([c, Census(), a, b]) == whole
-    assert merge_censuses([merge_censuses([b, c]), a]) == whole
+    assert merge_inputs([c, InputCounts(), a, b]) == whole
+    assert merge_inputs([merge_inputs([b, c]), a]) == whole
     # The merged values are unchanged, because a runner may keep them.
     assert a == count(seen[:first])
 
 
 def test_what_the_join_decides_is_counted_by_split() -> None:
     twice = (reject(listed=True), reject(listed=False, reason=Reason.DUPLICATE_KEY))
-    census = count(
+    inputs = count(
         [
             Key("a.jpg", JoinedKey(split="train", record=record("train"), unannotated=True), 1, 0),
             Key("b.jpg", JoinedKey(split="train", rejects=twice), 2, 1),
             Key("c.txt", JoinedKey(split="test", excluded=Exclusion.NOT_AN_IMAGE_NAME), 1, 0),
         ]
     )
-    assert census.splits == {
+    assert inputs.splits == {
         # Three Examples of five bytes each, and the annotations.
         "train": SplitOutcome(
             listed=3,
@@ -144,32 +140,36 @@ def test_what_the_join_decides_is_counted_by_split() -> None:
         ),
         "test": SplitOutcome(listed=1, excluded={"not_an_image_name": 1}),
     }
-    assert census.sources == {
+    assert inputs.samples.sources == {
         # Once a key matches, no names are needed to explain why none does.
-        "s": SourceCensus(images=1, unnumbered=1, referenced=1, matched=1)
+        "s": SourceSamples(unnumbered=1, referenced=1, matched=1)
     }
 
 
-def count_ids(*ids: tuple[str, str]) -> Census:
+def count_ids(*ids: tuple[str, str]) -> InputCounts:
     """Counts images with these keys and ids."""
     records = (record("train", key=key, image_id=image_id) for key, image_id in ids)
     return count([Key(each.key, JoinedKey(split="train", record=each), 1, 1) for each in records])
 
 
 def test_ids_that_images_share_are_found() -> None:
-    assert count_ids(("a", "1"), ("b", "2"), ("c", ""), ("d", ""), ("e", "e")).repeated_ids() == {}
+    assert (
+        count_ids(("a", "1"), ("b", "2"), ("c", ""), ("d", ""), ("e", "e")).samples.repeated_ids()
+        == {}
+    )
     # The shortest one is named, with the first two images.
     found = count_ids(("d", "12"), ("c", "12"), ("b", "3"), ("a", "3"), ("e", "3"))
-    assert found.repeated_ids() == {"train": ("3", ("a", "b"))}
+    assert found.samples.repeated_ids() == {"train": ("3", ("a", "b"))}
     # Of many, a sample is compared.
     halves = [count_ids(*((f"{name}{n}", str(n)) for n in range(4000))) for name in "ab"]
     for order in (halves, halves[::-1]):
-        merged = merge_censuses(order)
-        assert {len(merged.image_ids["train"]), *map(len, merged.image_ids["train"].values())} == {
-            *(256, 2)
-        }
-        assert merged.repeated_ids().keys() == {"train"}
-    assert merge_censuses(halves) == merge_censuses(halves[::-1])
+        merged = merge_inputs(order)
+        assert {
+            len(merged.samples.image_ids["train"]),
+            *map(len, merged.samples.image_ids["train"].values()),
+        } == {*(256, 2)}
+        assert merged.samples.repeated_ids().keys() == {"train"}
+    assert merge_inputs(halves) == merge_inputs(halves[::-1])
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_ids_that_are_numbers_are_counted_where_there_are_examples(
     image_id: str, examples: int, counts: tuple[int, int]
 ) -> None:
     joined = JoinedKey(split="train", record=record("train", image_id=image_id, examples=examples))
-    seen = count([Key("a", joined, 1, 1)]).sources["s"]
+    seen = count([Key("a", joined, 1, 1)]).samples.sources["s"]
     assert (seen.numbered, seen.unnumbered) == counts
 
 
@@ -188,9 +188,11 @@ def test_the_first_images_that_nothing_names_are_kept() -> None:
     left_out = JoinedKey(split="train", excluded=Exclusion.UNANNOTATED)
     keys = [Key(f"{number}.jpg", left_out, 1, 0) for number in range(5)]
     for order in (keys, keys[::-1]):
-        census = count([*order])
-        assert census.left_out == {"train": ("0.jpg", "1.jpg", "2.jpg")}
-        assert census.splits["train"].excluded == {"unannotated": 5}
+        inputs = count([*order])
+        assert inputs.samples.first_excluded["unannotated"] == {
+            "train": ("0.jpg", "1.jpg", "2.jpg")
+        }
+        assert inputs.splits["train"].excluded == {"unannotated": 5}
 
 
 def test_copies_in_deeper_folders_are_not_what_is_meant() -> None:
@@ -198,7 +200,7 @@ def test_copies_in_deeper_folders_are_not_what_is_meant() -> None:
     keys = [Key(key, JoinedKey(split="train"), listed=1, referenced=0) for key in listed]
     keys += [Key(key, JoinedKey(split="train"), listed=0, referenced=1) for key in ("2", "1.jpg")]
     for order in (keys, keys[::-1]):
-        seen = count([*order]).sources["s"]
+        seen = count([*order]).samples.sources["s"]
         assert (seen.listed_key, seen.referenced_key) == ("images/1.jpg", "1.jpg")
 
 
@@ -206,7 +208,9 @@ def test_an_image_id_without_a_file_is_not_a_name() -> None:
     unknown = JoinedKey(
         split="train", rejects=(reject(listed=False, reason=Reason.UNKNOWN_IMAGE_ID),)
     )
-    assert count([Key("image_id=9", unknown, 0, 1)]).sources["s"] == SourceCensus(referenced=1)
+    assert count([Key("image_id=9", unknown, 0, 1)]).samples.sources["s"] == SourceSamples(
+        referenced=1
+    )
 
 
 def test_a_class_is_kept_once_with_its_first_origin() -> None:
@@ -217,7 +221,7 @@ def test_a_class_is_kept_once_with_its_first_origin() -> None:
     ]
     told = Key("a", JoinedKey(split="train", labels=("ant", "dog")), 1, 0)
     for order in (declared, declared[::-1]):
-        assert sorted(count([*order, told]).categories.values(), key=str) == [
+        assert sorted(count([*order, told]).classes.categories.values(), key=str) == [
             Category("ant", origin="the images' names"),
             Category("cat", 2, "000.xml", keypoints=("nose",)),
             Category("dog", origin="the images' names"),
@@ -247,20 +251,20 @@ def test_a_listings_fingerprint_changes_with_place_size_and_version(other: Image
 def test_classes_and_their_names_are_bounded(
     names: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(census_module, "MAX_CLASSES", 2)
-    census = Census()
-    census.add_category(Category(name="y" * 1000, origin="file.json"))
+    monkeypatch.setattr(input_counts, "MAX_CLASSES", 2)
+    inputs = InputCounts()
+    inputs.classes.add_category(Category(name="y" * 1000, origin="file.json"))
     *first, last = [Category(name=name, origin="file.json") for name in names]
     for category in first:
-        census.add_category(category)
+        inputs.classes.add_category(category)
     with pytest.raises(InputError, match=problem):
-        census.add_category(last)
+        inputs.classes.add_category(last)
 
 
 def test_linked_folders_are_counted_and_the_first_are_named() -> None:
     parts = []
     for key in ("d/", "b/", "a/", "c/"):
-        parts.append(Census())
+        parts.append(InputCounts())
         parts[-1].add_joined(
             JoinedKey(split="train", excluded=Exclusion.LINKED_FOLDER),
             source="s",
@@ -268,12 +272,12 @@ def test_linked_folders_are_counted_and_the_first_are_named() -> None:
             listed=1,
             referenced=0,
         )
-    merged = merge_censuses(parts)
+    merged = merge_inputs(parts)
     assert merged.splits["train"].excluded == {"linked_folder": 4}
     assert merged.describe_linked_folders().startswith(
         "4 linked folders are left out, such as 'a/', 'b/', 'c/': "
     )
-    assert Census().describe_linked_folders() == ""
+    assert InputCounts().describe_linked_folders() == ""
 
 
 def boxes(*corners: tuple[float, float, float, float]) -> bytes:
@@ -282,7 +286,7 @@ def boxes(*corners: tuple[float, float, float, float]) -> bytes:
 
 
 def test_one_box_beyond_1_shows_that_no_box_of_its_source_is_a_fraction() -> None:
-    fractions, pixels = SourceCensus(), SourceCensus()
+    fractions, pixels = SourceSamples(), SourceSamples()
     nan = math.nan
     fractions.add_boxes(
         boxes((0, 0, 1, 1), (0.5, 0.5, 0.7, 1 + 1e-9), (0, 0, 0, 1), (nan, 0, 1, 1)), first_pixel=0
@@ -291,7 +295,7 @@ def test_one_box_beyond_1_shows_that_no_box_of_its_source_is_a_fraction() -> Non
     pixels.add_boxes(boxes((0, 0, 0.5, 0.5), (0, 0, 2, 1), (0, 0, 0.5, 0.5)), first_pixel=0)
     assert (pixels.fractions, pixels.in_pixels) == (0, True)
     for parts in ((fractions, pixels), (pixels, fractions)):
-        total = SourceCensus()
+        total = SourceSamples()
         for part in parts:
             total.add(part)
         assert (total.fractions, total.in_pixels) == (0, True)

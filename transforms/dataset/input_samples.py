@@ -1,22 +1,14 @@
-"""The census: everything that a run counts before it writes.
-
-The counts are data, not Beam counters, because those count retries twice: each bundle emits a
-census of its own elements, and the censuses are merged into one, in any order.
-"""
+"""What messages say about the inputs: the first ones, some names, and whether they fit together."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from shardbeam.transforms.core.counts import REJECTS, Counts, encode_element
-from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.labels import MAX_CLASS_NAME, MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
-    Category,
     Coding,
     ImageRef,
     MaskRole,
@@ -25,8 +17,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
     image_id_of,
 )
-from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
+from shardbeam.transforms.dataset.outcome import add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.examples.geometry.segmentation import has_segmentation, mask_problem
 from shardbeam.transforms.formats.join.join import JoinedKey
@@ -42,39 +33,14 @@ _COMPARED_IDS = 256
 # Names that a line gives as examples.
 _NAMED = 3
 _SHOWN_CHARACTERS = 60
+# Rules for which messages name the first images or files that they leave out.
+_NAMED_RULES = frozenset({Exclusion.UNANNOTATED, Exclusion.IN_NO_SPLIT, Exclusion.LINKED_FOLDER})
 
 
-class ListingSummary(msgspec.Struct):
-    """The counts of a listing.
-
-    Attributes:
-        files: `{split: listed images}`.
-        fingerprint: The sum of the fingerprints of all listed files; it changes when a file does.
-            For archives and tables it covers the files, not the images in them.
-    """
-
-    files: dict[str, int] = {}
-    fingerprint: str = add_fingerprints()
-
-    def add_images(self, number: int, *, split: str) -> None:
-        """Counts images of one split."""
-        self.files[split] = self.files.get(split, 0) + number
-
-    def add_fingerprint(self, fingerprint: str) -> None:
-        """Adds the fingerprint of more files."""
-        self.fingerprint = add_fingerprints(self.fingerprint, fingerprint)
-
-
-def fingerprint_file(file: ImageRef) -> str:
-    """Digests the URI, the place in it, the size and the version of a listed file."""
-    return fingerprint(file.uri, file.offset, file.size_bytes, file.version)
-
-
-class SourceCensus(msgspec.Struct):
-    """The counts of the join for one source.
+class SourceSamples(msgspec.Struct):
+    """What the join has seen of one source.
 
     Attributes:
-        images: How many of its images, or rows, are passed on to be encoded.
         in_pixels: Whether a box reaches beyond 1, so that boxes cannot all be fractions.
         fractions: As long as there is no such box: how many boxes with an area lie within 0 to 1.
         numbered: How many images make Examples and have an id that is a number.
@@ -85,11 +51,10 @@ class SourceCensus(msgspec.Struct):
             first. Empty where there is none.
         referenced_key: The same among the keys that the annotation files name.
         listed_sample: The listed keys whose names, without folders, have the smallest hashes.
-            `_suggest_fix` uses them to find out what would match.
+            `check_join` uses them to find out what would match.
         referenced_sample: The same among the keys that the annotation files name.
     """
 
-    images: int = 0
     in_pixels: bool = False
     fractions: int = 0
     numbered: int = 0
@@ -101,9 +66,8 @@ class SourceCensus(msgspec.Struct):
     listed_sample: set[str] = set()
     referenced_sample: set[str] = set()
 
-    def add(self, other: SourceCensus) -> None:
-        """Adds another count of the same source."""
-        self.images += other.images
+    def add(self, other: SourceSamples) -> None:
+        """Adds another part of the same source."""
         self.in_pixels |= other.in_pixels
         self.fractions = 0 if self.in_pixels else self.fractions + other.fractions
         self.numbered += other.numbered
@@ -147,7 +111,7 @@ class SourceCensus(msgspec.Struct):
         self.referenced_sample = set(sorted(self.referenced_sample, key=_by_hash)[:SAMPLE_KEYS])
 
 
-class MaskCensus(msgspec.Struct):
+class MaskSamples(msgspec.Struct):
     """What the source gives for the masks of objects, if the config asks for masks.
 
     Attributes:
@@ -184,8 +148,8 @@ class MaskCensus(msgspec.Struct):
             rest = "…" if len(item.segmentation) > _SHOWN_CHARACTERS else ""
             self.first = _earlier(self.first, f"{record.key}: {text}{rest}: {problem}")
 
-    def add(self, other: MaskCensus) -> None:
-        """Adds another count."""
+    def add(self, other: MaskSamples) -> None:
+        """Adds another part."""
         self.usable |= other.usable
         self.objects += other.objects
         self.given += other.given
@@ -242,148 +206,82 @@ def is_short(image: ImageRef) -> bool:
     return image.coding is Coding.FILE and image.size_bytes <= LFS_POINTER_BYTES
 
 
-class Census(msgspec.Struct):
-    """The counts of some elements, or of all.
+class InputSamples(msgspec.Struct):
+    """What messages say about some inputs, or about all.
 
     Attributes:
-        listing: The counts of the listing.
-        splits: The result of the join, by split; `images` and `num_bytes` count the records that
-            are passed on to be encoded, and their bytes.
-        sources: The counts of the join, by source.
-        categories: The declared classes, each with its alphabetically first origin; the key is the
-            class as JSON, without its origin.
-        lost: `{class: how its objects are drawn that cannot be read}` (`Category.lost`).
+        sources: What the join has seen, by source.
         first_rejects: The first rejects, by split.
-        left_out: The first images that are left out because no annotation names them, by split.
-        in_no_split: The first images that are left out because they belong to no split.
-        counts: What was sent and received.
-        linked_folders: The first paths of linked folders that are left out.
-        first_archive: The alphabetically first archive that is left out, because it lies in a
-            folder; empty if there is none.
-        has_boxes: Whether any record that a program gives has boxes.
+        first_excluded: `{rule: {split: the first keys that it leaves out}}`, for the rules whose
+            messages name some; of files that are no images, these are the archives.
         image_ids: `{split: {id: the first two images that have it}}`, for a sample of the ids.
         masks: What the source gives for masks, if the config asks for them.
         foreseen: Images that will be rejected, as far as their names and sizes show.
     """
 
-    listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
-    splits: dict[str, SplitOutcome] = {}
-    sources: dict[str, SourceCensus] = {}
-    categories: dict[str, Category] = {}
-    lost: dict[str, set[str]] = {}
+    sources: dict[str, SourceSamples] = {}
     first_rejects: dict[str, tuple[Reject, ...]] = {}
-    left_out: dict[str, tuple[str, ...]] = {}
-    in_no_split: tuple[str, ...] = ()
-    counts: Counts = msgspec.field(default_factory=Counts)
-    linked_folders: tuple[str, ...] = ()
-    first_archive: str = ""
-    has_boxes: bool = False
+    first_excluded: dict[str, dict[str, tuple[str, ...]]] = {}
     image_ids: dict[str, dict[str, tuple[str, ...]]] = {}
-    masks: MaskCensus = msgspec.field(default_factory=MaskCensus)
+    masks: MaskSamples = msgspec.field(default_factory=MaskSamples)
     foreseen: Foreseen = msgspec.field(default_factory=Foreseen)
 
-    def add_category(self, category: Category) -> None:
-        """Adds a declared class; a class that several files declare counts once.
+    def source(self, name: str) -> SourceSamples:
+        """Returns what the join has seen of a source."""
+        return self.sources.setdefault(name, SourceSamples())
 
-        Raises:
-            InputError: Its name is too long, or there are too many classes.
-        """
-        if category.lost:
-            self._add_lost(category.name, {category.lost})
-            return
-        check_class_name(category.name, uri=category.origin)
-        identity = msgspec.json.encode(msgspec.structs.replace(category, origin="")).decode()
-        known = self.categories.get(identity)
-        if known is None or category.origin < known.origin:
-            self.categories[identity] = category
-        if len(self.categories) > MAX_CLASSES:
-            raise InputError(
-                uri=category.origin,
-                problem="declares one class too many: a dataset may have at most "
-                f"{MAX_CLASSES:,} classes (docs/reference/limits.md)",
-            )
-
-    def add_reject(self, reject: Reject) -> None:
-        """Adds a rejected input, and counts it as sent to the files of rejects."""
-        self.counts.send(REJECTS, encode_element(reject))
-        split = self.splits.setdefault(reject.split, SplitOutcome())
-        split.unlisted += not reject.listed
-        split.rejected = add_counts(split.rejected, {reject.reason.value: 1})
-        self._add_first(reject.split, reject)
+    def add_reject(self, split: str, *rejects: Reject) -> None:
+        """Adds rejects of a split."""
+        known = self.first_rejects.get(split, ())
+        self.first_rejects[split] = first_rejects(*known, *rejects)
 
     def add_joined(
         self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int | None
     ) -> None:
-        """Adds the result of the join for one key.
-
-        Args:
-            joined: The result.
-            source: The source of the key.
-            key: The key.
-            listed: How many listed files have it.
-            referenced: How many annotation entries name it; None if the source has no entries.
-        """
-        for label in joined.labels:
-            self.add_category(Category(name=label, origin="the images' names"))
-        counts = self.splits.setdefault(joined.split, SplitOutcome())
-        counts.listed += listed
-        if joined.record is not None:
-            counts.images += 1
-            counts.examples += joined.record.examples
-            counts.num_bytes += joined.record.expected_bytes
-            self.foreseen.add_record(joined.record, split=joined.split)
-        counts.unannotated += joined.unannotated
-        if joined.excluded is not None:
-            counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
-        if joined.excluded is Exclusion.UNANNOTATED:
-            self._add_left_out(joined.split, key)
-        if joined.excluded is Exclusion.IN_NO_SPLIT:
-            self._add_in_no_split(key)
-        if joined.excluded is Exclusion.LINKED_FOLDER:
-            self._add_linked_folders(key)
-        if joined.excluded is Exclusion.NOT_AN_IMAGE_NAME and is_archive_name(key):
-            self.first_archive = _earlier(self.first_archive, key)
-        for reject in joined.rejects:
-            self.add_reject(reject)
-        seen = self.sources.setdefault(source, SourceCensus())
-        if joined.record is not None:
-            seen.images += 1
-            image_id = image_id_of(joined.record.annotations)
-            if joined.record.examples:
+        """Adds the result of the join for one key (`InputCounts.add_joined`)."""
+        seen, record, excluded = self.source(source), joined.record, joined.excluded
+        if excluded in _NAMED_RULES or (
+            excluded is Exclusion.NOT_AN_IMAGE_NAME and is_archive_name(key)
+        ):
+            assert excluded is not None
+            self._add_excluded(excluded.value, joined.split, key)
+        if record is not None:
+            self.foreseen.add_record(record, split=joined.split)
+            image_id = image_id_of(record.annotations)
+            if record.examples:
                 seen.numbered += _is_number(image_id)
                 seen.unnumbered += not _is_number(image_id)
-            if image_id not in ("", joined.record.key):
-                self._add_image_id(joined.split, image_id, joined.record.key)
+            if image_id not in ("", record.key):
+                self._add_image_id(joined.split, image_id, record.key)
         if referenced is not None:
-            seen.add(_count_key(joined, key=key, listed=listed, referenced=referenced))
+            seen.add(_sample_key(joined, key=key, listed=listed, referenced=referenced))
 
-    def add(self, other: Census) -> None:
-        """Adds another census to this one; the other one does not change."""
-        for split, number in other.listing.files.items():
-            self.listing.add_images(number, split=split)
-        self.listing.add_fingerprint(other.listing.fingerprint)
-        for split, counts in other.splits.items():
-            self.splits.setdefault(split, SplitOutcome()).add(counts)
-        for source, seen in other.sources.items():
-            self.sources.setdefault(source, SourceCensus()).add(seen)
-        for category in other.categories.values():
-            self.add_category(category)
-        for name, shapes in other.lost.items():
-            self._add_lost(name, shapes)
+    def add(self, other: InputSamples) -> None:
+        """Adds what was seen of other inputs; `other` stays as it is."""
+        for name, seen in other.sources.items():
+            self.source(name).add(seen)
         for split, rejects in other.first_rejects.items():
-            self._add_first(split, *rejects)
-        for split, keys in other.left_out.items():
-            self._add_left_out(split, *keys)
-        self._add_in_no_split(*other.in_no_split)
-        self.counts.add(other.counts)
-        self._add_linked_folders(*other.linked_folders)
-        self.first_archive = _earlier(self.first_archive, other.first_archive)
-        self.has_boxes |= other.has_boxes
-        self.masks.add(other.masks)
-        self.foreseen.add(other.foreseen)
+            self.add_reject(split, *rejects)
+        for rule, first in other.first_excluded.items():
+            for split, keys in first.items():
+                self._add_excluded(rule, split, *keys)
         for split, ids in other.image_ids.items():
             for image_id, keys in ids.items():
                 self._add_image_id(split, image_id, *keys)
+        self.masks.add(other.masks)
+        self.foreseen.add(other.foreseen)
+
+    def cut(self) -> None:
+        """Cuts all samples to their sizes, so that they do not depend on the order of parts."""
+        for seen in self.sources.values():
+            seen.cut_samples()
+        self.image_ids = {split: _smallest_ids(ids) for split, ids in self.image_ids.items()}
+
+    def excluded(self, rule: Exclusion, *, split: str | None = None) -> tuple[str, ...]:
+        """Returns the first keys that a rule leaves out, of one split or of all."""
+        first = self.first_excluded.get(rule.value, {})
+        keys = (key for name, keys in first.items() if split in (None, name) for key in keys)
+        return tuple(sorted(keys)[:_NAMED])
 
     def repeated_ids(self) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Finds the splits in which images have the same id, as ids count within one file.
@@ -401,34 +299,20 @@ class Census(msgspec.Struct):
                 found[split] = min(repeated, key=lambda item: (len(item[0]), item))
         return found
 
-    def describe_linked_folders(self) -> str:
-        """Describes the linked folders that are left out; empty where there are none."""
-        code = Exclusion.LINKED_FOLDER.value
-        count = sum(split.excluded.get(code, 0) for split in self.splits.values())
-        if not count:
-            return ""
-        folders = "1 linked folder is" if count == 1 else f"{count:,} linked folders are"
-        return (
-            f"{folders} left out, such as {', '.join(map(repr, self.linked_folders))}: links are "
-            "followed only to folders below the listed one; list the other folder as a source, or "
-            "copy it into the listed one"
-        )
-
     def describe_archives(self) -> str:
         """Describes the archives that are left out, with the fix; empty where there are none."""
-        if not self.first_archive:
+        archives = self.excluded(Exclusion.NOT_AN_IMAGE_NAME)
+        if not archives:
             return ""
-        kind = self.first_archive.rpartition(".")[2]
+        kind = archives[0].rpartition(".")[2]
         return (
-            f"archives in a folder, such as {self.first_archive}, are not opened: name the archive "
+            f"archives in a folder, such as {archives[0]}, are not opened: name the archive "
             f"itself, or a pattern for several, such as 'FOLDER/*.{kind}'"
         )
 
-    def _add_lost(self, name: str, shapes: Iterable[str]) -> None:
-        # What is no class, because it is too long or one too many, is no error here.
-        is_class = len(name) <= MAX_CLASS_NAME and len(self.lost) < MAX_CLASSES
-        if name in self.lost or is_class:
-            self.lost.setdefault(name, set()).update(shapes)
+    def _add_excluded(self, rule: str, split: str, *keys: str) -> None:
+        first = self.first_excluded.setdefault(rule, {})
+        first[split] = tuple(sorted({*first.get(split, ()), *keys})[:_NAMED])
 
     def _add_image_id(self, split: str, image_id: str, *keys: str) -> None:
         ids = self.image_ids.setdefault(split, {})
@@ -437,47 +321,22 @@ class Census(msgspec.Struct):
         if len(ids) > 2 * _COMPARED_IDS:
             self.image_ids[split] = _smallest_ids(ids)
 
-    def _add_linked_folders(self, *paths: str) -> None:
-        self.linked_folders = tuple(sorted({*self.linked_folders, *paths})[:_NAMED])
 
-    def _add_first(self, split: str, *rejects: Reject) -> None:
-        known = self.first_rejects.get(split, ())
-        self.first_rejects[split] = first_rejects(*known, *rejects)
-
-    def _add_in_no_split(self, *keys: str) -> None:
-        self.in_no_split = tuple(sorted((*self.in_no_split, *keys))[:_NAMED])
-
-    def _add_left_out(self, split: str, *keys: str) -> None:
-        known = self.left_out.get(split, ())
-        self.left_out[split] = tuple(sorted((*known, *keys))[:_NAMED])
-
-
-def _count_key(joined: JoinedKey, *, key: str, listed: int, referenced: int) -> SourceCensus:
+def _sample_key(joined: JoinedKey, *, key: str, listed: int, referenced: int) -> SourceSamples:
     if joined.excluded is Exclusion.NOT_AN_ANNOTATION:
-        return SourceCensus()
+        return SourceSamples()
     if listed and referenced:
-        return SourceCensus(referenced=1, matched=1)
+        return SourceSamples(referenced=1, matched=1)
     names_a_file = all(each.reason is not Reason.UNKNOWN_IMAGE_ID for each in joined.rejects)
     listed_key = key if listed and listing_exclusion(key) is None else ""
     referenced_key = key if referenced and names_a_file else ""
-    return SourceCensus(
+    return SourceSamples(
         referenced=int(referenced > 0),
         listed_key=listed_key,
         referenced_key=referenced_key,
         listed_sample={listed_key} - {""},
         referenced_sample={referenced_key} - {""},
     )
-
-
-def merge_censuses(censuses: Iterable[Census]) -> Census:
-    """Adds censuses up, in any order."""
-    merged = Census()
-    for census in censuses:
-        merged.add(census)
-    for seen in merged.sources.values():
-        seen.cut_samples()
-    merged.image_ids = {split: _smallest_ids(ids) for split, ids in merged.image_ids.items()}
-    return merged
 
 
 def _first(one: str, other: str) -> str:
