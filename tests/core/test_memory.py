@@ -80,6 +80,7 @@ with MemoryBudget(100).take(101):
 """
 
 
+@pytest.mark.timing
 def test_what_takes_more_than_all_is_alone_on_the_machine_until_its_process_ends() -> None:
     taken = threading.Event()
 

@@ -971,6 +971,7 @@ def replace_with_signal(number: int, folder: Path, output: Path) -> Run:
     return finish(start(*words, cwd=output.parent, command=command))
 
 
+@pytest.mark.timing
 def test_a_signal_waits_until_an_export_is_replaced(small: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     export_to(small, output, "coco")

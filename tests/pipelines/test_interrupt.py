@@ -43,6 +43,9 @@ from tests.support.dataset import (
 )
 from tests.support.processes import worker_processes
 
+# A signal may come too late where the machine is slow.
+pytestmark = pytest.mark.timing
+
 NOTHING = "nothing was written"
 
 # Each shard is several files to be synced: enough to do for a signal to come between.

@@ -153,6 +153,7 @@ def test_an_error_that_nobody_expected(
     assert "raise ZeroDivisionError(arguments.config.name)\n" in summary["stack_trace"]
 
 
+@pytest.mark.timing
 def test_an_interrupt_is_one_line(shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     process = start(*coco_words(shapes, output, *SHARDS, *JSON_LOG), cwd=tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import zipfile
 from pathlib import Path
 
@@ -148,14 +147,11 @@ def test_images_that_are_not_there_are_named(make: str, problem: str, tmp_path: 
         (("--runner=PortableRunner",), "--runner=PortableRunner cannot be started: "),
     ],
 )
-def test_runners_that_are_not_there_fail_at_once(
+def test_runners_that_are_not_there_are_named(
     flags: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     root = make_images(tmp_path / "images", "cat/1.jpg")
-    started_s = time.monotonic()
     built = build("image-folder", "--images", root, *flags, output=tmp_path / "out")
-    # 15 s, on a machine that does nothing else.
-    assert time.monotonic() - started_s < 30
     check_refused(built, message)
     assert "job server was asked" not in built.stderr
 

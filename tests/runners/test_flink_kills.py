@@ -22,7 +22,7 @@ from tests.support.dataset import (
 )
 
 # Each wait for the cluster has a limit of its own, and a test has several.
-pytestmark = [pytest.mark.runners, pytest.mark.timeout(3 * TIMEOUT_S)]
+pytestmark = [pytest.mark.runners, pytest.mark.timing, pytest.mark.timeout(3 * TIMEOUT_S)]
 
 # Each shard is several files to be synced: enough to do for a kill to come between.
 SHARDS = ("--set", "output.num_shards=200")

@@ -17,7 +17,7 @@ from tests.runners.job_server import JAR
 from tests.runners.tools import find_tool
 from tests.support.dataset import finish, read_dataset, start
 
-pytestmark = [pytest.mark.runners, pytest.mark.timeout(4 * TIMEOUT_S)]
+pytestmark = [pytest.mark.runners, pytest.mark.timing, pytest.mark.timeout(4 * TIMEOUT_S)]
 
 ROWS = 300_000
 WORKERS = 2

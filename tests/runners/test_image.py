@@ -24,7 +24,7 @@ from tests.support.dataset import (
 )
 
 # The image is built by the first of them.
-pytestmark = [pytest.mark.runners, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.runners, pytest.mark.timing, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.support.dataset import (
 )
 from tests.support.gcs_server import FakeGcs
 
-pytestmark = pytest.mark.runners
+pytestmark = [pytest.mark.runners, pytest.mark.timing]
 
 SETTINGS = (*MIXED_SETTINGS, "--set", "masks=png")
 

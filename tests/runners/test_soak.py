@@ -17,7 +17,12 @@ from tests.runners.tools import find_tool
 from tests.soak import Chain, Play, Runner, World, make_chain, open_world
 from tests.support.crash_points import LONG
 
-pytestmark = [pytest.mark.runners, pytest.mark.faults, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.runners,
+    pytest.mark.timing,
+    pytest.mark.faults,
+    pytest.mark.timeout(1200),
+]
 
 CHAINS = 12 if LONG else 2
 

@@ -12,7 +12,7 @@ import pytest
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 from tests.support.dataset import read_tree
 
-pytestmark = pytest.mark.runners
+pytestmark = [pytest.mark.runners, pytest.mark.timing]
 
 # Its functions are those of `__main__`, which Beam sends to the workers.
 PROGRAM = """

@@ -441,6 +441,7 @@ def test_a_closed_writer_leaves_its_shard_and_the_others_go_on(
     second.close()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("size_bytes", "ratio", "expected"),
     [
@@ -486,6 +487,7 @@ def test_threads_encode_at_the_same_time_where_they_do_not_wait_for_each_other(
     assert most == expected
 
 
+@pytest.mark.timing
 def test_threads_that_start_workers_at_once_leave_main_as_it_is() -> None:
     main = sys.modules["__main__"]
     entered, left = threading.Event(), threading.Event()
