@@ -46,8 +46,7 @@ from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.input_counts import ListingSummary
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Status
-from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.staging.lease import Lease, LeaseLostError
 from shardbeam.transforms.staging.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.storage import limits

@@ -31,8 +31,7 @@ from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_fe
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.join.join import JoinSettings
-from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.formats.parsing.key_file import (
     KeyFile,
     excluded_images,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import msgspec
 from apache_beam.pvalue import PCollection
 
-from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.pipelines.build import begin_counting, gather_records, list_inputs
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_here
-from shardbeam.pipelines.temporary import temporary_folder
 from shardbeam.transforms.commit.gate import count_sources, name_classes
 from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.warnings import find_warnings
-from shardbeam.transforms.core.errors import naming
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
@@ -28,6 +25,9 @@ from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
 
 if TYPE_CHECKING:
     pass
+
+# {random name of a run: what it counted}. The runner runs in this process.
+_kept: dict[str, InputCounts] = {}
 
 
 def list_images(plan: Plan) -> ListingSummary:
@@ -60,23 +60,21 @@ def _count_inputs(graph: Callable[[beam.Pipeline], PCollection[InputCounts]]) ->
         RunError: The input cannot be used.
     """
     options = make_options()
-    with temporary_folder() as folder:
-        path = Path(folder, "inputs")
-        pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
-        graph(pipeline) | "WriteCounts" >> beam.Map(_write_counts, path=path)
-        failed: Exception | None = None
-        try:
-            run_here(pipeline)
-        except Exception as error:  # noqa: BLE001  # Runners change an error's type.
-            failed = error
-        if failed is not None:
-            raise explain_failure(failed)
-        return MsgpackDecoder(InputCounts).decode(path.read_bytes())
+    pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
+    name = uuid.uuid4().hex
+    graph(pipeline) | "KeepCounts" >> beam.Map(_keep_counts, name=name)
+    failed: Exception | None = None
+    try:
+        run_here(pipeline)
+    except Exception as error:  # noqa: BLE001  # Runners change an error's type.
+        failed = error
+    if failed is not None:
+        raise explain_failure(failed)
+    return _kept.pop(name)
 
 
-def _write_counts(inputs: InputCounts, *, path: Path) -> None:
-    with naming(str(path)):
-        path.write_bytes(msgspec.msgpack.encode(inputs))
+def _keep_counts(inputs: InputCounts, *, name: str) -> None:
+    _kept[name] = inputs
 
 
 def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:

@@ -11,8 +11,7 @@ from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import Config, Name
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 
 # The split of all images if nothing names another one.
 _DEFAULT_SPLIT = "train"

@@ -40,7 +40,7 @@ from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import merge_counted
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.formats.join.join import JoinSettings
-from shardbeam.transforms.formats.join.user_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.merge_counts import MergeCounts

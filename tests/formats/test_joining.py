@@ -37,7 +37,7 @@ from shardbeam.transforms.formats.join.join import (
     merge_annotations,
     needs_join,
 )
-from shardbeam.transforms.formats.join.user_records import GivenRecords
+from shardbeam.transforms.formats.join.sources import GivenRecords
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.formats.names import normalize_key
 from tests.support.archive_files import write_tar

@@ -39,8 +39,7 @@ from shardbeam.transforms.examples.box_readings import (
     other_reading,
 )
 from shardbeam.transforms.formats.box_format import BoxReading
-from shardbeam.transforms.formats.names import FILE_FOLDERS
-from shardbeam.transforms.formats.split_folders import is_split_name
+from shardbeam.transforms.formats.names import FILE_FOLDERS, is_split_name
 
 # Fewer boxes do not show what their numbers mean.
 _FEW_BOXES = 3

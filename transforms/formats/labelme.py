@@ -51,6 +51,7 @@ from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import (
     is_hidden,
+    is_split_name,
     key_problem,
     normalize_key,
     without_extension,
@@ -60,7 +61,6 @@ from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.split_folders import (
     TopFolders,
-    is_split_name,
     mixed_problem,
     sort_splits,
     sort_tops,

@@ -20,6 +20,8 @@ FILE_FOLDERS = frozenset(
     {"images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
 )
 
+# Names of splits, in their usual order.
+SPLIT_NAMES = ("train", "training", "val", "valid", "validation", "test", "testing")
 # Phones and cameras write these; an extra decodes them.
 _HEIF_EXTENSIONS = (".heic", ".heif", ".hif")
 # Raster formats in datasets. Formats that cannot be decoded are listed, too: a reject with its
@@ -35,6 +37,11 @@ _UNDECODABLE = (".jxl", ".tga", ".exr", ".pfm")
 # Keys have lost one slash of `https://`; one letter and a colon are a drive.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+def is_split_name(folder: str) -> bool:
+    """Whether a folder is named like a split."""
+    return folder.casefold() in SPLIT_NAMES
 
 
 def normalize_key(name: str) -> str:

@@ -13,13 +13,16 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.names import is_hidden, is_image_name
+from shardbeam.transforms.formats.names import (
+    SPLIT_NAMES,
+    is_hidden,
+    is_image_name,
+    is_split_name,
+)
 from shardbeam.transforms.storage.archives.open import expand_root, is_archive, list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# In the order of the splits.
-_NAMES = ("train", "training", "val", "valid", "validation", "test", "testing")
 # A root with more names counts as one without splits; of a top folder, this many names are read.
 _LOOK_AT = 1000
 # Folders that an error names.
@@ -159,11 +162,6 @@ def mixed_problem(root: str, *, mixed: str) -> Problem:
     )
 
 
-def is_split_name(folder: str) -> bool:
-    """Whether a folder is named like a split."""
-    return folder.casefold() in _NAMES
-
-
 def sort_splits(folders: Iterable[str]) -> list[str]:
     """Sorts folders into the usual order of splits; other folders follow by name."""
     return sorted(folders, key=_order)
@@ -226,4 +224,4 @@ def _look_into_folder(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
 
 def _order(folder: str) -> tuple[int, str]:
     name = folder.casefold()
-    return _NAMES.index(name) if name in _NAMES else len(_NAMES), folder
+    return SPLIT_NAMES.index(name) if name in SPLIT_NAMES else len(SPLIT_NAMES), folder

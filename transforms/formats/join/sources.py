@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -70,6 +71,21 @@ class Source(msgspec.Struct, frozen=True):
 
 def _restore(name: str, format_name: str, keys: bytes) -> Source:
     return Source(name, restore_format(format_name, keys))
+
+
+class GivenRecords(Format, frozen=True, kw_only=True):
+    """Records of images with labels and boxes. Nothing is listed, and no file is read."""
+
+    ROOTS: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Labels and boxes; an image may have neither."""
+        return frozenset({Kind.CLASSIFICATION, Kind.DETECTION})
+
+
+# The source of records that a program makes.
+GIVEN_SOURCE = Source("records", GivenRecords())
 
 
 def list_roots(sources: Sequence[Source]) -> list[Root]:
