@@ -22,7 +22,6 @@ from shardbeam.pipelines.splits import assign_splits
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.example_findings import PICTURE_KINDS
 from shardbeam.transforms.dataset.findings import SAME_PICTURE
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
@@ -38,6 +37,7 @@ from shardbeam.transforms.formats.parsing.key_file import (
     find_key_file,
     image_groups,
 )
+from shardbeam.transforms.images.measures import PICTURE_KINDS
 from shardbeam.transforms.storage.find import expand_pattern
 
 _BYTES_PER_MB = 1_000_000

@@ -40,7 +40,7 @@ MODULES = {
     "transforms.commit.commit": ("commit/test_commit.py",),
     "transforms.commit.moves": ("commit/test_commit.py",),
     "transforms.commit.gate": ("commit/test_gate.py",),
-    "transforms.dataset.statistics": ("dataset/test_statistics.py",),
+    "transforms.dataset.collectors.statistics": ("dataset/test_statistics.py",),
     "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
     "transforms.formats.voc": ("formats/test_voc.py",),
     "transforms.storage.archives.tar": ("storage/test_archives.py",),

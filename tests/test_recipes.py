@@ -175,10 +175,9 @@ RECIPES = (
         "",
         {},
         {
-            "transforms/dataset/statistics.py": {
-                "STATISTICS_VERSION = 2": "STATISTICS_VERSION = 3",
+            "transforms/dataset/collectors/statistics.py": {
                 '    "widths": _SIDES,': '    "widths": _SIDES,\n    "sides": _SIDES,',
-                "    widths: _Counts = {}": "    widths: _Counts = {}\n    sides: _Counts = {}",
+                "    widths: ByName = {}": "    widths: ByName = {}\n    sides: ByName = {}",
                 "formats: Counter[str] = Counter()": "formats: Counter[str] = Counter()\n"
                 "        sides: Counter[int] = Counter()",
                 "widths[width] += count": "widths[width] += count\n"
@@ -193,6 +192,38 @@ RECIPES = (
         },
         "image-folder --images {images}",
         "longer side in px",
+        command="stats",
+    ),
+    Recipe(
+        "a statistic of pixels",
+        "",
+        {},
+        {
+            "transforms/images/measures.py": {
+                "\ndef _darkness(": "\ndef _mean(image: GrayImage) -> int:\n"
+                "    return int(image.pixels.mean())\n\n\ndef _darkness(",
+                "    Measure(LOW_CONTRAST, 1, _flatness),": ""
+                "    Measure(LOW_CONTRAST, 1, _flatness),\n"
+                '    Measure("brightness", 1, _mean, column="uint8"),',
+            },
+            "transforms/dataset/collectors/statistics.py": {
+                '    "widths": _SIDES,': '    "widths": _SIDES,\n    "brightness": (0, 64, 128),',
+                "    widths: ByName = {}": "    widths: ByName = {}\n    brightness: ByName = {}",
+                "        self._labels = 0": "        self._labels = 0\n"
+                "        self._brightness: Counter[int] = Counter()",
+                "        names = object_names(values)": "        names = object_names(values)\n"
+                '        if "brightness" in item.known:\n'
+                '            self._brightness[item.known["brightness"]] += 1',
+                'widths=_histogram("widths", widths),': 'widths=_histogram("widths", widths),\n'
+                '            brightness=_histogram("brightness", self._brightness),',
+            },
+            "readers/report/histograms.py": {
+                '"Images by width in px"),': '"Images by width in px"),\n'
+                '    Histogram("brightness", "mean brightness", "Images by mean brightness"),'
+            },
+        },
+        "image-folder --images {images}",
+        "mean brightness",
         command="stats",
     ),
     Recipe(

@@ -20,10 +20,10 @@ class CountStatistics(beam.PTransform[PCollection[CountTask], PCollection[CountR
     A worker reads as many shards at a time as it has CPUs.
 
     Args:
-        legend: The meaning of keys, and the names of classes.
+        feature_map: The meaning of keys, and the names of classes.
     """
 
-    legend: Legend
+    feature_map: Legend
 
     def expand(self, shards: PCollection[CountTask]) -> PCollection[CountResult]:
         """Adds the step to a pipeline."""
@@ -33,6 +33,6 @@ class CountStatistics(beam.PTransform[PCollection[CountTask], PCollection[CountR
             | beam.Reshuffle()
             | "CountShard"
             >> beam.ParDo(
-                ReadShardFn(read=functools.partial(count_shard, legend=self.legend))
+                ReadShardFn(read=functools.partial(count_shard, feature_map=self.feature_map))
             ).with_output_types(CountResult)
         )

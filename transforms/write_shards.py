@@ -31,10 +31,10 @@ from shardbeam.transforms.core.counts import (
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES
+from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards, shard_key
-from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
 from shardbeam.transforms.shards.record_batches import assign_shards, merge_batches
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
@@ -245,7 +245,5 @@ class _WriteShardFn(beam.DoFn):
         )
         yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
         # Rejects and statistics go to separate outputs, so that the shard's result stays small.
-        yield msgspec.structs.replace(
-            result, rejects=(), corrected=(), statistics=Statistics(), counts=counts
-        )
+        yield msgspec.structs.replace(result, rejects=(), corrected=(), collected={}, counts=counts)
         report_usage()

@@ -34,10 +34,10 @@ from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_labe
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.collectors.statistics import merge_counted
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.statistics import merge_counted
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.formats.join.join import JoinSettings
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE

@@ -43,17 +43,19 @@ def run_index(arguments: IndexArguments) -> None:
             raise UsageError(f"--output: {uri} exists; replace it with --overwrite")
     if not storage.is_remote:
         remove_scratch(arguments.output, names=names)
-    legend = read_legend(dataset)
+    feature_map = read_legend(dataset)
     for split in splits:
         examples = 0
         for number, shard in enumerate(split.shards):
-            rows = index_shard(shard, split=split.name, shard_index=number, legend=legend)
+            columns, rows = index_shard(
+                shard, split=split.name, shard_index=number, feature_map=feature_map
+            )
             uri = join_uri(arguments.output, posixpath.basename(shard.uri))
             # An interrupt leaves no temporary file.
             with delay_interrupts():
                 if arguments.idx:
-                    storage.replace(f"{uri}.idx", render_idx(rows))
-                storage.replace(f"{uri}.parquet", index_parquet(rows))
-            examples += len(rows)
+                    storage.replace(f"{uri}.idx", render_idx(columns))
+                storage.replace(f"{uri}.parquet", index_parquet(columns, rows=rows))
+            examples += rows
         counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
         write_stdout(f"{escape(split.name)}: {counts}\n")

@@ -30,8 +30,8 @@ from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_rejects
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import Mark, escape
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.decode.decode import Picture
 from shardbeam.transforms.examples.decode.feature_map import Legend

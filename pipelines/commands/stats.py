@@ -34,13 +34,13 @@ from shardbeam.readers.open.stored_dataset import (
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import Mark, ascii_json, cut, escape
-from shardbeam.transforms.dataset.findings import KindFound
-from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.statistics import (
+from shardbeam.transforms.dataset.collectors.statistics import (
     Statistics,
     merge_statistics,
     most_frequent_pairs,
 )
+from shardbeam.transforms.dataset.findings import KindFound
+from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.shards.count import CountResult, merge_counts
 
@@ -117,7 +117,7 @@ def _count(
 
     from shardbeam.transforms.count_statistics import CountStatistics
 
-    legend = read_legend(dataset)
+    feature_map = read_legend(dataset)
     shards = plan_counts(dataset)
     counters.shard_bytes.expect(sum(shard.data.size_bytes for shard in shards))
     splits = [split.name for split in dataset.splits]
@@ -126,7 +126,7 @@ def _count(
         (
             pipeline
             | beam.Create(shards)
-            | CountStatistics(legend=legend)
+            | CountStatistics(feature_map=feature_map)
             | ToList()
             | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri, mark=mark)
         )

@@ -21,7 +21,7 @@ from shardbeam.readers.compare.image_changes import (
 )
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.core.text import cut
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.geometry.boxes import Box, Size
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from shardbeam.readers.open.record_reader import find_index, read_bounds
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.example_findings import ObjectLimits, limit_objects
 from shardbeam.transforms.dataset.findings import (
     SAME_PICTURE,
@@ -24,7 +25,6 @@ from shardbeam.transforms.dataset.findings import (
 )
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest
-from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, load_duplicates
 from shardbeam.transforms.storage.base import join_uri

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import google_crc32c
 
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
-from shardbeam.transforms.containers.base import find_container, parse_example
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.index import IndexRow, fill_findings
-from shardbeam.transforms.dataset.statistics import StatisticsCounter
+from shardbeam.transforms.dataset.collectors.base import ShardFacts
+from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
+from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
+from shardbeam.transforms.dataset.collectors.rows import RowsCollector
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, list_class_ids
@@ -23,7 +25,7 @@ from shardbeam.transforms.examples.encode.maps import list_map_classes
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
 from shardbeam.transforms.images.read_header import recognize_image
-from shardbeam.transforms.shards.count import read_values
+from shardbeam.transforms.shards.count import CountTask, read_items
 from shardbeam.transforms.storage.base import StoredFile
 
 # The objects of an Example are as many as the values of the first of these keys that it has.
@@ -58,74 +60,80 @@ def check_indexable(dataset: StoredDataset) -> list[StoredSplit]:
 
 
 def index_shard(
-    shard: StoredFile, *, split: str, shard_index: int, legend: Legend
-) -> list[IndexRow]:
-    """Reads a TFRecord file to its end, and makes the rows of its index.
+    shard: StoredFile, *, split: str, shard_index: int, feature_map: Legend
+) -> tuple[dict[str, Sequence[Any]], int]:
+    """Reads a TFRecord file to its end, and makes the columns of its index.
 
-    Digests of labels and hashes of pictures, which only a build makes, are left out. No picture is
+    Digests of labels and measures of images, which only a build makes, are left out. No image is
     decoded, so findings are those of boxes and masks.
 
     Args:
         shard: The file.
         split: Its split.
         shard_index: Its number within the split.
-        legend: How its Examples are to be read.
+        feature_map: How its Examples are to be read.
+
+    Returns:
+        `{column: values}`, and the number of Examples.
 
     Raises:
         InputError: It cannot be read or is damaged, or a record is not an Example.
     """
-    container = find_container("tfrecord")
-    counter = StatisticsCounter(class_names=legend.map_names())
-    rows = []
-    for place, record in container.read(shard):
-        words = container.describe_place(place)
-        example = parse_example(record, uri=shard.uri, place=words)
-        values = _Values(example, legend=legend)
+    collectors = ShardCollectors(
+        ShardFacts(split=split, shard=shard_index, map_names=feature_map.map_names()),
+        kinds=(RowsCollector, ObjectsCollector),
+    )
+    classes: list[tuple[int, ...] | None] = []
+    map_classes: list[tuple[int, ...] | None] = []
+    task = CountTask(data=shard, container="tfrecord", split=split)
+    for item, record in read_items(task, feature_map=feature_map):
+        values = _Values(Example.FromString(record), feature_map=feature_map)
         image = next((each for each in values.of(IMAGE) if isinstance(each, bytes)), b"")
         file_format, header = recognize_image(image) or (None, None)
         labels = {key: _integers(values.of(key)) for key in CLASS_IDS if values.has(key)}
-        counted = read_values(example, legend=legend)
-        counter.add(counted, num_bytes=len(record), image_bytes=len(image))
-        rows.append(
-            IndexRow(
+        collectors.add(
+            item._replace(
                 key=values.text("image/filename") or values.text("image/source_id"),
                 source=split,
-                split=split,
-                shard=shard_index,
-                offset=place,
-                length=len(record),
+                crc32c=google_crc32c.value(record),
                 sha256=hashlib.sha256(image).hexdigest() if image else "",
                 width=header.width if header else values.side("image/width"),
                 height=header.height if header else values.side("image/height"),
                 format=file_format.value if file_format else values.text("image/format"),
                 objects=next((len(values.of(key)) for key in _OBJECTS if values.has(key)), 0),
-                crc32c=google_crc32c.value(record),
-                classes=list_class_ids(labels) if labels else None,
-                findings={},
-                map_classes=None
-                if legend.numbered_maps
-                else list_map_classes(counted, names=legend.class_names),
             )
         )
-    fill_findings(rows, counter.strongest_findings())
-    return rows
+        classes.append(list_class_ids(labels) if labels else None)
+        map_classes.append(
+            None
+            if feature_map.numbered_maps
+            else list_map_classes(item.values, names=feature_map.class_names)
+        )
+    columns, _ = collectors.finish()
+    return {**columns, "classes": classes, "map_classes": map_classes}, collectors.examples
 
 
-def render_idx(rows: Sequence[IndexRow]) -> bytes:
+def render_idx(columns: Mapping[str, Sequence[int]]) -> bytes:
     """Renders the index that NVIDIA DALI and the package `tfrecord` read: a line for each record.
 
     A line is `<offset> <size>`: the first byte of the record and its length, with its frame. These
     are the bytes that `tfrecord2idx` writes (of DALI and of the package `tfrecord`).
+
+    Args:
+        columns: The columns of the index.
     """
-    return b"".join(b"%d %d\n" % (row.offset, row.length + OVERHEAD_BYTES) for row in rows)
+    return b"".join(
+        b"%d %d\n" % (offset, length + OVERHEAD_BYTES)
+        for offset, length in zip(columns["offset"], columns["length"], strict=True)
+    )
 
 
 class _Values:
     """The values of an Example by default key."""
 
-    def __init__(self, example: Example, *, legend: Legend) -> None:
+    def __init__(self, example: Example, *, feature_map: Legend) -> None:
         self._features = example.features.feature
-        self._keys = legend.keys
+        self._keys = feature_map.keys
 
     def has(self, key: str) -> bool:
         return self._keys.get(key, key) in self._features

@@ -12,7 +12,7 @@ from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import NO_NAME
-from shardbeam.transforms.dataset.statistics import (
+from shardbeam.transforms.dataset.collectors.statistics import (
     Statistics,
     merge_statistics,
     most_frequent_pairs,
@@ -154,7 +154,7 @@ def count_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, 
     Raises:
         InputError: A file cannot be read, or is damaged.
     """
-    counted = [count_shard(shard, legend=legend) for shard in plan_counts(dataset)]
+    counted = [count_shard(shard, feature_map=legend) for shard in plan_counts(dataset)]
     for shard in counted:
         if shard.problem:
             raise InputError(uri=dataset.path, problem=shard.problem)

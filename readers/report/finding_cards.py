@@ -7,11 +7,8 @@ from typing import NamedTuple
 
 from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.example_findings import (
-    BRIGHT_PICTURE,
-    DARK_PICTURE,
     DUPLICATE_BOX,
     LARGE_BOX,
-    LOW_CONTRAST,
     MANY_OBJECTS,
     SAME_BOX,
     SPARSE_MASK,
@@ -20,6 +17,11 @@ from shardbeam.transforms.dataset.example_findings import (
     Finding,
 )
 from shardbeam.transforms.dataset.findings import KINDS
+from shardbeam.transforms.images.measures import (
+    BRIGHT_PICTURE,
+    DARK_PICTURE,
+    LOW_CONTRAST,
+)
 
 # {kind: its strength in words}; strengths are described in docs/reference/statistics.md.
 _STRENGTHS: Mapping[str, Callable[[int], str]] = {

@@ -85,7 +85,7 @@ class Gallery(NamedTuple):
         split = self.splits[candidate.place.split]
         stored = self.examples.read(candidate.place)
         statistics, findings = count_example(
-            stored.example, num_bytes=stored.num_bytes, legend=self.legend
+            stored.example, num_bytes=stored.num_bytes, feature_map=self.legend
         )
         picture, odd = _odd_objects_first(
             stored.picture(split, legend=self.legend),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from shardbeam.transforms.dataset.statistics import BINS
+from shardbeam.transforms.dataset.collectors.statistics import BINS
 
 _MILLION = 1_000_000
 _AREAS = ("small", "medium", "large")

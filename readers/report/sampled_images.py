@@ -29,9 +29,9 @@ from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.readers.report.styles import class_name
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import limits_of
 from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.examples.decode.decode import Picture
 from shardbeam.transforms.storage.base import join_uri
 

@@ -7,8 +7,8 @@ import pytest
 
 from shardbeam.configs.schema import ExpectConfig
 from shardbeam.transforms.commit.expect import find_unmet
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.statistics import Statistics
 
 CLASSES = ["cat", "dog", "emu"]
 OUTCOME = SplitOutcome(

@@ -7,12 +7,12 @@ import pytest
 
 from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.input_samples import InputSamples
 from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
 )
-from shardbeam.transforms.dataset.statistics import Statistics
 from tests.support.manifests import make_dataset
 
 LEFT_OUT = SplitOutcome(

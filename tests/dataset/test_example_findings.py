@@ -16,7 +16,6 @@ from shardbeam.transforms.dataset.example_findings import (
     ObjectColumns,
     ObjectLimits,
     find_in_example,
-    find_in_picture,
     limit_objects,
 )
 
@@ -192,22 +191,6 @@ def test_an_example_of_one_object() -> None:
     }
     (found,) = find_in_example(values)
     assert (found.kind, found.name) == ("large_box", b"cat")
-
-
-@pytest.mark.parametrize(
-    ("levels", "found"),
-    [
-        ((0, 63), ["dark_picture"]),
-        ((0, 64), []),
-        ((201, 255), ["bright_picture"]),
-        ((200, 255), []),
-        ((100, 131), ["low_contrast"]),
-        ((100, 132), []),
-        ((0, 0), ["dark_picture", "low_contrast"]),
-    ],
-)
-def test_levels(levels: tuple[int, int], found: list[str]) -> None:
-    assert [each.kind for each in find_in_picture(*levels)] == found
 
 
 def test_values_that_do_not_fit_together() -> None:

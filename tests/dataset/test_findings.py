@@ -8,8 +8,8 @@ import pytest
 
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import FindingKind
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KINDS, KindFound, find_kinds, most_notable
-from shardbeam.transforms.dataset.statistics import Statistics
 
 
 def find(**fields: object) -> list[KindFound]:

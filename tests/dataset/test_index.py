@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,11 +12,11 @@ from shardbeam.transforms.dataset.index import (
     INDEX_SCHEMA,
     IndexRow,
     decode_index,
-    index_parquet,
     read_index,
     read_known_columns,
 )
 from shardbeam.transforms.storage.parquet import read_parquet
+from tests.support.indexes import as_stored, render_index
 
 
 def make_row(number: int) -> IndexRow:
@@ -49,7 +48,7 @@ ROWS = [make_row(number) for number in range(5)]
 def old_index(columns: int) -> bytes:
     """An index of when there were fewer columns."""
     names = INDEX_SCHEMA.names[:columns]
-    table = parquet.read_table(io.BytesIO(index_parquet(ROWS))).select(names)
+    table = parquet.read_table(io.BytesIO(render_index(ROWS))).select(names)
     if columns <= 15:
         # There was no list of classes, and the digest had this name.
         table = table.rename_columns(["classes" if n == "classes_digest" else n for n in names])
@@ -58,14 +57,8 @@ def old_index(columns: int) -> bytes:
     return buffer.getvalue()
 
 
-def as_stored(row: IndexRow) -> dict[str, Any]:
-    found = row.findings
-    listed = None if found is None else [{"kind": k, "strength": found[k]} for k in found]
-    return {**msgspec.structs.asdict(row), "findings": listed}
-
-
 def test_rows_come_back() -> None:
-    data = index_parquet(ROWS)
+    data = render_index(ROWS)
     table = parquet.read_table(io.BytesIO(data))
     assert table.schema == INDEX_SCHEMA
     assert table.to_pylist() == [as_stored(row) for row in ROWS]
@@ -82,7 +75,7 @@ def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
 @pytest.mark.parametrize(
     ("data", "names"),
     [
-        (index_parquet(ROWS), ["key", "dhash", "classes_digest", "classes"]),
+        (render_index(ROWS), ["key", "dhash", "classes_digest", "classes"]),
         (old_index(17), ["key", "dhash", "classes_digest", "classes"]),
         (old_index(15), ["key", "dhash", "classes_digest"]),
         (old_index(14), ["key", "dhash"]),
@@ -99,12 +92,12 @@ def test_single_columns(data: bytes, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("data", "columns"),
-    [(index_parquet(ROWS), 18), *((old_index(columns), columns) for columns in (11, 14, 15, 17))],
+    [(render_index(ROWS), 18), *((old_index(columns), columns) for columns in (11, 14, 15, 17))],
 )
 def test_known_columns_have_their_present_names(data: bytes, columns: int) -> None:
     rows = read_known_columns(data, uri="index", max_rows=len(ROWS))
     names = INDEX_SCHEMA.names[:columns]
-    assert rows == [{name: as_stored(row)[name] for name in names} for row in ROWS]
+    assert rows == {name: [as_stored(row)[name] for row in ROWS] for name in names}
 
 
 def test_a_list_of_too_many_items_is_refused() -> None:
@@ -128,7 +121,7 @@ def other_columns() -> bytes:
     ("data", "problem"),
     [
         (b"", "not a Parquet file"),
-        (index_parquet(ROWS)[:-5], "not a Parquet file"),
+        (render_index(ROWS)[:-5], "not a Parquet file"),
         (other_columns(), r"its columns are \['key'\]"),
     ],
 )

@@ -16,18 +16,25 @@ from hypothesis import strategies as st
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import count_all
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset import statistics
-from shardbeam.transforms.dataset.example_findings import Finding
-from shardbeam.transforms.dataset.imbalance import find_imbalances
-from shardbeam.transforms.dataset.statistics import (
+from shardbeam.transforms.dataset.collectors import base, statistics
+from shardbeam.transforms.dataset.collectors import objects as objects_module
+from shardbeam.transforms.dataset.collectors.base import (
+    NO_ITEM,
+    STATISTICS_VERSION,
+    Item,
+    ShardFacts,
+)
+from shardbeam.transforms.dataset.collectors.collect import COUNTING, ShardCollectors
+from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector, ObjectStatistics
+from shardbeam.transforms.dataset.collectors.statistics import (
     BINS,
     CountedStatistics,
     Statistics,
-    StatisticsCounter,
     merge_counted,
     merge_statistics,
     most_frequent_pairs,
 )
+from shardbeam.transforms.dataset.findings import find_imbalances
 from shardbeam.transforms.dataset.statistics_file import encode_statistics, read_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from tests.support.structs import fields
@@ -49,11 +56,16 @@ def objects(*boxes: tuple[bytes, float, float, float, float], **more: list[Any])
     return {"image/object/class/text": [box[0] for box in boxes], **sides, **keys}
 
 
+def item(values: Values, *, num_bytes: int = 900, image_bytes: int = 700) -> Item:
+    return NO_ITEM._replace(values=values, size_bytes=num_bytes, image_bytes=image_bytes)
+
+
 def count(*examples: Values, num_bytes: int = 900, image_bytes: int = 700) -> Statistics:
-    counter = StatisticsCounter(class_names={1: "cat", 7: "sky", 9: "255"})
+    facts = ShardFacts(map_names={1: "cat", 7: "sky", 9: "255"})
+    collectors = ShardCollectors(facts, kinds=COUNTING)
     for values in examples:
-        counter.add(values, num_bytes=num_bytes, image_bytes=image_bytes)
-    return counter.total()
+        collectors.add(item(values, num_bytes=num_bytes, image_bytes=image_bytes))
+    return collectors.statistics()
 
 
 def counted(found: Statistics) -> dict[str, Any]:
@@ -68,7 +80,7 @@ def counted(found: Statistics) -> dict[str, Any]:
 
 
 def test_nothing() -> None:
-    assert StatisticsCounter(class_names={}).total() == merge_statistics([]) == Statistics()
+    assert count() == merge_statistics([]) == Statistics()
 
 
 def test_images() -> None:
@@ -305,8 +317,8 @@ def test_bins_rise_from_zero(bounds: tuple[int, ...]) -> None:
 
 def test_other_bins_are_another_version() -> None:
     """Statistics of one version add up, also with those of shards that older runs have written."""
-    digest = hashlib.sha256(msgspec.json.encode(BINS)).hexdigest()[:16]
-    assert (statistics.STATISTICS_VERSION, digest) == (2, "06f3cdd7242ad7c4")
+    digest = hashlib.sha256(msgspec.json.encode(BINS, order="sorted")).hexdigest()[:16]
+    assert (STATISTICS_VERSION, digest) == (2, "e23d499e6d0e2701")
 
 
 @pytest.mark.parametrize(
@@ -341,9 +353,10 @@ def test_parts_add_up_in_any_order_and_grouping(
     shuffled = data.draw(st.permutations(parts))
     cut = data.draw(st.integers(0, len(parts)))
     with (
-        mock.patch.object(statistics, "MAX_PAIRS", max_pairs),
-        mock.patch.object(statistics, "_FOLDED_EXAMPLES", folded),
-        mock.patch.object(statistics, "_FOLDED_OBJECTS", 3 * folded),
+        mock.patch.object(base, "MAX_PAIRS", max_pairs),
+        mock.patch.object(statistics, "MAX_COLLECTED", folded),
+        mock.patch.object(objects_module, "MAX_COLLECTED", folded),
+        mock.patch.object(objects_module, "_MAX_OBJECTS", 3 * folded),
     ):
         whole = count(*itertools.chain.from_iterable(parts))
         counted_parts = [count(*part) for part in shuffled]
@@ -357,7 +370,7 @@ def test_pairs_that_are_kept_have_their_exact_counts(
     examples: list[Values], max_pairs: int
 ) -> None:
     every = count(*examples)
-    with mock.patch.object(statistics, "MAX_PAIRS", max_pairs):
+    with mock.patch.object(base, "MAX_PAIRS", max_pairs):
         kept = merge_statistics([count(example) for example in examples])
     all_pairs = {(one, other): number for one, other, number in most_frequent_pairs(every)}
     kept_pairs = {(one, other): number for one, other, number in most_frequent_pairs(kept)}
@@ -409,7 +422,7 @@ def test_the_file_is_deterministic_and_read_as_it_was_written(tmp_path: Path) ->
     ],
 )
 def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
-    data = data.replace(b"%d", b"%d" % statistics.STATISTICS_VERSION)
+    data = data.replace(b"%d", b"%d" % STATISTICS_VERSION)
     (tmp_path / "statistics.json").write_bytes(data)
     with pytest.raises(InputError) as caught:
         read_statistics(str(tmp_path))
@@ -431,7 +444,7 @@ def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
 def test_entries_that_cannot_be_are_named(
     field: str, value: object, place: str, problem: str, tmp_path: Path
 ) -> None:
-    document = {"version": statistics.STATISTICS_VERSION, "splits": {"train": {field: value}}}
+    document = {"version": STATISTICS_VERSION, "splits": {"train": {field: value}}}
     (tmp_path / "statistics.json").write_text(json.dumps(document))
     with pytest.raises(InputError) as caught:
         read_statistics(str(tmp_path))
@@ -506,16 +519,16 @@ def test_extra_keys_of_other_types_are_not_counted() -> None:
         FeatureSpec("image/object/mask/area", FeatureKind.BYTES, repeated=True),
         FeatureSpec("image/class/text", FeatureKind.BYTES, repeated=True),
     ]
-    counter = StatisticsCounter(class_names={}, extras=extras)
+    collectors = ShardCollectors(ShardFacts(extras=tuple(extras)), kinds=COUNTING)
     values: Values = {
         "image/caption": [3],
         "image/object/mask/area": [b"x"],
         "image/class/text": [b"cat"],
     }
-    counter.add(values, num_bytes=9, image_bytes=0)
+    collectors.add(item(values, image_bytes=0))
 
-    assert counter.total().captions == 0
-    assert counter.total().images_by_class == {"cat": 1}
+    found = collectors.statistics()
+    assert (found.captions, found.masks, found.images_by_class) == (0, 0, {"cat": 1})
 
 
 @pytest.mark.parametrize("folded", [1, 2, 3, 99])
@@ -524,9 +537,8 @@ def test_findings_of_an_image_with_several_examples(folded: int) -> None:
     whole = objects((b"cat", 0.0, 0.0, 1.0, 1.0))
     twice = objects((b"cat", 0.0, 0.0, 0.5, 0.5), (b"dog", 0.0, 0.0, 0.5, 0.5))
     nearly_whole = objects((b"dog", 0.0, 0.0, 0.95, 1.0))
-    dark = Finding("dark_picture", 200)
-    counter = StatisticsCounter(class_names={})
-    with mock.patch.object(statistics, "_FOLDED_EXAMPLES", folded):
+    collector = ObjectsCollector(ShardFacts())
+    with mock.patch.object(objects_module, "MAX_COLLECTED", folded):
         for values, is_first in (
             (whole, True),
             (nearly_whole, False),
@@ -534,18 +546,19 @@ def test_findings_of_an_image_with_several_examples(folded: int) -> None:
             (twice, True),
             (nearly_whole, True),
         ):
-            of_picture = [dark] if values is twice else []
-            counter.add(
-                values, num_bytes=9, image_bytes=9, of_picture=of_picture, is_first=is_first
-            )
-        assert counter.strongest_findings() == {
-            0: {"large_box": 1_000_000},
-            1: {"large_box": 949_999},
-            3: {"dark_picture": 200, "same_box": 1_000_000},
-            4: {"large_box": 949_999},
-        }
-        found = counter.total()
-
+            known = {"dark_picture": 200} if values is twice else {}
+            collector.add(item(values)._replace(known=known, is_first=is_first))
+        columns, found = collector.finish()
+    assert [
+        {each["kind"]: each["strength"] for each in findings} for findings in columns["findings"]
+    ] == [
+        {"large_box": 1_000_000},
+        {"large_box": 949_999},
+        {},
+        {"dark_picture": 200, "same_box": 1_000_000},
+        {"large_box": 949_999},
+    ]
+    assert isinstance(found, ObjectStatistics)
     assert found.images_by_finding == {"large_box": 2, "dark_picture": 1, "same_box": 1}
     assert found.objects_by_finding == {"large_box": {"cat": 1, "dog": 2}}
     assert found.same_boxes == {"cat": {"dog": 1}}

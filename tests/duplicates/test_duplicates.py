@@ -15,7 +15,7 @@ from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.commit.gate import describe_duplicates, judge_duplicates
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import ShardResult, describe_data
-from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
+from shardbeam.transforms.dataset.index import IndexRow, index_path
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, Status
 from shardbeam.transforms.duplicates import duplicates as module
 from shardbeam.transforms.duplicates.duplicates import (
@@ -27,6 +27,7 @@ from shardbeam.transforms.duplicates.duplicates import (
 )
 from shardbeam.transforms.duplicates.near_duplicates import match_rows
 from shardbeam.transforms.staging.staging import Staging
+from tests.support.indexes import render_index
 from tests.support.manifests import INDEX_ROW, make_shard_result
 
 SPLITS = ("train", "validation")
@@ -50,7 +51,7 @@ class Dataset:
         path = index_path(f"{split}-{index}")
         file = Path(self.staging.uri("staged", path))
         file.parent.mkdir(parents=True, exist_ok=True)
-        data = index_parquet([self._row(split, index, *row) for row in rows])
+        data = render_index([self._row(split, index, *row) for row in rows])
         file.write_bytes(data)
         shard = make_shard_result(
             describe_data(f"{split}-{index}", b""),
@@ -300,7 +301,7 @@ def test_an_index_that_another_run_has_replaced(dataset: Dataset) -> None:
     place = Path(dataset.staging.output, shard.index.path)
     place.parent.mkdir()
     staged.rename(place)
-    place.write_bytes(index_parquet([msgspec.structs.replace(INDEX_ROW, split="train", shard=0)]))
+    place.write_bytes(render_index([msgspec.structs.replace(INDEX_ROW, split="train", shard=0)]))
 
     with pytest.raises(InputError, match="is another file than this run has written"):
         dataset.report()

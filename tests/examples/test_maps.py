@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from shardbeam.transforms.core.records import (
     MaskValues,
     ObjectAnnotation,
 )
+from shardbeam.transforms.dataset.collectors.base import NO_ITEM, ShardFacts
+from shardbeam.transforms.dataset.collectors.labels import LabelsCollector
 from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.support.example_builders import make_image, render, size_of, upright, write_png
+from tests.support.example_builders import Rendered, make_image, render, size_of, upright, write_png
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -144,7 +147,14 @@ def test_classes_of_a_map(
         image=make_image(size=SIZE),
         masks=masks,
     )
-    assert [example.map_classes for example in rendered.encoded] == [expected]
+    assert map_classes(rendered, ShardFacts(map_names=labels.map_names())) == [expected]
+
+
+def map_classes(rendered: Rendered, facts: ShardFacts) -> Sequence[Any]:
+    collector = LabelsCollector(facts)
+    for example in rendered.encoded:
+        collector.add(NO_ITEM._replace(values=example.values, known={"labels": example.labels}))
+    return collector.finish().columns["map_classes"]
 
 
 def test_a_feature_of_the_source_does_not_count_as_a_map() -> None:
@@ -156,7 +166,9 @@ def test_a_feature_of_the_source_does_not_count_as_a_map() -> None:
         extras=(feature,),
     )
     assert rendered.values[PIXELS] == [5, 6]
-    assert [example.map_classes for example in rendered.encoded] == [None]
+    names = label_map(*CATEGORIES).map_names()
+    facts = ShardFacts(map_names=names, extras=(feature.spec,))
+    assert map_classes(rendered, facts) == [None]
 
 
 def test_values_beyond_8_bits_are_of_no_class() -> None:

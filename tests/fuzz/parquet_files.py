@@ -20,7 +20,7 @@ from pyarrow import parquet
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.dataset.files import describe_data
-from shardbeam.transforms.dataset.index import IndexRow, index_parquet, load_index, read_index
+from shardbeam.transforms.dataset.index import IndexRow, load_index, read_index
 from shardbeam.transforms.duplicates.duplicates import SCHEMA, load_duplicates
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.parsing.key_file import (
@@ -29,6 +29,7 @@ from shardbeam.transforms.formats.parsing.key_file import (
     image_groups,
 )
 from shardbeam.transforms.storage.base import StoredFile
+from tests.support.indexes import render_index
 
 _ROWS = 40
 # The last bytes of a Parquet file: the length of the footer, and `PAR1`.
@@ -148,7 +149,7 @@ def _write(name: str, data: bytes) -> Path:
 
 @functools.cache
 def _index() -> bytes:
-    return index_parquet(
+    return render_index(
         [
             IndexRow(
                 key=f"images/{number:04}.jpg",

@@ -11,13 +11,9 @@ from PIL import Image, ImageEnhance
 
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.images.check import check_image, look_at_stored, store_cifar
-from shardbeam.transforms.images.difference_hash import (
-    HASH_VERSION,
-    difference_hash,
-    jpeg_scale,
-    look_at_image,
-)
+from shardbeam.transforms.images.check import check_image, measure_stored, store_cifar
+from shardbeam.transforms.images.difference_hash import difference_hash, jpeg_scale
+from shardbeam.transforms.images.measures import MEASURES_VERSION, GrayImage, measure_image
 from tests.support.image_makers import (
     Pixels,
     after_soi,
@@ -74,7 +70,7 @@ def test_large_pictures_that_look_alike_have_nearly_the_same_hash(size: tuple[in
 
     def find_hash(image: Image.Image, file_format: str = "JPEG", **options: object) -> int | None:
         data = save(image, file_format, **options)
-        return check_image(data, name="", settings=ImageConfig()).look.dhash
+        return check_image(data, name="", settings=ImageConfig()).measures.get("dhash")
 
     found = find_hash(picture)
     for alike in (
@@ -101,11 +97,11 @@ def test_large_pictures_that_look_alike_have_nearly_the_same_hash(size: tuple[in
     ],
 )
 def test_pictures_that_look_alike_have_nearly_the_same_hash(alike: Image.Image) -> None:
-    assert distance(look_at_image(alike).dhash, look_at_image(PICTURE).dhash) <= 3
+    assert distance(measure_image(alike).get("dhash"), measure_image(PICTURE).get("dhash")) <= 3
 
 
 def test_others_have_not() -> None:
-    hashes = [look_at_image(photograph(seed=seed)).dhash for seed in range(20)]
+    hashes = [measure_image(photograph(seed=seed)).get("dhash") for seed in range(20)]
     assert min(distance(a, b) for i, a in enumerate(hashes) for b in hashes[:i]) > 10
 
 
@@ -126,7 +122,7 @@ def test_a_flat_picture_has_none(pixels: Pixels) -> None:
     assert difference_hash(pixels, size=(width, height)) is None
 
 
-HASH = look_at_image(PICTURE).dhash
+HASH = measure_image(PICTURE).get("dhash")
 JPEG, PNG = save(PICTURE, "JPEG"), save(PICTURE, "PNG")
 
 
@@ -147,10 +143,10 @@ JPEG, PNG = save(PICTURE, "JPEG"), save(PICTURE, "PNG")
 )
 def test_images_that_are_decoded_have_a_hash(data: bytes) -> None:
     decoded = check_image(data, name="", settings=ImageConfig())
-    assert distance(decoded.look.dhash, HASH) <= 3
+    assert distance(decoded.measures.get("dhash"), HASH) <= 3
     for verify in ("header", "none"):
         settings = ImageConfig(verify=verify)
-        assert check_image(data, name="", settings=settings).look.dhash is None
+        assert check_image(data, name="", settings=settings).measures == {}
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -161,15 +157,15 @@ def test_it_is_that_of_the_upright_picture(orientation: int) -> None:
         turned = check_image(data, name="", settings=ImageConfig())
         kept = check_image(data, name="", settings=ImageConfig(orientation="keep"))
         shrunk = check_image(data, name="", settings=ImageConfig(orientation="keep", max_side=90))
-        assert distance(kept.look.dhash, turned.look.dhash) <= 1
-        assert distance(shrunk.look.dhash, turned.look.dhash) <= 3
+        assert distance(kept.measures.get("dhash"), turned.measures.get("dhash")) <= 1
+        assert distance(shrunk.measures.get("dhash"), turned.measures.get("dhash")) <= 3
 
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_cifar_has_one(raw: bool) -> None:
     picture = photograph(width=32, height=32)
     stored = store_cifar(np.asarray(picture).transpose(2, 0, 1).tobytes(), raw=raw)
-    assert stored.look.dhash == look_at_image(picture).dhash is not None
+    assert stored.measures.get("dhash") == measure_image(picture).get("dhash") is not None
 
 
 @pytest.mark.parametrize("settings", [{}, {"encoding": "png"}, {"encoding": "png", "max_side": 90}])
@@ -194,16 +190,16 @@ def test_a_stored_picture_has_the_hash_of_its_file(
     stored = check_image(data, name="", settings=config)
     is_encoded = stored.data is not data
     if not is_encoded or stored.format == "png":
-        again = look_at_stored(stored.data, image_format=stored.format, settings=config)
-        assert again == stored.look
+        again = measure_stored(stored.data, image_format=stored.format, settings=config)
+        assert again == stored.measures
 
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_stored_picture_of_cifar_has_the_same_hash(raw: bool) -> None:
     planes = np.asarray(photograph(width=32, height=32)).transpose(2, 0, 1)
     stored = store_cifar(planes.tobytes(), raw=raw)
-    again = look_at_stored(stored.data, image_format=stored.format, settings=ImageConfig())
-    assert again == stored.look
+    again = measure_stored(stored.data, image_format=stored.format, settings=ImageConfig())
+    assert again == stored.measures
 
 
 def test_other_hashes_need_another_version() -> None:
@@ -212,9 +208,10 @@ def test_other_hashes_need_another_version() -> None:
     found = (
         difference_hash(pixels, size=(80, 60)),
         difference_hash(pixels, size=(637, 474), scale=8, orientation=6),
-        look_at_image(large).dhash,
-        look_at_image(large).levels,
+        measure_image(large).get("dhash"),
+        GrayImage(np.asarray(large), size=large.size).levels,
     )
     scales = [jpeg_scale(256, 900), jpeg_scale(900, 255)]
-    assert (HASH_VERSION, scales) == (2, [8, 1])
+    assert scales == [8, 1]
+    assert MEASURES_VERSION == "dhash 2 dark_picture 1 bright_picture 1 low_contrast 1"
     assert found == (164964730385028369, 3044635974293317924, 2475311476514034961, (2, 253))

@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from shardbeam.configs.schema import ImageConfig, ResizeConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.check import check_image, look_at_stored, store_cifar
+from shardbeam.transforms.images.check import check_image, measure_stored, store_cifar
 from shardbeam.transforms.images.placement import place
 from tests.support.image_makers import photograph, save, with_orientation
 
@@ -79,8 +79,8 @@ def test_a_turned_picture_is_resized_as_it_is_written(orientation: str) -> None:
     # Of 48 x 64 pixels upright, 48 x 24; of 64 x 48 as they are stored, 64 x 32.
     assert stored.placement.crop == ((0, 20, 48, 44) if orientation == "apply" else (0, 8, 64, 40))
     assert stored.upright is (orientation == "apply")
-    again = look_at_stored(stored.data, image_format="png", settings=settings)
-    assert again == stored.look
+    again = measure_stored(stored.data, image_format="png", settings=settings)
+    assert again == stored.measures
     assert check_image(data, name="", settings=settings).orientation == 1
 
 
@@ -138,4 +138,4 @@ def test_pictures_of_cifar_get_the_size_as_png() -> None:
     expected = ImageOps.pad(picture, (64, 48), LANCZOS, color=BACKGROUND)
     np.testing.assert_array_equal(np.asarray(pixels_of(stored.data)), np.asarray(expected))
     assert (stored.width, stored.height, stored.file_width) == (64, 48, 32)
-    assert look_at_stored(stored.data, image_format="png", settings=settings) == stored.look
+    assert measure_stored(stored.data, image_format="png", settings=settings) == stored.measures

@@ -74,7 +74,7 @@ def test_an_error_that_is_its_own_reason_is_one_line() -> None:
     ("words", "module", "function"),
     [
         (("verify",), verify_shard, "find_container"),
-        (("stats", "--recount"), count, "count_examples"),
+        (("stats", "--recount"), count, "read_items"),
     ],
 )
 def test_a_command_ends_after_an_unexpected_error_of_a_worker(

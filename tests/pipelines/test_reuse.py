@@ -36,7 +36,12 @@ from tests.support.dataset import (
     write_mixed,
 )
 from tests.support.map_files import panoptic_words, write_maps, write_numbered_maps
-from tests.support.old_versions import age_records, replace_hashes, rewrite_index
+from tests.support.old_versions import (
+    age_records,
+    other_versions,
+    replace_hashes,
+    rewrite_index,
+)
 
 SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),
@@ -314,8 +319,8 @@ Age = dict[str, Any]
 AGES: list[Age] = [
     {"other_hashes": True},
     {},
-    {"lost_columns": ["crc32c", "sha256", "classes"]},
-    {"without_versions": True, "lost_columns": (), "other_hashes": True},
+    {"lost_columns": ["crc32c", "classes"]},
+    {"unknown": True, "lost_columns": (), "other_hashes": True},
 ]
 
 
@@ -356,40 +361,38 @@ def test_what_another_version_has_counted_is_counted_again(
             ["--set", "features.drop=[image/object/area, image/height]"],
             {},
             0,
-            "features.drop leaves out image/height, image/object/area, which the statistics count",
+            "features.drop leaves out image/height, image/object/area, which its objects need",
         ),
-        # The shard without examples lacks nothing.
-        ([], {"lost_columns": ["labels", "dhash"]}, 1, "its index lacks dhash"),
+        ([], {"lost_columns": ["labels", "dhash"]}, 0, "its index lacks dhash"),
         (
             ["--set", "features.drop=[image/object/bbox/xmin]"],
             {"lost_columns": [], "same_statistics": True},
             0,
-            "features.drop leaves out image/object/bbox/xmin, which the index digests",
+            "features.drop leaves out image/object/bbox/xmin, which its labels need",
         ),
         (
             ["--set", "example_per=annotation"],
             {"lost_columns": [], "same_statistics": True},
             0,
-            "digested the labels of an image in another way, and each of its objects has an "
-            "Example",
+            "each of its objects has an Example, which lacks the image's other labels",
         ),
         (
             ["--set", "features.drop=[image/object/class/label]"],
             {"lost_columns": ["classes"], "same_statistics": True},
-            1,
-            "its index lacks classes",
+            0,
+            "features.drop leaves out image/object/class/label, which its labels need",
         ),
         (
             ["--set", "features.drop=[image/encoded]"],
             {"other_hashes": True},
             0,
-            "features.drop leaves out image/encoded, which is hashed",
+            "features.drop leaves out image/encoded, which is measured",
         ),
         (
             ["--set", "image.max_side=64"],
             {"other_hashes": True},
             1,
-            "some of its pictures were hashed before they were converted to JPEG",
+            "some of its images were measured before they were converted to JPEG",
         ),
     ],
 )
@@ -444,7 +447,7 @@ def test_classes_of_maps_are_read_again_from_the_maps(
     caplog.clear()
     result = run(*words, str(tmp_path / "out"), "--reuse", str(tmp_path / "first"), "--json")
     assert bool(reuse_of(result)["copied_shards"]) == copied
-    assert any("its index lacks map_classes" in each for each in caplog.messages) != copied
+    assert any("its Examples lack a map, or its size" in each for each in caplog.messages) != copied
     assert read_dataset(tmp_path / "out") == written
 
 
@@ -458,10 +461,7 @@ def test_a_resumed_shard_that_another_version_has_counted_is_counted_again(
     assert len(done) == SHARDS
     for path in done:
         fields = MsgpackDecoder().decode(path.read_bytes())
-        fields["statistics"] = {"images": "three"}
-        fields["statistics_version"] = 1_000_000
-        fields["hash_version"] = 1_000_000
-        fields["index_version"] = "another"
+        fields["collected"] = other_versions("rows", "labels", "measures", "objects", "statistics")
         folder = path.parent / fields["staged"].rpartition("/")[2]
         replace_hashes(folder, fields["index"]["path"])
         fields["index"] = rewrite_index(folder, fields["index"]["path"], lost=["crc32c"])

@@ -11,8 +11,8 @@ import pytest
 
 from shardbeam.pipelines.cli.tables import PLAIN
 from shardbeam.pipelines.commands.stats import StatisticsReport, render_text
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KindFound
-from shardbeam.transforms.dataset.statistics import Statistics
 from tests.support.builds import Build, build
 from tests.support.dataset import read_tree, run
 from tests.support.image_makers import plain_jpeg

@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import index
+from shardbeam.transforms.dataset.collectors.rows import RowsCollector
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.manifest import run_path
 from shardbeam.transforms.dataset.shard_plan import shard_key
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.examples.encode.encode import library_versions
-from shardbeam.transforms.shards import writer as shard_module
 from shardbeam.transforms.staging import staging as staging_module
 from shardbeam.transforms.staging.staging import LAUNCHED, Staging
 from tests.support.example_builders import make_label_map
@@ -89,24 +88,13 @@ def test_a_finished_shard_that_is_damaged_is_written_again(
     assert staging.find_shard(shard_key=shard.key) is None
 
 
-def test_a_finished_shard_without_statistics_is_written_again(
-    staging: Staging, shard: ShardResult
-) -> None:
-    done = Path(staging.uri("shards", SHA256, "done"))
-    fields = MsgpackDecoder().decode(done.read_bytes())
-    del fields["statistics"]
-    done.write_bytes(msgspec.msgpack.encode(fields))
-    assert staging.find_shard(shard_key=shard.key) is None
-
-
 def test_how_a_shard_is_counted_is_not_in_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, label_map = make_settings(tmp_path), make_label_map({"cat": 1})
     before = settings.digest(label_map=label_map)
     versions = library_versions()
-    monkeypatch.setattr(shard_module, "STATISTICS_VERSION", 1_000_000)
-    monkeypatch.setattr(shard_module, "HASH_VERSION", 1_000_000)
+    monkeypatch.setattr(RowsCollector, "VERSION", "another")
     monkeypatch.setattr(index, "INDEX_SCHEMA", index.INDEX_SCHEMA.remove(0))
     monkeypatch.setattr(encode, "library_versions", lambda: versions | {"pyarrow": "0"})
     assert settings.digest(label_map=label_map) == before

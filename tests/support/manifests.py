@@ -9,15 +9,20 @@ from pathlib import Path
 import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.index import IndexRow, index_version
+from shardbeam.transforms.dataset.collectors.collect import COLLECTORS
+from shardbeam.transforms.dataset.collectors.statistics import Collected, Statistics
+from shardbeam.transforms.dataset.files import (
+    DatasetFile,
+    ShardFile,
+    ShardResult,
+    describe_data,
+)
+from shardbeam.transforms.dataset.index import IndexRow
 from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
 from shardbeam.transforms.examples.features import FeatureSpec
-from shardbeam.transforms.images.difference_hash import HASH_VERSION
 from tests.support.example_builders import make_label_map
 
 SHA256 = "0123456789abcdef" * 4
@@ -87,12 +92,9 @@ def make_shard_result(
         inputs=examples,
         corrections={"box_clipped": 2},
         excluded={},
-        statistics=Statistics(),
+        collected={each.NAME: Collected(each.VERSION) for each in COLLECTORS},
         rejects=(),
         staged=staged,
-        statistics_version=STATISTICS_VERSION,
-        hash_version=HASH_VERSION,
-        index_version=index_version(),
     )
 
 

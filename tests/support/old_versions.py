@@ -18,7 +18,7 @@ from shardbeam.transforms.dataset.files import describe_data
 def age_records(
     output: Path,
     *,
-    without_versions: bool = False,
+    unknown: bool = False,
     lost_columns: Collection[str] | None = None,
     other_hashes: bool = False,
     same_statistics: bool = False,
@@ -27,8 +27,8 @@ def age_records(
 
     Args:
         output: The dataset.
-        without_versions: Whether records lack the versions that have counted, as in the first
-            versions of Shardbeam.
+        unknown: Whether records do not say what has counted them, like those of the first versions
+            of Shardbeam.
         lost_columns: Columns to replace by one that is unknown today, as if that version had not
             had them; None to leave the indexes as they are.
         other_hashes: Whether pictures have other hashes, of another version.
@@ -36,21 +36,26 @@ def age_records(
     """
     for path in sorted((output / "runs" / ".shards").iterdir()):
         record = json.loads(path.read_bytes())["record"]
-        if not same_statistics:
-            # All of their fields may differ.
-            record["statistics"] = {"images": "three", "colours": {}}
-            record["statistics_version"] = 1_000_000
+        record["collected"] |= other_versions(
+            *(() if same_statistics else ("objects", "statistics")),
+            *(() if lost_columns is None else ("rows", "labels")),
+            *(("measures",) if other_hashes else ()),
+        )
         if lost_columns is not None:
-            record["index_version"] = "another"
             record["index"] = rewrite_index(output, record["index"]["path"], lost=lost_columns)
         if other_hashes:
-            record["hash_version"] = 1_000_000
             record["index"] = replace_hashes(output, record["index"]["path"])
-        if without_versions:
-            del record["statistics_version"], record["hash_version"], record["index_version"]
+        if unknown:
+            del record["collected"]
         text = json.dumps(record)
         digest = hashlib.sha256(text.encode()).hexdigest()
         path.write_text(f'{{"sha256": "{digest}", "record": {text}, "format": 3}}\n')
+
+
+def other_versions(*collectors: str) -> dict[str, dict[str, Any]]:
+    """What other versions of collectors have counted: all of their fields may differ."""
+    counted = {"images": "three", "colours": {}}
+    return {name: {"version": "another", "statistics": counted} for name in collectors}
 
 
 def rewrite_index(output: Path, path: str, *, lost: Collection[str]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 from shardbeam.configs.schema import ExpectConfig
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import correction_unit
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KindFound
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.statistics import Statistics
 
 
 def find_unmet(

@@ -26,6 +26,7 @@ from shardbeam.transforms.core.counts import (
 from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion, Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
@@ -36,7 +37,6 @@ from shardbeam.transforms.dataset.rejects import (
     first_rejects,
     rejects_path,
 )
-from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 
 # What the pixels of a map without a class are.

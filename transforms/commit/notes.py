@@ -9,10 +9,10 @@ from shardbeam.transforms.core.labels import LabelMap, list_classes
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.statistics import Statistics
 
 # A note names splits whose share of the images differs from their fraction by this much.
 _NOTABLE_SHARE = 0.02

@@ -16,12 +16,12 @@ from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved
 from shardbeam.transforms.core.counts import REJECTS, Count, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import describe_rejects
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.statistics import CountedStatistics
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

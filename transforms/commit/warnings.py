@@ -21,6 +21,7 @@ from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import share_out
 from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
@@ -28,7 +29,6 @@ from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.rejects import (
     name_image,
 )
-from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.examples.box_readings import (
     BOXES,

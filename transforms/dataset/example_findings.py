@@ -1,8 +1,8 @@
-"""What is worth a look in an Example: annotations and pictures that are rarely meant as they are.
+"""What is worth a look in an Example: annotations that are rarely meant as they are.
 
 None of it is necessarily an error, so an Example with findings is written like any other. A change
-to a kind or to its threshold increases `STATISTICS_VERSION`. docs/reference/statistics.md lists the
-kinds.
+to a kind or to its threshold increases `STATISTICS_VERSION`. Findings of pictures are measures
+(`images.measures`). docs/reference/statistics.md lists the kinds.
 """
 
 from __future__ import annotations
@@ -21,13 +21,8 @@ THIN_BOX = "thin_box"
 DUPLICATE_BOX = "duplicate_box"
 SAME_BOX = "same_box"
 SPARSE_MASK = "sparse_mask"
-DARK_PICTURE = "dark_picture"
-BRIGHT_PICTURE = "bright_picture"
-LOW_CONTRAST = "low_contrast"
 MANY_OBJECTS = "many_objects"
 NO_OBJECTS = "no_objects"
-# Kinds that only the decoded picture shows.
-PICTURE_KINDS = (DARK_PICTURE, BRIGHT_PICTURE, LOW_CONTRAST)
 
 # A box that covers more of its image.
 _LARGE_SHARE = 0.9
@@ -41,8 +36,6 @@ _SAME_IOU = 0.95
 _MOST_COMPARED = 500
 # A mask that covers less of its box, but has pixels.
 _SPARSE_SHARE = 0.02
-# Gray levels of 0 to 255: the first and the 99th of a hundred pixels, from dark to bright.
-_DARK_BELOW, _BRIGHT_ABOVE, _CONTRAST_BELOW = 64, 200, 32
 # More objects than this many times the median, and than that many times the 99th percentile, of the
 # images of the split that have objects.
 _MANY_MEDIANS, _MANY_PERCENTILES = 6, 3
@@ -85,7 +78,7 @@ def find_in_example(values: _Values) -> list[Finding]:
     """Finds what is worth a look in the objects of one Example.
 
     Args:
-        values: `{default key: values}`, as `StatisticsCounter.add` takes them.
+        values: `{default key: values}`, as in an `Item` of the collectors.
     """
     columns = ObjectColumns()
     columns.add(0, values)
@@ -121,7 +114,7 @@ class ObjectColumns:
 
         Args:
             number: The Example's number, which `find` gives back.
-            values: `{default key: values}`, as `StatisticsCounter.add` takes them.
+            values: `{default key: values}`, as in an `Item` of the collectors.
 
         Returns:
             Whether it has boxes that can be used; otherwise nothing is added.
@@ -362,18 +355,6 @@ def _image_size(values: _Values) -> tuple[int, int]:
 def _whole(value: float) -> int:
     """Rounds down; what no 64-bit integer can hold becomes the greatest one."""
     return int(min(value, 2.0**62)) if value == value else 0
-
-
-def find_in_picture(low: int, high: int) -> list[Finding]:
-    """Finds what is worth a look in a picture with these `gray_levels`."""
-    found = []
-    if high < _DARK_BELOW:
-        found.append(Finding(DARK_PICTURE, 255 - high))
-    if low > _BRIGHT_ABOVE:
-        found.append(Finding(BRIGHT_PICTURE, low))
-    if high - low < _CONTRAST_BELOW:
-        found.append(Finding(LOW_CONTRAST, 255 - (high - low)))
-    return found
 
 
 class ObjectLimits(NamedTuple):

@@ -6,8 +6,9 @@ it for the next version. The manifest lists `DatasetFile`s.
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
 import google_crc32c
@@ -18,7 +19,11 @@ from shardbeam.transforms.core.counts import Counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
 from shardbeam.transforms.core.records import Corrected, ImageRef, Reject
-from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
+from shardbeam.transforms.dataset.collectors.statistics import (
+    Collected,
+    Statistics,
+    merge_statistics,
+)
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -75,7 +80,33 @@ class Origin(str, enum.Enum):
     DAMAGED = "damaged"
 
 
-class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordOutcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a shard's records, which their Examples do not show.
+
+    Attributes:
+        images: How many images have Examples; in a table without images, how many rows.
+        fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
+        inputs: How many images were read.
+        corrections: `{correction: count}`.
+        excluded: `{rule: count}` of the images that a rule excluded after they were read.
+        rejects: The records that could not be written.
+        corrected: The first corrections of each kind, by kind, source and key.
+        readings: `{source: counts of its boxes}` by how their numbers may be read (`box_readings`).
+        unread: The first files that could not be read; a later run may be able to read them.
+    """
+
+    images: _Count
+    fingerprint: _Sha256
+    inputs: _Count
+    corrections: Mapping[str, _Count]
+    excluded: Mapping[str, _Count]
+    rejects: tuple[Reject, ...]
+    corrected: tuple[Corrected, ...] = ()
+    readings: Mapping[str, Mapping[str, _Count]] = {}
+    unread: tuple[ImageRef, ...] = ()
+
+
+class ShardResult(RecordOutcomes, frozen=True, kw_only=True, omit_defaults=True):
     """A shard that is written.
 
     Attributes:
@@ -86,20 +117,8 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         data: The file with its Examples.
         index: The Parquet file with one row for each Example.
         records: How many records it accounts for, as Examples, rejects or exclusions.
-        images: How many images have Examples in `data`; in a table without images, how many rows.
         objects: How many objects are in `data`.
-        fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
-        inputs: How many images were read.
-        corrections: `{correction: count}`.
-        excluded: `{rule: count}` of the images that a rule excluded after they were read.
-        statistics: The statistics of `data`.
-        statistics_version: `STATISTICS_VERSION` of the program that counted them; 0 if unknown.
-        hash_version: `HASH_VERSION` of the program that hashed its pictures; 0 if unknown.
-        index_version: The version of `index` (`dataset.index.index_version`); empty if unknown.
-        rejects: The records that could not be written.
-        corrected: The first corrections of each kind, by kind, source and key.
-        readings: `{source: counts of its boxes}` by how their numbers may be read (`box_readings`).
-        unread: The first files that could not be read; a later run may be able to read them.
+        collected: `{collector: what it has counted}`.
         staged: The folder of the attempt that wrote it, below the plan's staging folder. It holds
             the shard's files until the commit; afterwards this is empty.
         origin: Where its bytes come from.
@@ -116,30 +135,25 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     data: ShardFile
     index: DatasetFile
     records: _Count
-    images: _Count
     objects: _Count
-    fingerprint: _Sha256
-    inputs: _Count
-    corrections: Mapping[str, _Count]
-    excluded: Mapping[str, _Count]
-    statistics: Statistics
-    rejects: tuple[Reject, ...]
-    corrected: tuple[Corrected, ...] = ()
-    unread: tuple[ImageRef, ...] = ()
+    collected: Mapping[str, Collected] = {}
     staged: str = ""
     origin: Origin = Origin.WRITTEN
     run_id: str = ""
     resumed: bool = False
-    statistics_version: _Count = 0
-    hash_version: _Count = 0
-    index_version: str = ""
     counts: Counts = msgspec.field(default_factory=Counts)
-    readings: Mapping[str, Mapping[str, _Count]] = {}
 
     @property
     def examples(self) -> int:
         """Examples in `data`."""
         return self.data.examples
+
+    @property
+    def statistics(self) -> Statistics:
+        """The statistics of `data`."""
+        return merge_statistics(
+            each.statistics for each in self.collected.values() if each.statistics is not None
+        )
 
     @property
     def may_differ(self) -> bool:
@@ -148,15 +162,21 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def convert_result(fields: object) -> ShardResult:
-    """Converts decoded fields to a shard's result, but leaves out another version's statistics.
+    """Converts decoded fields to a shard's result, without what another version has counted.
 
     Raises:
         msgspec.ValidationError: The fields are not those of a result.
     """
-    if isinstance(fields, dict) and fields.get("statistics_version") != STATISTICS_VERSION:
-        # Another version may have other fields.
-        fields = {**fields, "statistics": {}}
+    if isinstance(fields, dict) and isinstance(fields.get("collected"), dict):
+        fields = {**fields, "collected": dict(_readable(fields["collected"]))}
     return convert_value(fields, ShardResult)
+
+
+def _readable(collected: Mapping[str, object]) -> Iterator[tuple[str, Collected]]:
+    for name, each in collected.items():
+        # Another version may have other fields.
+        with contextlib.suppress(msgspec.ValidationError):
+            yield name, convert_value(each, Collected)
 
 
 def check_paths(paths: Iterable[str], *, uri: str) -> None:

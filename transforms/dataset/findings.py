@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import statistics as mean_values
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -15,12 +16,10 @@ import msgspec
 
 from shardbeam.transforms.core.labels import MAX_CLASS_NAME, list_classes
 from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.example_findings import (
-    BRIGHT_PICTURE,
-    DARK_PICTURE,
     DUPLICATE_BOX,
     LARGE_BOX,
-    LOW_CONTRAST,
     MANY_OBJECTS,
     NO_OBJECTS,
     SAME_BOX,
@@ -30,8 +29,11 @@ from shardbeam.transforms.dataset.example_findings import (
     ObjectLimits,
     limit_objects,
 )
-from shardbeam.transforms.dataset.imbalance import find_imbalances
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.images.measures import (
+    BRIGHT_PICTURE,
+    DARK_PICTURE,
+    LOW_CONTRAST,
+)
 
 # A kind of images that is found when duplicates are looked for (`duplicates.near_duplicates`).
 SAME_PICTURE = "same_picture"
@@ -76,6 +78,10 @@ _HARMLESS = (
     Correction.SEGMENT_OUTSIDE_CROP_DROPPED,
     Correction.REGION_OF_EXCLUDED_LABEL_VOID,
 )
+
+# A rare class has at most this fraction (1/50) of the objects, or images, of the median class.
+RARE = 50
+_TRAIN = "train"
 
 # A kind is usual if a greater share of a split's images has it, and more than just a few of them.
 # It is usual for a class if a greater share of its objects has it, and there are enough to tell.
@@ -277,6 +283,49 @@ def _slips(name: str) -> Iterator[str]:
     for at, (one, other) in enumerate(itertools.pairwise(name)):
         if one != other and not (one.isdigit() or other.isdigit()):
             yield f"{name[:at]}{other}{one}{name[at + 2 :]}"
+
+
+def find_imbalances(splits: Mapping[str, Statistics]) -> Iterator[str]:
+    """Describes missing and rare classes, one line for each split.
+
+    Splits are compared with `train`, or with the largest split if none has that name. A class is
+    rare if it has at most a fiftieth of the median class's objects (or images, if the split has no
+    objects).
+
+    Args:
+        splits: `{split: what is in it}`.
+    """
+    if not splits:
+        return
+    largest = max(splits, key=lambda name: splits[name].examples)
+    train = _TRAIN if _TRAIN in splits else largest
+    known = splits[train].images_by_class
+    for name, split in splits.items():
+        found = split.images_by_class
+        # A split without any class has no annotations, as test splits often do.
+        if name != train and found and known:
+            for one, other, missing in (
+                (train, name, known.keys() - found.keys()),
+                (name, train, found.keys() - known.keys()),
+            ):
+                if missing:
+                    yield f"in {one!r} and not in {other!r}: {_name_classes(missing)}"
+    for name, split in splits.items():
+        counts, what = split.objects_by_class, "objects"
+        if not counts:
+            counts, what = split.images_by_class, "images"
+        median = mean_values.median(counts.values()) if counts else 0
+        rare = [f"{label} ({count:,})" for label, count in counts.items() if count * RARE <= median]
+        if rare:
+            yield (
+                f"rare in {name!r}, at most 1/{RARE} of the median class's {median:,.0f} {what}: "
+                f"{_name_classes(rare)}"
+            )
+
+
+def _name_classes(names: Collection[str]) -> str:
+    plural = "1 class" if len(names) == 1 else f"{len(names):,} classes"
+    return f"{plural}: {list_classes(sorted(names))}"
 
 
 def _find_corrections(corrections: Mapping[str, Mapping[str, int]]) -> Iterator[KindFound]:

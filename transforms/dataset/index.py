@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.encode.label_digest import LABELS_VERSION
+from shardbeam.transforms.images.measures import MEASURES
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile, check_listed
@@ -76,9 +76,9 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     map_classes: Sequence[int] | None = None
 
 
-# To add a column, add it here and to `IndexRow` at the end, add the number of columns before it to
-# `_OLDER`, and fill it in `shards.writer` and `shards.recount`.
-INDEX_SCHEMA = pa.schema(
+# Collectors fill the columns (`dataset.collectors`). New ones come last: readers accept an index
+# that lacks the last ones.
+_COLUMNS = pa.schema(
     [
         ("key", pa.string()),
         ("source", pa.string()),
@@ -100,34 +100,40 @@ INDEX_SCHEMA = pa.schema(
         ("map_classes", pa.list_(pa.int32())),
     ]
 )
-# The numbers of columns that older datasets have: the first of these columns.
-_OLDER = (17, 15, 14, 11)
+INDEX_SCHEMA = pa.schema(
+    [
+        *_COLUMNS,
+        *(
+            pa.field(each.name, each.column)
+            for each in MEASURES
+            if each.column and each.name not in _COLUMNS.names
+        ),
+    ]
+)
+# The columns that all versions have; they have a value in every row.
+_OLDEST = INDEX_SCHEMA.names[: INDEX_SCHEMA.names.index("crc32c")]
+_FILLED = frozenset(_OLDEST)
 # In datasets without the column `classes`, `classes_digest` had that name.
 _OLD_DIGEST = "classes"
 # The columns that hold lists.
 _LISTS = ("classes", "findings", "map_classes")
-# The columns that have a value in every row: those of all versions.
-_FILLED = frozenset(INDEX_SCHEMA.names[: min(_OLDER)])
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
-# The part of an index's version that says how labels are digested.
-_LABELS = f" labels {LABELS_VERSION} "
 # How many hex digits of a digest are compared.
 _HEX_DIGITS = 16
-_SCHEMAS = (
-    INDEX_SCHEMA,
-    *(
-        pa.schema(
-            [
-                field.with_name(_OLD_DIGEST)
-                if field.name == "classes_digest" and number <= INDEX_SCHEMA.names.index("classes")
-                else field
-                for field in list(INDEX_SCHEMA)[:number]
-            ]
-        )
-        for number in _OLDER
-    ),
-)
+
+
+def _schema_of(columns: int) -> pa.Schema:
+    """Returns the schema of a version that had only the first columns."""
+    fields = list(INDEX_SCHEMA)[:columns]
+    if "classes" in INDEX_SCHEMA.names[:columns]:
+        return pa.schema(fields)
+    return pa.schema(
+        [each.with_name(_OLD_DIGEST) if each.name == "classes_digest" else each for each in fields]
+    )
+
+
+_SCHEMAS = [_schema_of(columns) for columns in range(len(_OLDEST), len(INDEX_SCHEMA) + 1)]
 
 # These columns have few distinct values; for others, a dictionary would be as long as the column.
 _DICTIONARY_COLUMNS = [
@@ -137,17 +143,9 @@ _DICTIONARY_COLUMNS = [
 
 
 def index_version() -> str:
-    """Returns what decides an index's bytes besides the Examples.
-
-    These are its columns, how labels are digested, and pyarrow's version.
-    """
+    """Returns what decides an index's bytes besides its rows: its columns and pyarrow's version."""
     columns = hashlib.sha256(str(INDEX_SCHEMA).encode()).hexdigest()[:_HEX_DIGITS]
-    return f"{columns}{_LABELS}pyarrow {pa.__version__}"
-
-
-def has_other_digests(version: str) -> bool:
-    """Whether labels are digested otherwise in an index of this version, or of an unknown one."""
-    return _LABELS not in version
+    return f"{columns} pyarrow {pa.__version__}"
 
 
 def index_path(shard_path: str) -> str:
@@ -155,24 +153,21 @@ def index_path(shard_path: str) -> str:
     return f"index/{shard_path}.parquet"
 
 
-def index_parquet(rows: Sequence[IndexRow]) -> bytes:
+def index_parquet(columns: Mapping[str, Sequence[Any]], *, rows: int) -> bytes:
     """Renders a shard's index.
 
-    The same rows and the same version of pyarrow give the same bytes.
+    The same columns and the same version of pyarrow give the same bytes.
 
     Args:
-        rows: The shard's examples, in order; may be empty.
+        columns: `{column: a value for each Example}`; others have no values.
+        rows: The number of Examples; may be 0.
     """
-    columns: dict[str, list[Any]] = {
-        name: [getattr(row, name) for row in rows] for name in INDEX_SCHEMA.names
-    }
-    columns["findings"] = [
-        None if found is None else [{"kind": kind, "strength": found[kind]} for kind in found]
-        for found in columns["findings"]
-    ]
     buffer = io.BytesIO()
     parquet.write_table(
-        pa.table(columns, schema=INDEX_SCHEMA),
+        pa.table(
+            {name: columns.get(name, [None] * rows) for name in INDEX_SCHEMA.names},
+            schema=INDEX_SCHEMA,
+        ),
         buffer,
         compression="zstd",
         use_dictionary=_DICTIONARY_COLUMNS,
@@ -180,23 +175,12 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
     return buffer.getvalue()
 
 
-def fill_findings(rows: list[IndexRow], strengths: Mapping[int, Mapping[str, int]]) -> None:
-    """Fills in what is worth a look, which is known when a whole shard has been counted.
-
-    Args:
-        rows: The rows of the shard, made without findings.
-        strengths: `{number of the row: {kind: greatest strength}}` (`StatisticsCounter`).
-    """
-    for number, found in strengths.items():
-        rows[number] = msgspec.structs.replace(rows[number], findings=dict(sorted(found.items())))
-
-
 def make_row(values: Mapping[str, Any]) -> IndexRow:
     """Makes a row of the values of an index's columns, as pyarrow gives them."""
-    found = values.get("findings")
-    if found is not None:
-        values = {**values, "findings": {each["kind"]: each["strength"] for each in found}}
-    return IndexRow(**values)
+    named = {name: values[name] for name in IndexRow.__struct_fields__ if name in values}
+    if (found := named.get("findings")) is not None:
+        named["findings"] = {each["kind"]: each["strength"] for each in found}
+    return IndexRow(**named)
 
 
 class IndexRows:
@@ -265,8 +249,11 @@ def load_index(
     return read_index(data, uri=uri, columns=columns, max_rows=max_rows)
 
 
-def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str, Any]]:
-    """Decodes the columns that an index of any version has in common with this one, row by row.
+def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> dict[str, list[Any]]:
+    """Decodes the columns that an index of any version has in common with this one.
+
+    Returns:
+        `{column: values}`.
 
     Raises:
         DamagedError: It is damaged, or has more rows.
@@ -279,8 +266,8 @@ def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str
         columns=columns,
     )
     known = [field.name for field in table.schema if field in list(INDEX_SCHEMA)]
-    rows: list[dict[str, Any]] = table.select(known).to_pylist()
-    return rows
+    values: dict[str, list[Any]] = table.select(known).to_pydict()
+    return values
 
 
 def read_index(

@@ -24,6 +24,7 @@ from shardbeam.transforms.dataset.card import (
     croissant_json,
     data_card,
 )
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.corrections import corrections_path
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -43,7 +44,6 @@ from shardbeam.transforms.dataset.manifest import (
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.decode.feature_map import LABEL_MAP, LABELS, Skeletons
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, FeatureSpec

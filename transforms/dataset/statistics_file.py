@@ -10,12 +10,9 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.collectors.base import STATISTICS_VERSION
+from shardbeam.transforms.dataset.collectors.statistics import BINS, Statistics
 from shardbeam.transforms.dataset.manifest import STATISTICS
-from shardbeam.transforms.dataset.statistics import (
-    BINS,
-    STATISTICS_VERSION,
-    Statistics,
-)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -31,9 +32,9 @@ from shardbeam.transforms.images.decode import (
     open_image,
     verify_png,
 )
-from shardbeam.transforms.images.difference_hash import Look, look_at_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
+from shardbeam.transforms.images.measures import measure_image
 from shardbeam.transforms.images.placement import Placement, place
 from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
@@ -65,7 +66,8 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         changes: The values before and after each correction.
         notes: The decoder's complaints about damage or junk that was kept, one line each.
         channels: Values of a pixel of `data`: 1 or 3.
-        look: What the upright picture looks like; empty where pictures are not decoded.
+        measures: `{measure: value}` of the upright picture (`images.measures`); empty where
+            pictures are not decoded.
         placement: How the picture was cropped or padded; None if all of it fills the image.
     """
 
@@ -81,7 +83,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
     channels: int = 3
-    look: Look = Look()
+    measures: Mapping[str, int] = {}
     placement: Placement | None = None
 
 
@@ -122,7 +124,7 @@ def check_image(
     corrections, changes = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
     notes: tuple[str, ...] = ()
-    look = Look()
+    measures: Mapping[str, int] = {}
     if header is not None:
         kept = _is_kept(header, settings=settings)
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
@@ -131,7 +133,7 @@ def check_image(
             found = _verify(
                 data, file_format, header=header, kept=kept, settings=settings, memory=memory
             )
-            look = found.look
+            measures = found.measures
             if found.correction is not None:
                 corrections, notes = (*corrections, found.correction), (found.complaint,)
                 changes = (*changes, (found.complaint, None))
@@ -149,7 +151,7 @@ def check_image(
                 changes=changes,
                 notes=notes,
                 channels=1 if header.gray else 3,
-                look=look,
+                measures=measures,
             )
     stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
     return msgspec.structs.replace(
@@ -205,15 +207,15 @@ def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) 
         file_height=CIFAR_SIDE_PX,
         corrections=tuple(correction for correction, _ in corrections),
         changes=tuple(change for _, change in corrections),
-        look=look_at_image(image),
+        measures=measure_image(image),
         placement=placement,
     )
 
 
-def look_at_stored(
+def measure_stored(
     data: bytes, *, image_format: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
-) -> Look:
-    """Computes `StoredImage.look` again; exactly, unless the image was converted to JPEG.
+) -> Mapping[str, int]:
+    """Computes `StoredImage.measures` again; exactly, unless the image was converted to JPEG.
 
     Args:
         data: `StoredImage.data`.
@@ -225,11 +227,11 @@ def look_at_stored(
         RejectedError: It cannot be decoded.
     """
     if image_format == "raw":
-        return store_cifar(data, raw=True).look
+        return store_cifar(data, raw=True).measures
     kept = msgspec.structs.replace(
         settings, damaged="keep", orientation="keep", max_side=None, resize=None
     )
-    return check_image(data, name="", settings=kept, memory=memory).look
+    return check_image(data, name="", settings=kept, memory=memory).measures
 
 
 def codec_versions() -> dict[str, str]:
@@ -308,7 +310,7 @@ def _verify(
                 converts=False,
                 memory=memory,
             ) as decoded:
-                return CheckedFile(look_at_image(decoded.image, orientation=header.orientation))
+                return CheckedFile(measure_image(decoded.image, orientation=header.orientation))
         return CheckedFile()
     if not header.storable:
         return CheckedFile()
@@ -349,7 +351,7 @@ def _convert(
             corrections.append((Correction.ORIENTATION_APPLIED, (header.orientation, 1)))
         image, placement = _resize(image, settings=settings, corrections=corrections)
         turn = 1 if upright else header.orientation
-        look = look_at_image(image, orientation=turn) if settings.verify == "decode" else Look()
+        measures = measure_image(image, orientation=turn) if settings.verify == "decode" else {}
         encoded = encode(
             image,
             settings=settings,
@@ -368,7 +370,7 @@ def _convert(
         corrections=tuple(correction for correction, _ in corrections),
         changes=tuple(change for _, change in corrections),
         channels=1 if image.mode == "L" else 3,
-        look=look,
+        measures=measures,
         placement=placement,
     )
 

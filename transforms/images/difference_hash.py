@@ -1,7 +1,6 @@
-"""What a picture looks like: its darkest and brightest parts, and a hash.
+"""A hash that is nearly the same for pictures that look nearly the same.
 
-The hash is nearly the same for pictures that look nearly the same. It is the difference hash of
-N. Krawetz, "Kind of Like That" (2013),
+It is the difference hash of N. Krawetz, "Kind of Like That" (2013),
 https://www.hackerfactor.com/blog/index.php?/archives/529-Kind-of-Like-That.html: the gray picture
 is averaged to 9 x 8 cells, and each bit is 1 if a cell is brighter than the one to its left. Size,
 compression and brightness change few of the 64 bits; crops, turns and mirror images change most.
@@ -14,20 +13,14 @@ of other files only some pixels are used.
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from shardbeam.transforms.images.convert import apply_orientation
 
-# Increase it whenever what is seen of a picture changes, so that pictures of reused shards are
-# decoded again.
-HASH_VERSION = 2
-
 _ROWS, _COLUMNS = 8, 9
+SAMPLED_CELLS = _COLUMNS, _ROWS
 _BITS = _ROWS * (_COLUMNS - 1)
 # A difference counts if it is at least the mean difference divided by this.
 _PARTS_OF_MEAN = 3
@@ -38,24 +31,8 @@ _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
 # JPEG pictures are reduced to their blocks if their shorter side has at least this many pixels.
 _BLOCK_PX, _SMALLEST_REDUCED_PX = 8, 256
-# At least this many rows and columns of a cell are used; more take time without changing the hash.
-_CELL_SAMPLES = 16
-# About this many pixels are looked at for the levels of gray; more do not change them.
-_LEVEL_SAMPLES = 4096
 # From this EXIF orientation on, rows and columns are exchanged.
 _FIRST_TURNED = 5
-
-
-class Look(NamedTuple):
-    """What a picture looks like.
-
-    Attributes:
-        dhash: Its `difference_hash`; None for a flat picture, or one of a few pixels.
-        levels: Its `gray_levels`.
-    """
-
-    dhash: int | None = None
-    levels: tuple[int, int] | None = None
 
 
 def jpeg_scale(width: int, height: int) -> int:
@@ -102,45 +79,6 @@ def difference_hash(
     if total < _LEAST_MEAN * _BITS * height * width or differs.sum() < _FEWEST_DIFFERENCES:
         return None
     return int.from_bytes(np.packbits(brighter).tobytes(), "big")
-
-
-def gray_levels(pixels: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Returns the gray levels of the 1st and the 99th of a hundred pixels, from dark to bright.
-
-    Args:
-        pixels: A picture in gray, (height, width), as it is hashed; at least one pixel. Of many
-            pixels only some in regular distances are used.
-    """
-    step = max(1, math.isqrt(pixels.size // _LEVEL_SAMPLES))
-    # The stable sort of 8-bit numbers is a radix sort, which takes the least time.
-    ordered = np.sort(pixels[::step, ::step], axis=None, kind="stable")
-    return int(ordered[(ordered.size - 1) // 100]), int(ordered[(99 * ordered.size - 1) // 100])
-
-
-def look_at(
-    pixels: npt.NDArray[np.uint8],
-    *,
-    size: tuple[int, int],
-    scale: int = 1,
-    orientation: int = 1,
-) -> Look:
-    """Looks at a picture; the arguments are those of `difference_hash`."""
-    return Look(
-        difference_hash(pixels, size=size, scale=scale, orientation=orientation),
-        gray_levels(pixels),
-    )
-
-
-def look_at_image(image: Image.Image, *, orientation: int = 1) -> Look:
-    """Looks at an image of any mode, like `look_at`."""
-    width, height = image.size
-    step = max(1, min(width // _COLUMNS, height // _ROWS) // _CELL_SAMPLES)
-    # Pillow's other ways to pick pixels limit the size of the image.
-    sampled = image.resize(
-        (math.ceil(width / step), math.ceil(height / step)), Image.Resampling.NEAREST
-    )
-    pixels = np.asarray(sampled.convert("L"))
-    return look_at(pixels, size=sampled.size, orientation=orientation)
 
 
 def _sum_cells(

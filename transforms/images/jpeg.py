@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import simplejpeg
@@ -19,13 +19,9 @@ from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
 from shardbeam.transforms.images.decode import decode_image
-from shardbeam.transforms.images.difference_hash import (
-    Look,
-    jpeg_scale,
-    look_at,
-    look_at_image,
-)
+from shardbeam.transforms.images.difference_hash import jpeg_scale
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
+from shardbeam.transforms.images.measures import GrayImage, measure_image, measure_pixels
 from shardbeam.transforms.images.sniff import FileFormat
 
 # Bytes before the next marker are junk, which libjpeg skips, too.
@@ -122,13 +118,13 @@ class CheckedFile(NamedTuple):
     """The result of decoding a file.
 
     Attributes:
-        look: What the upright picture looks like, if it was decoded.
+        measures: `{measure: value}` of the upright picture, if it was decoded.
         correction: The correction to count if the file is kept: `JPEG_JUNK_KEPT` if its picture is
             whole, else `JPEG_DAMAGE_KEPT`; None if nothing is wrong.
         complaint: What is wrong, in libjpeg's words if libjpeg has found it.
     """
 
-    look: Look = Look()
+    measures: Mapping[str, int] = {}  # Never changed.
     correction: Correction | None = None
     complaint: str = ""
 
@@ -187,7 +183,7 @@ def _decode_strictly(
         converts=False,
         memory=memory,
     ) as decoded:
-        return CheckedFile(look_at_image(decoded.image, orientation=header.orientation))
+        return CheckedFile(measure_image(decoded.image, orientation=header.orientation))
 
 
 def missing_scans(data: bytes) -> str | None:
@@ -283,7 +279,7 @@ def _without_junk(data: bytes) -> Iterator[bytes]:
 
 
 def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
-    """Decodes a file's picture and looks at it; returns libjpeg's complaint where it cannot."""
+    """Decodes a file's picture and measures it; returns libjpeg's complaint where it cannot."""
     size = header.width, header.height
     scale = jpeg_scale(*size)
     try:
@@ -301,9 +297,8 @@ def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | 
     except MemoryError as error:
         raise_shortage(error, size_bytes=DECODED_BYTES)
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
-    return CheckedFile(
-        look_at(pixels[:, :, 0], size=size, scale=scale, orientation=header.orientation)
-    )
+    gray = GrayImage(pixels[:, :, 0], size=size, scale=scale, orientation=header.orientation)
+    return CheckedFile(measure_pixels(gray))
 
 
 def _markers_after_scan(data: bytes) -> Iterator[tuple[int, int]]:

@@ -26,12 +26,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.collectors.collect import list_outdated
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.shards.recount import (
     NotCountableError,
     check_countable,
     recount,
-    was_counted_otherwise,
 )
 from shardbeam.transforms.shards.reuse import copy_shard, find_record
 from shardbeam.transforms.shards.worker import Worker, WorkerLostError, picklable
@@ -157,7 +157,7 @@ class WriterPool:
                 if found is not None:
                     check_countable(found, settings=self._settings.encoder)
                     found = copy_shard(found, shard=shard, settings=self._settings)
-            if found is not None and was_counted_otherwise(found):
+            if found is not None and list_outdated(found.collected):
                 found = recount(
                     found, shard=shard, settings=self._settings, memory=self._writer.memory
                 )

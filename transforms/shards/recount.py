@@ -1,15 +1,13 @@
 """Counts a finished shard again if another version of Shardbeam counted it.
 
-The shard's key shows that this version would write the same bytes. Its statistics, its index and
-the hashes of its pictures can be computed from its Examples and its old index, unless these lack
-something that is counted.
+The shard's key shows that this version would write the same bytes. The collectors that have other
+versions run over its Examples; the columns and counts of the others are kept. A shard whose
+Examples and index lack something that is counted is written again.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import google_crc32c
@@ -19,35 +17,26 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.dataset.example_findings import Finding, find_in_picture
-from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.index import (
-    INDEX_SCHEMA,
-    IndexRow,
-    fill_findings,
-    has_other_digests,
-    index_parquet,
-    index_version,
-    read_known_columns,
-)
-from shardbeam.transforms.dataset.statistics import (
+from shardbeam.transforms.dataset.collectors.base import Values, first
+from shardbeam.transforms.dataset.collectors.collect import (
+    COLLECTORS,
     COUNTED_KINDS,
-    STATISTICS_VERSION,
-    StatisticsCounter,
+    ShardCollectors,
+    list_outdated,
 )
+from shardbeam.transforms.dataset.collectors.labels import LabelsCollector
+from shardbeam.transforms.dataset.collectors.measures import MeasuresCollector
+from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.index import index_parquet, read_known_columns
 from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.encode.image_features import IMAGE
-from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, LABEL_KEYS, digest_image
+from shardbeam.transforms.examples.encode.label_digest import digest_image
+from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP
-from shardbeam.transforms.images.check import look_at_stored
-from shardbeam.transforms.images.difference_hash import HASH_VERSION, Look
-from shardbeam.transforms.shards.count import (
-    CountedExample,
-    CountTask,
-    KnownPictures,
-    count_examples,
-)
+from shardbeam.transforms.images.check import measure_stored
+from shardbeam.transforms.images.measures import MEASURES
+from shardbeam.transforms.shards.count import CountTask, known_measures, read_items
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
@@ -63,59 +52,51 @@ _CONVERSIONS = frozenset(
     }
 )
 _MAPS = frozenset({Kind.SEMANTIC, Kind.PANOPTIC})
+# What only the old index says about an Example.
+_KEPT_COLUMNS = ("key", "source", "sha256", "width", "height", "format", "objects")
 
 
 class NotCountableError(Exception):
     """A shard lacks something that is counted: it has to be written again from its images."""
 
 
-def was_counted_otherwise(result: ShardResult) -> bool:
-    """Returns whether another version, or an unknown one, counted or hashed what is in a shard."""
-    return (result.statistics_version, result.hash_version, result.index_version) != (
-        STATISTICS_VERSION,
-        HASH_VERSION,
-        index_version(),
-    )
-
-
 def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
-    """Checks, without reading them, that a shard's Examples hold all that is counted and hashed.
+    """Checks, without reading them, that a shard's Examples hold all that is to be counted again.
 
     Args:
         result: The shard.
         settings: How its Examples were made.
 
     Raises:
-        NotCountableError: The config drops a key that the statistics count or the index digests,
-            or the pictures; or each object has an Example, and labels were digested otherwise; or
-            the hashed pictures are not those that are stored.
+        NotCountableError: The config drops a key that a collector reads, or something that it needs
+            cannot be found out from the Examples.
     """
-    if not was_counted_otherwise(result):
+    outdated = list_outdated(result.collected)
+    unknown = dict(_list_unknown(result, settings=settings))
+    for each in outdated:
+        if dropped := _dropped(settings, keys=each.KEYS):
+            raise NotCountableError(
+                f"features.drop leaves out {', '.join(dropped)}, which its {each.NAME} need"
+            )
+        for name in each.NEEDS:
+            if name in unknown:
+                raise NotCountableError(unknown[name])
+
+
+def _list_unknown(result: ShardResult, *, settings: EncoderSettings) -> Iterator[tuple[str, str]]:
+    """Yields each name in `Item.known` that the Examples do not show, and why they do not."""
+    if settings.example_per == "annotation":
+        yield "labels", "each of its objects has an Example, which lacks the image's other labels"
+    if MeasuresCollector not in list_outdated(result.collected):
         return
-    plan = plan_features(settings)
-    if has_other_digests(result.index_version):
-        if settings.example_per == "annotation":
-            raise NotCountableError(
-                "digested the labels of an image in another way, and each of its objects has an "
-                "Example"
-            )
-        if dropped := _dropped(settings, keys=LABEL_KEYS):
-            raise NotCountableError(
-                f"features.drop leaves out {', '.join(dropped)}, which the index digests"
-            )
-    if _is_hashed_otherwise(result, settings=settings):
-        if IMAGE not in plan.defaults:
-            raise NotCountableError(f"features.drop leaves out {IMAGE}, which is hashed")
-        if settings.image.encoding == "jpeg" and not _CONVERSIONS.isdisjoint(result.corrections):
-            raise NotCountableError(
-                "some of its pictures were hashed before they were converted to JPEG"
-            )
-    if result.statistics_version == STATISTICS_VERSION:
-        return
-    if dropped := _dropped(settings, keys=COUNTED_KINDS):
-        raise NotCountableError(
-            f"features.drop leaves out {', '.join(dropped)}, which the statistics count"
-        )
+    reason = ""
+    if settings.image.verify == "decode":
+        if IMAGE not in plan_features(settings).defaults:
+            reason = f"features.drop leaves out {IMAGE}, which is measured"
+        elif settings.image.encoding == "jpeg" and not _CONVERSIONS.isdisjoint(result.corrections):
+            reason = "some of its images were measured before they were converted to JPEG"
+    if reason:
+        yield from ((each.name, reason) for each in MEASURES)
 
 
 def _dropped(settings: EncoderSettings, *, keys: Collection[str]) -> list[str]:
@@ -128,9 +109,9 @@ def _dropped(settings: EncoderSettings, *, keys: Collection[str]) -> list[str]:
 def recount(
     result: ShardResult, *, shard: Shard, settings: ShardSettings, memory: MemoryBudget
 ) -> ShardResult:
-    """Counts a staged shard again, and records the new counts and hashes.
+    """Counts a staged shard again, and records the new counts.
 
-    Corrections, rejects and exclusions are kept, because the shard's key decides them.
+    The outcomes of its records are kept, because the shard's key decides them.
 
     Args:
         result: The shard, in staging.
@@ -139,7 +120,7 @@ def recount(
         memory: The budget for decoding images.
 
     Returns:
-        The shard, with the statistics, the hashes and the index of this version.
+        The shard, with the counts and the index of this version.
 
     Raises:
         NotCountableError: Its Examples and its index lack something that is counted.
@@ -148,54 +129,73 @@ def recount(
     """
     check_countable(result, settings=settings.encoder)
     staging = settings.staging
-    index_uri = _find(result.index, staged=result.staged, staging=staging).uri
-    data = storage_for(index_uri).read_small(index_uri, max_bytes=limits.INDEX_BYTES)
-    old_rows = read_known_columns(data, uri=index_uri, max_rows=result.examples)
-    legend = _legend(shard, settings=settings.encoder)
-    counter = StatisticsCounter(class_names=legend.map_names())
-    look_at_picture = None
-    if _is_hashed_otherwise(result, settings=settings.encoder):
-        look_at_picture = functools.partial(
-            look_at_stored, settings=settings.encoder.image, memory=memory
-        )
-    pictures = _Pictures(old_rows, look_at_picture=look_at_picture)
-    shard_file = _find(result.data, staged=result.staged, staging=staging)
-    examples = count_examples(
+    outdated = list_outdated(result.collected)
+    old = _read_old_index(result, staging=staging)
+    kept = [name for each in COLLECTORS if each not in outdated for name in each.COLUMNS]
+    needed = ("findings",) if MeasuresCollector not in outdated else ()
+    for name in (*_KEPT_COLUMNS, *kept, *needed):
+        if name not in old:
+            raise NotCountableError(f"its index lacks {name}")
+
+    has_maps = bool(shard.label_map.map_names()) and not _MAPS.isdisjoint(settings.encoder.kinds)
+
+    def find_known(row: Mapping[str, Any], values: Values) -> Mapping[str, Any]:
+        known: dict[str, Any] = {}
+        if LabelsCollector in outdated:
+            known["labels"] = digest_image(values)
+            if has_maps and not values.get(PIXELS):
+                raise NotCountableError("its Examples lack a map, or its size")
+        if MeasuresCollector not in outdated:
+            known |= known_measures(row)
+        elif settings.encoder.image.verify == "decode" and (image := first(values.get(IMAGE), b"")):
+            known |= _measure(image, row=row, settings=settings.encoder, memory=memory)
+        return known
+
+    collectors = ShardCollectors(shard.facts(settings.encoder), kinds=outdated)
+    file = _find(result.data, staged=result.staged, staging=staging)
+    for item, record in read_items(
         CountTask(
-            data=msgspec.structs.replace(shard_file, crc32c=result.data.crc32c),
+            data=msgspec.structs.replace(file, crc32c=result.data.crc32c),
             container=settings.container,
             split=shard.split,
         ),
-        legend=legend,
-        counter=counter,
-        look=pictures.look,
-        digest=digest_image if has_other_digests(result.index_version) else lambda _: "",
-    )
-    rows = list(
-        _rows(
-            old_rows,
-            examples,
-            shard=shard,
-            pictures=pictures,
-            has_classes=not _dropped(settings.encoder, keys=CLASS_IDS),
-            has_maps=bool(legend.class_names) and not _MAPS.isdisjoint(settings.encoder.kinds),
-        )
-    )
-    if len(rows) != len(old_rows) or len(rows) != result.examples:
+        feature_map=_feature_map(shard, settings=settings.encoder),
+        rows=(dict(zip(old, row, strict=True)) for row in zip(*old.values(), strict=True)),
+        find_known=find_known,
+    ):
+        collectors.add(item._replace(crc32c=google_crc32c.value(record)))
+    if not collectors.examples == len(old["key"]) == result.examples:
         raise NotCountableError("its index does not fit its Examples")
-    fill_findings(rows, counter.strongest_findings())
-    if result.statistics_version != STATISTICS_VERSION:
-        result = msgspec.structs.replace(
-            result, statistics=counter.total(), statistics_version=STATISTICS_VERSION
-        )
-    if (result.hash_version, result.index_version) != (HASH_VERSION, index_version()):
-        result = _write_index(result, rows=rows, staging=staging)
+    columns, collected = collectors.finish()
+    columns |= {name: old[name] for name in kept}
+    data = index_parquet(columns, rows=result.examples)
+    uri = staging.uri(result.staged, result.index.path)
+    # If the run is killed now, the next one counts again.
+    storage_for(uri).replace(uri, data)
+    result = msgspec.structs.replace(
+        result,
+        index=describe_data(result.index.path, data),
+        collected={**result.collected, **collected},
+    )
     staging.finish_shard(result)
     return result
 
 
-def _is_hashed_otherwise(result: ShardResult, *, settings: EncoderSettings) -> bool:
-    return result.hash_version != HASH_VERSION and settings.image.verify == "decode"
+def _read_old_index(result: ShardResult, *, staging: Staging) -> dict[str, list[Any]]:
+    uri = _find(result.index, staged=result.staged, staging=staging).uri
+    data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
+    return read_known_columns(data, uri=uri, max_rows=result.examples)
+
+
+def _measure(
+    image: bytes, *, row: Mapping[str, Any], settings: EncoderSettings, memory: MemoryBudget
+) -> Mapping[str, int]:
+    try:
+        return measure_stored(
+            image, image_format=row["format"], settings=settings.image, memory=memory
+        )
+    except RejectedError as error:
+        raise NotCountableError(f"a stored image cannot be measured: {error}") from error
 
 
 def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
@@ -209,7 +209,7 @@ def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
     return found
 
 
-def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
+def _feature_map(shard: Shard, *, settings: EncoderSettings) -> Legend:
     written = plan_features(settings).defaults
     # A default key may hold something else: a constant, or a renamed feature.
     keys = {key: written[key].key if key in written else "" for key in COUNTED_KINDS}
@@ -217,99 +217,3 @@ def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
         # The pixels of the map that is left are no ids of classes.
         keys[CLASS_MAP] = ""
     return Legend(keys=keys, class_names=shard.label_map.map_names())
-
-
-class _Pictures(KnownPictures):
-    """Looks at the pictures of a shard's Examples again, one after another.
-
-    Args:
-        rows: The rows of the old index.
-        look_at_picture: Looks at a stored picture (`look_at_stored`); None if what the old index
-            says of it is kept.
-
-    Attributes:
-        hashes: `{column: value}` of the last picture, if it was looked at.
-    """
-
-    def __init__(
-        self, rows: Iterable[Mapping[str, Any]], *, look_at_picture: Callable[..., Look] | None
-    ) -> None:
-        super().__init__(rows)
-        self.hashes: Mapping[str, int | None] = {}
-        self._look_at_picture = look_at_picture
-
-    def findings(self, row: Mapping[str, Any], image: bytes) -> Sequence[Finding]:
-        """Returns what is worth a look in the picture of a row.
-
-        Raises:
-            NotCountableError: The picture cannot be decoded.
-        """
-        if self._look_at_picture is None or not image:
-            self.hashes = {}
-            return super().findings(row, image)
-        try:
-            look = self._look_at_picture(image, image_format=row.get("format"))
-        except RejectedError as error:
-            raise NotCountableError(f"a stored picture cannot be hashed: {error}") from error
-        self.hashes = {"dhash": look.dhash}
-        return () if look.levels is None else find_in_picture(*look.levels)
-
-
-def _rows(
-    old_rows: Iterable[Mapping[str, Any]],
-    examples: Iterable[CountedExample],
-    *,
-    shard: Shard,
-    pictures: _Pictures,
-    has_classes: bool,
-    has_maps: bool,
-) -> Iterator[IndexRow]:
-    """Yields the rows of the new index, made of the old index and the Examples.
-
-    Args:
-        old_rows: The rows of the old index.
-        examples: The Examples.
-        shard: Their shard.
-        pictures: What is seen of the Examples' pictures.
-        has_classes: Whether the Examples hold the ids of all classes.
-        has_maps: Whether they were made with maps whose values are ids of classes.
-
-    Raises:
-        NotCountableError: A column is in neither of them.
-    """
-    for old, example in zip(old_rows, examples):  # noqa: B905  # The caller compares the numbers.
-        row = {
-            **({"sha256": hashlib.sha256(example.image).hexdigest()} if example.image else {}),
-            **old,
-            "split": shard.split,
-            "shard": shard.shard_index,
-            "offset": example.place,
-            "length": len(example.record),
-            "crc32c": google_crc32c.value(example.record),
-            "findings": {},
-        }
-        row.update(pictures.hashes)
-        if example.labels:
-            row["labels"] = example.labels
-        if has_classes or not shard.label_map.ids:
-            row["classes"] = example.classes if shard.label_map.ids else None
-        # The config may have left the maps out.
-        if example.map_classes is not None or not has_maps:
-            row["map_classes"] = example.map_classes if has_maps else None
-        missing = [name for name in INDEX_SCHEMA.names if name not in row]
-        if missing:
-            raise NotCountableError(f"its index lacks {', '.join(missing)}")
-        yield IndexRow(**row)
-
-
-def _write_index(result: ShardResult, *, rows: list[IndexRow], staging: Staging) -> ShardResult:
-    """Replaces the index of a staged shard; if the run is killed now, the next one counts again."""
-    data = index_parquet(rows)
-    uri = staging.uri(result.staged, result.index.path)
-    storage_for(uri).replace(uri, data)
-    return msgspec.structs.replace(
-        result,
-        index=describe_data(result.index.path, data),
-        index_version=index_version(),
-        hash_version=HASH_VERSION,
-    )

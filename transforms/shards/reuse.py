@@ -47,7 +47,7 @@ class _SealedRecord(msgspec.Struct, frozen=True):
 
     sha256: str
     record: msgspec.Raw
-    format: Literal[3] = 3
+    format: Literal[3, 4] = 4
 
 
 def record_path(key: str) -> str:

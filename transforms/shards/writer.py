@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import ClassVar
@@ -31,27 +30,20 @@ from shardbeam.transforms.core.memory import (
     give_back_freed_memory,
 )
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
-from shardbeam.transforms.core.records import ImageRef, Record, Reject
+from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.dataset.corrections import CorrectionsCollector
-from shardbeam.transforms.dataset.example_findings import find_in_picture
+from shardbeam.transforms.dataset.collectors.base import Item, ShardFacts
+from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
     Origin,
     ShardFile,
     ShardResult,
 )
-from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.index import (
-    IndexRow,
-    fill_findings,
-    index_parquet,
-    index_path,
-    index_version,
-)
+from shardbeam.transforms.dataset.index import index_parquet, index_path
 from shardbeam.transforms.dataset.outcome import WriteProgress
-from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, StatisticsCounter
 from shardbeam.transforms.examples.encode.encode import (
+    NO_IMAGE,
     EncodedExample,
     EncodedRecord,
     FetchedRecord,
@@ -60,7 +52,7 @@ from shardbeam.transforms.examples.encode.encode import (
     fetch,
 )
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
-from shardbeam.transforms.images.difference_hash import HASH_VERSION
+from shardbeam.transforms.shards.outcomes import OutcomesCounter
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
@@ -76,8 +68,6 @@ _WAITING_RATIO = 4
 # Shards of which this process holds images at a time: the next one begins while the last images of
 # the one before are still encoded, written and synced.
 SHARDS_HERE = 2
-# Unread files of a shard that are recorded for the next run.
-_MAX_UNREAD = 100
 # Attempts at a shard, if its upload to object storage fails.
 _MAX_ATTEMPTS = 3
 _PROGRESS_INTERVAL_S = 1.0
@@ -149,6 +139,16 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     def index_path(self) -> str:
         """The path of its index below the dataset's folder."""
         return index_path(self.file_name)
+
+    def facts(self, settings: EncoderSettings) -> ShardFacts:
+        """Returns what collectors have to know of it."""
+        return ShardFacts(
+            split=self.split,
+            shard=self.shard_index,
+            has_labels=bool(self.label_map.ids),
+            map_names=self.label_map.map_names(),
+            extras=tuple(extra.spec for extra in settings.extras),
+        )
 
 
 class _Shared:
@@ -328,20 +328,8 @@ def write_shard(
     staging = settings.staging
     staged = staging.new_attempt(shard_key=shard.key)
     container = find_container(settings.container)
-    rows: list[IndexRow] = []
-    rejects: list[Reject] = []
-    unread: list[ImageRef] = []
-    corrections: Counter[str] = Counter()
-    corrected = CorrectionsCollector(shard.split)
-    # {source: counts of its boxes}
-    readings: dict[str, Counter[str]] = {}
-    excluded: Counter[str] = Counter()
-    images = 0
-    fingerprints: list[str] = []
-    statistics = StatisticsCounter(
-        class_names=shard.label_map.map_names(),
-        extras=(extra.spec for extra in settings.encoder.extras),
-    )
+    collectors = ShardCollectors(shard.facts(settings.encoder))
+    outcomes = OutcomesCounter(shard.split)
     progress = _Progress(shard, staging=staging)
     schema = ExampleSchema(
         features=plan_features(settings.encoder).schema(), label_map=shard.label_map
@@ -351,40 +339,15 @@ def write_shard(
         container.writer(file, schema=schema) as write,
     ):
         for encoded in records:
-            identity, sha256 = encoded.record, encoded.content_sha256
-            if sha256:
-                fingerprints.append(
-                    fingerprint(identity.source, identity.key, identity.size_bytes, sha256)
-                )
-            if encoded.reject is not None:
-                rejects.append(encoded.reject)
-            if encoded.unread is not None:
-                unread.append(encoded.unread)
-            if encoded.excluded is not None:
-                excluded[encoded.excluded.value] += 1
-            images += bool(encoded.examples)
-            corrections.update(encoded.corrections)
-            corrected.add(identity, encoded.corrections)
-            if encoded.readings:
-                readings.setdefault(identity.source, Counter()).update(encoded.readings)
-            image = encoded.image
-            levels = None if image is None else image.look.levels
-            of_picture = () if levels is None else find_in_picture(*levels)
+            outcomes.add(encoded)
             for example in encoded.examples:
-                place = write(example)
-                rows.append(_index_row(encoded, example, shard=shard, place=place))
-                statistics.add(
-                    example.values,
-                    num_bytes=example.size_bytes,
-                    image_bytes=0 if image is None else len(image.data),
-                    of_picture=of_picture,
-                    is_first=example is encoded.examples[0],
-                )
+                collectors.add(_make_item(encoded, example, place=write(example)))
             progress.advance()
-    fill_findings(rows, statistics.strongest_findings())
+    columns, collected = collectors.finish()
     with create_file(staging.uri(staged, shard.index_path)) as index:
-        index.write(index_parquet(rows))
+        index.write(index_parquet(columns, rows=collectors.examples))
     result = ShardResult(
+        **msgspec.structs.asdict(outcomes.total()),
         key=shard.key,
         split=shard.split,
         shard_index=shard.shard_index,
@@ -393,27 +356,15 @@ def write_shard(
             path=shard.file_name,
             size_bytes=file.size_bytes,
             crc32c=file.crc32c,
-            examples=len(rows),
+            examples=collectors.examples,
         ),
         index=DatasetFile(path=shard.index_path, size_bytes=index.size_bytes, crc32c=index.crc32c),
         records=len(shard.records),
-        images=images,
-        objects=sum(row.objects for row in rows),
-        fingerprint=add_fingerprints(*fingerprints),
-        inputs=len(fingerprints),
-        corrections=dict(corrections),
-        excluded=dict(excluded),
-        statistics=statistics.total(),
-        rejects=tuple(rejects),
-        corrected=corrected.first(),
-        readings={source: dict(counts) for source, counts in readings.items()},
-        unread=tuple(unread[:_MAX_UNREAD]),
+        objects=sum(columns["objects"]),
+        collected=collected,
         staged=staged,
         origin=shard.origin,
         run_id=staging.run_id,
-        statistics_version=STATISTICS_VERSION,
-        hash_version=HASH_VERSION,
-        index_version=index_version(),
     )
     staging.finish_shard(result)
     finish_progress(shard, staging=staging)
@@ -427,29 +378,23 @@ def create_file(uri: str) -> Iterator[ChecksummedFile]:
         yield ChecksummedFile(file)
 
 
-def _index_row(
-    encoded: EncodedRecord, example: EncodedExample, *, shard: Shard, place: int
-) -> IndexRow:
-    image = encoded.image
-    return IndexRow(
+def _make_item(encoded: EncodedRecord, example: EncodedExample, *, place: int) -> Item:
+    image = encoded.image or NO_IMAGE
+    return Item(
         key=encoded.record.key,
         source=encoded.record.source,
-        split=shard.split,
-        shard=shard.shard_index,
-        offset=place,
-        length=example.size_bytes,
-        sha256=example.sha256,
+        is_first=example is encoded.examples[0],
+        place=place,
+        size_bytes=example.size_bytes,
         crc32c=example.crc32c,
-        labels=example.labels,
-        dhash=None if image is None else image.look.dhash,
-        classes_digest=example.classes_digest,
-        classes=example.classes,
-        map_classes=example.map_classes,
-        width=0 if image is None else image.width,
-        height=0 if image is None else image.height,
-        format="" if image is None else image.format,
+        sha256=example.sha256,
+        image_bytes=len(image.data),
+        width=image.width,
+        height=image.height,
+        format=image.format,
         objects=example.objects,
-        findings={},
+        values=example.values,
+        known={"labels": example.labels, **image.measures},
     )
 
 

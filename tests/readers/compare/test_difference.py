@@ -24,8 +24,9 @@ from shardbeam.readers.compare.difference import (
 )
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
+from shardbeam.transforms.dataset.index import IndexRow, index_path
 from shardbeam.transforms.dataset.manifest import encode_manifest
+from tests.support.indexes import render_index
 from tests.support.manifests import INDEX_ROW
 from tests.support.tfrecords import make_example, write_tfrecord
 
@@ -59,7 +60,7 @@ def write_dataset(
         middle = len(of_split) // 2
         for number, part in enumerate((of_split[:middle], of_split[middle:])):
             path = f"d-{split}.tfrecord-{number:05}-of-00002"
-            data = index_parquet([index_row(row) for row in part])
+            data = render_index([index_row(row) for row in part])
             target = folder / index_path(path)
             target.write_bytes(data)
             if is_old:
@@ -334,7 +335,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
             compare(*pair)
     index = tmp_path / "good" / index_path("d-train.tfrecord-00001-of-00002")
     for data, problem in (
-        (index_parquet([]), "has 0 rows for 1 examples"),
+        (render_index([]), "has 0 rows for 1 examples"),
         (index.read_bytes()[:-9], "not a Parquet file"),
         (None, "the index of a shard is missing"),
     ):

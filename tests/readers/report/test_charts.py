@@ -9,7 +9,7 @@ import pytest
 from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
 from shardbeam.readers.report.charts import count_statistics, make_charts
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from tests.support.tfrecords import make_example, write_tfrecord
 
 

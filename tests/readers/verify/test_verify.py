@@ -16,10 +16,11 @@ import pytest
 from shardbeam.readers.verify.verify import plan_checks
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.dataset.index import decode_index, index_parquet
+from shardbeam.transforms.dataset.index import decode_index
 from shardbeam.transforms.shards.verify_shard import CheckReport, check_shard, merge_reports
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import coco_words, run
+from tests.support.indexes import render_index
 from tests.support.tfrecords import tfrecord, write_tfrecord
 
 SETTINGS = ("--set", "output.num_shards=3")
@@ -212,7 +213,7 @@ def test_an_index_with_the_checksum_of_another_example(copy: Path) -> None:
     rows = list(decode_index(index.read_bytes(), uri="index"))
     assert rows[0].crc32c is not None
     rows[0] = msgspec.structs.replace(rows[0], crc32c=rows[0].crc32c ^ 1)
-    index.write_bytes(index_parquet(rows))
+    index.write_bytes(render_index(rows))
     problems = lines(verify(copy))
     assert problems[0].startswith(f"index/{index.name}: was changed: its checksum is")
     assert problems[1].endswith(f"{rows[0].key}: the index has the checksum of another Example")
@@ -294,7 +295,7 @@ def test_an_index_of_more_rows_than_the_shard_has_examples(copy: Path) -> None:
     """A file of 0.5 MB may have ten million."""
     index = next((copy / "index").glob("*.parquet"))
     rows = list(decode_index(index.read_bytes(), uri="index"))
-    index.write_bytes(index_parquet([*rows, rows[0]]))
+    index.write_bytes(render_index([*rows, rows[0]]))
     assert [each for each in lines(verify(copy)) if "declares" in each] == [
         f"index/{index.name}: declares {len(rows) + 1} rows; expected at most {len(rows)}"
     ]

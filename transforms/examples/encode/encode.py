@@ -40,12 +40,9 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import image_number
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.encode.label_digest import (
-    digest_classes,
     digest_image,
     digest_image_by_object,
-    list_class_ids,
 )
-from shardbeam.transforms.examples.encode.maps import PIXELS, list_map_classes
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.examples.geometry.boxes import Box, annotated_frame
@@ -60,7 +57,7 @@ _BYTES_PER_MB = 1_000_000
 
 
 # Stands for the image of a row of a table without images.
-_NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
+NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
 
 
 def library_versions() -> dict[str, str]:
@@ -149,11 +146,6 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         sha256: Digest of the stored image's bytes, hex; empty if there is no image.
         labels: Digest of the image's labels (`label_digest`), including objects that are in other
             Examples.
-        classes_digest: Digest of the image's classes (`digest_classes`).
-        classes: Ids of the Example's classes (`list_class_ids`); None if the dataset has no label
-            map.
-        map_classes: Ids of the classes of its map (`list_map_classes`); None if it has no map, or
-            if the values of maps are no ids of classes.
         objects: The number of its objects.
         values: `{default key: values}`, also of keys that the config drops, without the image.
         image: The stored image's bytes; empty if there is no image.
@@ -165,9 +157,6 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     crc32c: int
     sha256: str
     labels: str
-    classes_digest: str
-    classes: Sequence[int] | None
-    map_classes: Sequence[int] | None
     objects: int
     values: Values
     image: bytes
@@ -237,10 +226,6 @@ class RecordEncoder:
         self._groups = plan.groups
         self._layout = ExampleLayout(plan)
         self._label_map = label_map
-        self._map_names = label_map.map_names()
-        if any(extra.spec.key == PIXELS for extra in settings.extras):
-            # The source's own feature replaces the counts of a map.
-            self._map_names = {}
         self._split = split
         self._memory = memory or MemoryBudget()
 
@@ -258,7 +243,7 @@ class RecordEncoder:
             annotations = msgspec.structs.replace(annotations, image_id=str(number))
         if record.image is None:
             examples, corrections, _ = self.encode_image(
-                _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
+                NO_IMAGE, key=record.key, annotations=annotations, sha256=""
             )
             return EncodedRecord(
                 record=record,
@@ -396,7 +381,6 @@ class RecordEncoder:
         for by_object, group in rendered:
             (of_objects if by_object else whole).update(group)
         objects = subject.objects
-        classes = whole.get("image/class/text", ())
         per_annotation = self._settings.example_per == "annotation"
         labels = (
             digest_image_by_object(whole, of_objects=of_objects, size=subject.size)
@@ -417,11 +401,6 @@ class RecordEncoder:
                 crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
                 sha256=subject.sha256,
                 labels=labels,
-                classes_digest=digest_classes(classes),
-                classes=list_class_ids(values) if self._label_map.ids else None,
-                map_classes=list_map_classes(values, names=self._map_names)
-                if self._map_names
-                else None,
                 objects=1 if per_annotation else len(objects),
                 values=values,
                 image=subject.image.data,

@@ -26,11 +26,11 @@ _BOX_STEPS, _SHIFT = 10_000, 0.2018
 
 # The keys with the ids of an Example's classes.
 CLASS_IDS = ("image/class/label", "image/object/class/label", "annotation/class/label")
-_IMAGE_CLASSES, _CAPTIONS = "image/class/text", "image/caption"
+IMAGE_CLASSES, _CAPTIONS = "image/class/text", "image/caption"
 _OBJECT_CLASSES = "image/object/class/text"
 _OBJECT_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 # The keys that decide the digest of an Example with all objects of its image.
-LABEL_KEYS = (_IMAGE_CLASSES, _CAPTIONS, _OBJECT_CLASSES, *_OBJECT_SIDES)
+LABEL_KEYS = (IMAGE_CLASSES, _CAPTIONS, _OBJECT_CLASSES, *_OBJECT_SIDES)
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -55,7 +55,7 @@ def digest_image(values: Mapping[str, Sequence[Any]]) -> str:
     """
     boxes = zip(*(values.get(key, ()) for key in _OBJECT_SIDES), strict=True)
     return digest_labels(
-        classes=values.get(_IMAGE_CLASSES, ()),
+        classes=values.get(IMAGE_CLASSES, ()),
         objects=zip(values.get(_OBJECT_CLASSES, ()), boxes, strict=False),
         captions=values.get(_CAPTIONS, ()),
     )
@@ -82,7 +82,7 @@ def digest_image_by_object(
     )
     names = (name for (name,) in of_objects["annotation/class/text"])
     return digest_labels(
-        classes=values.get(_IMAGE_CLASSES, ()),
+        classes=values.get(IMAGE_CLASSES, ()),
         objects=zip(names, boxes, strict=True),
         captions=values.get(_CAPTIONS, ()),
     )

@@ -1,0 +1,1 @@
+"""What is counted over the Examples of a shard, one module a collector."""

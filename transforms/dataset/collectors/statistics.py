@@ -1,0 +1,308 @@
+"""Statistics of a split, counted while it is written, or from the Examples of existing files.
+
+All counts are integers, so that their sums do not depend on the order. Histograms have fixed bins
+(`BINS`): a bin is named by its lower bound, which it includes, and ends below the next bound.
+"""
+
+# ruff: noqa: RUF012  # The fields of a struct are not shared.
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from shardbeam.transforms.core.counts import Count, sum_counts
+from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.dataset.collectors.base import (
+    MAX_COLLECTED,
+    ByName,
+    Finished,
+    Item,
+    ShardFacts,
+    count_names,
+    counted_version,
+    cut_pairs,
+    first,
+    histogram,
+    merge_parts,
+    text,
+)
+from shardbeam.transforms.dataset.collectors.objects import (
+    OBJECT_BINS,
+    ObjectStatistics,
+    object_names,
+)
+from shardbeam.transforms.dataset.corrections import first_corrections
+from shardbeam.transforms.examples.features import FeatureKind
+
+# If an image has more classes, only its first ones are paired.
+MAX_CLASSES_PAIRED = 100
+
+_SIDES = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+# {histogram: lower bounds of its bins}
+BINS: Mapping[str, tuple[int, ...]] = {
+    **OBJECT_BINS,
+    # Bytes: 0, 1000, 2000, 5000, 10,000, ... 1,000,000,000.
+    "example_bytes": (
+        *(0, *(digit * 10**zeros for zeros in range(3, 9) for digit in (1, 2, 5))),
+        10**9,
+    ),
+    # Pixels.
+    "widths": _SIDES,
+    "heights": _SIDES,
+    # Thousandths of width / height: 1000 is a square.
+    "aspects": (0, 250, 333, 500, 666, 750, 1000, 1001, 1333, 1500, 2000, 3000, 4000),
+    "caption_words": (0, 1, 2, 3, 5, 8, 10, 12, 15, 20, 30, 50, 100, 200),
+    "caption_characters": (0, 1, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000),
+}
+
+
+class Statistics(ObjectStatistics, frozen=True, kw_only=True):
+    """Counts of the images, objects and classes in a split, or in a part of one.
+
+    If each object has its own Example (`example_per: annotation`), an image counts once for each of
+    its Examples.
+
+    Attributes:
+        examples: Number of Examples.
+        num_bytes: Bytes of the serialized Examples.
+        example_bytes: Histogram of the Examples' bytes.
+        images: Examples with an image.
+        image_bytes: Bytes of the encoded images.
+        formats: `{format: images}`.
+        width_range: The smallest and the greatest width in pixels; empty without images.
+        height_range: The smallest and the greatest height in pixels; empty without images.
+        widths: Histogram of the images' widths.
+        heights: Histogram of the images' heights.
+        aspects: Histogram of width / height in thousandths.
+        unannotated: Images without a label, object, caption or map.
+        labels: Labels of whole images.
+        images_by_class: `{class: images}`: the images with the class as a label, as the class of an
+            object, or in their map.
+        pairs: The number of pairs of classes in an image, summed over all images.
+        count_of_pairs: `{class: {class: images}}` of at most `MAX_PAIRS` pairs; each pair is there
+            once, in alphabetical order.
+        pixels_by_class: `{class: pixels}` of maps of classes or segments; a value that no class has
+            (0 for the background, 255 for ignored pixels) is named by its number.
+        captions: Number of captions.
+        caption_words: Histogram of the captions' words, separated by white space.
+        caption_characters: Histogram of the captions' characters.
+    """
+
+    examples: int = 0
+    num_bytes: int = 0
+    example_bytes: ByName = {}
+    images: int = 0
+    image_bytes: int = 0
+    formats: ByName = {}
+    width_range: tuple[int, ...] = ()
+    height_range: tuple[int, ...] = ()
+    widths: ByName = {}
+    heights: ByName = {}
+    aspects: ByName = {}
+    unannotated: int = 0
+    labels: int = 0
+    images_by_class: ByName = {}
+    pairs: int = 0
+    count_of_pairs: dict[str, ByName] = {}
+    pixels_by_class: ByName = {}
+    captions: int = 0
+    caption_words: ByName = {}
+    caption_characters: ByName = {}
+
+
+def merge_statistics(parts: Iterable[msgspec.Struct]) -> Statistics:
+    """Adds up statistics; their order and grouping do not matter."""
+    return merge_parts(parts, kind=Statistics)
+
+
+class Collected(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a collector has counted in a shard.
+
+    Attributes:
+        version: Its version.
+        statistics: The fields that it counts; None if it only fills columns of the index.
+    """
+
+    version: str
+    statistics: Statistics | None = None
+
+
+class CountedStatistics(msgspec.Struct):
+    """Statistics and corrections of shards on their way through a pipeline.
+
+    Attributes:
+        statistics: The statistics of one shard, or of several.
+        corrected: The first corrections of each kind in these shards.
+        shards: The count of these shards, by their keys.
+    """
+
+    statistics: Statistics
+    corrected: tuple[Corrected, ...] = ()
+    shards: Count = msgspec.field(default_factory=Count)
+
+
+def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
+    """Adds up counted statistics; their order and grouping do not matter."""
+    counted = list(parts)
+    return CountedStatistics(
+        merge_statistics(part.statistics for part in counted),
+        corrected=first_corrections(line for part in counted for line in part.corrected),
+        shards=sum_counts(part.shards for part in counted),
+    )
+
+
+class StatisticsCollector:
+    """Counts images, classes and captions.
+
+    Values are collected first, and put into bins for many Examples together.
+    """
+
+    NAME: ClassVar[str] = "statistics"
+    VERSION: ClassVar[str] = counted_version(Statistics, BINS)
+    KEYS: ClassVar[Mapping[str, FeatureKind]] = {
+        "image/encoded": FeatureKind.BYTES,
+        "image/format": FeatureKind.BYTES,
+        "image/width": FeatureKind.INT64,
+        "image/height": FeatureKind.INT64,
+        "image/class/text": FeatureKind.BYTES,
+        "image/class/label": FeatureKind.INT64,
+        "image/caption": FeatureKind.BYTES,
+        "image/segmentation/class/encoded": FeatureKind.BYTES,
+        "image/panoptic/category_mask": FeatureKind.BYTES,
+        "image/object/bbox/xmin": FeatureKind.FLOAT,
+        "image/object/class/text": FeatureKind.BYTES,
+        "image/object/class/label": FeatureKind.INT64,
+        "annotation/bbox": FeatureKind.FLOAT,
+        "annotation/class/text": FeatureKind.BYTES,
+        "annotation/class/label": FeatureKind.INT64,
+    }
+    NEEDS: ClassVar[Collection[str]] = ()
+    COLUMNS: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, facts: ShardFacts) -> None:
+        self._left_out = facts.left_out(self.KEYS)
+        self._class_names = {number: name.encode() for number, name in facts.map_names.items()}
+        self._total = Statistics()
+        self._start()
+
+    def _start(self) -> None:
+        # Values of the Examples since the last `_fold`.
+        self._example_bytes: list[int] = []
+        self._image_bytes = 0
+        self._images: Counter[tuple[bytes, int, int]] = Counter()
+        self._unannotated = 0
+        self._labels = 0
+        self._class_sets: Counter[frozenset[bytes]] = Counter()
+        self._pixels: Counter[int] = Counter()
+        self._captions: list[bytes] = []
+
+    def add(self, item: Item) -> None:
+        """Adds the next Example."""
+        if len(self._example_bytes) == MAX_COLLECTED:
+            self._fold()
+        values = item.values
+        if self._left_out:
+            values = {key: each for key, each in values.items() if key not in self._left_out}
+        get = values.get
+        self._example_bytes.append(item.size_bytes)
+        if item.image_bytes:
+            self._image_bytes += item.image_bytes
+            width, height = first(get("image/width"), 0), first(get("image/height"), 0)
+            self._images[first(get("image/format"), b""), width, height] += 1
+        names = object_names(values)
+        labels = get("image/class/text", ())
+        self._labels += len(labels)
+        mapped = []
+        for number, pixels in get("image/segmentation/class/pixels", ()):
+            self._pixels[number] += pixels
+            if number in self._class_names:
+                mapped.append(self._class_names[number])
+        if names or labels or mapped:
+            self._class_sets[frozenset((*names, *labels, *mapped))] += 1
+        captions = get("image/caption", ())
+        self._captions += captions
+        if item.image_bytes and not (
+            names or labels or captions or "image/segmentation/class/encoded" in values
+        ):
+            self._unannotated += 1
+
+    def finish(self) -> Finished:
+        """Returns the counts."""
+        self._fold()
+        return Finished(statistics=self._total)
+
+    def _fold(self) -> None:
+        """Adds the collected values to the total, and forgets them."""
+        if self._example_bytes:
+            self._total = merge_statistics([self._total, self._count()])
+            self._start()
+
+    def _count(self) -> Statistics:
+        widths: Counter[int] = Counter()
+        heights: Counter[int] = Counter()
+        aspects: Counter[int] = Counter()
+        formats: Counter[str] = Counter()
+        for (image_format, width, height), count in self._images.items():
+            formats[text(image_format)] += count
+            widths[width] += count
+            heights[height] += count
+            aspects[1000 * width // height if height > 0 else 0] += count
+        classes = [(sorted(map(text, names)), count) for names, count in self._class_sets.items()]
+        images_by_class: Counter[str] = Counter()
+        for names, count in classes:
+            images_by_class.update(dict.fromkeys(names, count))
+        pixels: Counter[bytes] = Counter()
+        for number, count in self._pixels.items():
+            pixels[self._class_names.get(number, b"%d" % number)] += count
+        captions = [text(caption) for caption in self._captions]
+        words = Counter(len(caption.split()) for caption in captions)
+        return Statistics(
+            examples=len(self._example_bytes),
+            num_bytes=sum(self._example_bytes),
+            example_bytes=_histogram("example_bytes", Counter(self._example_bytes)),
+            images=sum(self._images.values()),
+            image_bytes=self._image_bytes,
+            formats=dict(formats),
+            width_range=(min(widths), max(widths)) if widths else (),
+            height_range=(min(heights), max(heights)) if heights else (),
+            widths=_histogram("widths", widths),
+            heights=_histogram("heights", heights),
+            aspects=_histogram("aspects", aspects),
+            unannotated=self._unannotated,
+            labels=self._labels,
+            images_by_class=dict(images_by_class),
+            pairs=sum(count * (len(names) * (len(names) - 1) // 2) for names, count in classes),
+            count_of_pairs=cut_pairs(_count_pairs(classes)),
+            pixels_by_class=count_names(pixels),
+            captions=len(captions),
+            caption_words=_histogram("caption_words", words),
+            caption_characters=_histogram("caption_characters", Counter(map(len, captions))),
+        )
+
+
+def _histogram(name: str, counts: Mapping[int, int]) -> ByName:
+    return histogram(counts, bounds=BINS[name])
+
+
+def _count_pairs(classes: Iterable[tuple[Sequence[str], int]]) -> dict[str, ByName]:
+    counts: dict[str, ByName] = {}
+    for names, count in classes:
+        for one, other in itertools.combinations(names[:MAX_CLASSES_PAIRED], 2):
+            others = counts.setdefault(one, {})
+            others[other] = others.get(other, 0) + count
+    return counts
+
+
+def most_frequent_pairs(statistics: Statistics) -> Iterator[tuple[str, str, int]]:
+    """Yields the pairs of classes, the most frequent first: `(class, class, images)`."""
+    pairs = [
+        (-count, one, other)
+        for one, others in statistics.count_of_pairs.items()
+        for other, count in others.items()
+    ]
+    for negative, one, other in sorted(pairs):
+        yield one, other, -negative
