@@ -147,7 +147,7 @@ def test_a_key_that_the_first_rows_do_not_have_is_a_reject_unless_it_has_a_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "_FIRST_BYTES", 10)
-    monkeypatch.setattr(table, "_FIRST_BYTES_OF_A_FILE", 10)
+    monkeypatch.setattr(table, "FIRST_BYTES_OF_A_FILE", 10)
     rows = [{"a": 1}, {"a": 2}, {"a": 3, "new": "x"}]
     strange = read(*rows, folder=tmp_path)
     assert strange.values() == [{"a": 1}, {"a": 2}]

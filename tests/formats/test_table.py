@@ -546,7 +546,7 @@ def test_types_hold_for_all_files(form: str, tmp_path: Path) -> None:
 def few_first_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only rows that begin in a table's first 40 bytes say what its columns are."""
     monkeypatch.setattr(table, "_FIRST_BYTES", 40)
-    monkeypatch.setattr(table, "_FIRST_BYTES_OF_A_FILE", 40)
+    monkeypatch.setattr(table, "FIRST_BYTES_OF_A_FILE", 40)
 
 
 @pytest.mark.usefixtures("few_first_rows")

@@ -45,8 +45,8 @@ from shardbeam.transforms.formats.recognition import (
     describe_missing,
     split_in,
 )
-from shardbeam.transforms.formats.table.csv import OPEN_QUOTE, header_cells, split_cells
-from shardbeam.transforms.formats.table.table import MAX_FRACTION, MIN_FRACTION
+from shardbeam.transforms.formats.table.csv_rows import OPEN_QUOTE, header_cells, split_cells
+from shardbeam.transforms.formats.table.rows import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

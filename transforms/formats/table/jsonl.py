@@ -25,13 +25,14 @@ from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.parsing.lines import read_lines
 from shardbeam.transforms.formats.parsing.table_columns import CellError, value_of_text
 from shardbeam.transforms.formats.table.first_rows import Row
-from shardbeam.transforms.formats.table.table import (
+from shardbeam.transforms.formats.table.keys import TableLayout
+from shardbeam.transforms.formats.table.rows import (
     MAX_FRACTION,
     MIN_FRACTION,
-    TableFormat,
-    TableLayout,
+    RowReader,
     class_names,
 )
+from shardbeam.transforms.formats.table.table import TableFormat
 from shardbeam.transforms.storage.base import Storage
 
 # Vertex AI's keys.
@@ -65,11 +66,12 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses a part of one file."""
         rows = _read_rows(self.manifest[file_index], storage=storage, begin=begin, end=end)
-        yield from self._read_rows(rows, file_index=file_index, unit="byte")
+        yield from self._row_reader().read_rows(rows, file_index=file_index, unit="byte")
 
-    def _first_rows(
+    def first_rows(
         self, uri: str, *, storage: Storage, size_bytes: int
     ) -> tuple[Sequence[str], Sequence[Row]]:
+        """Reads the keys of the first rows, and these."""
         found = list(_read_rows(uri, storage=storage, begin=0, end=size_bytes))
         rows = [row for _, row in found if not isinstance(row, str)]
         if found and not rows:
@@ -80,24 +82,30 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
             )
         return [*dict.fromkeys(name for row in rows for name in row)], rows
 
-    def _lay_out(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
-        if self._roots is None or _BOXES not in names or _BOXES in self.columns:
-            return super()._lay_out(names, rows)
-        layout = super()._lay_out([name for name in names if name != _BOXES], rows)
+    def _find_layout(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
+        if self.table_roots is None or _BOXES not in names or _BOXES in self.columns:
+            return super()._find_layout(names, rows)
+        layout = super()._find_layout([name for name in names if name != _BOXES], rows)
         if layout.boxes:
             return layout
         return msgspec.structs.replace(
             layout, objects=_BOXES, class_ids=False, names=frozenset(names)
         )
 
-    def _annotations(self, row: Row) -> ImageAnnotations:
-        strange = row.keys() - self._layout.names - self.columns.keys()
+    def _row_reader(self) -> RowReader:
+        return _JsonRowReader(self, self._layout)
+
+
+class _JsonRowReader(RowReader):
+    def annotations(self, row: Row) -> ImageAnnotations:
+        """Reads a row's annotations of its image, and Vertex AI's objects."""
+        strange = row.keys() - self._layout.names - self._keys.columns.keys()
         if strange:
             raise CellError(
                 f"the first rows have no key {min(strange)!r}; give it a type with columns, or "
                 "ignore it there"
             )
-        annotations = super()._annotations(row)
+        annotations = super().annotations(row)
         if isinstance(row, _RowWithSurrogates):
             corrections = {Correction.LONE_SURROGATE_REPLACED.value: row.lone_surrogates}
             annotations = msgspec.structs.replace(annotations, corrections=corrections)
