@@ -42,7 +42,7 @@ MODULES = {
     "transforms.commit.gate": ("commit/test_gate.py",),
     "transforms.dataset.collectors.statistics": ("dataset/test_statistics.py",),
     "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
-    "transforms.formats.voc": ("formats/test_voc.py",),
+    "transforms.formats.voc.voc": ("formats/test_voc.py",),
     "transforms.storage.archives.tar": ("storage/test_archives.py",),
 }
 MUTANTS = 30

@@ -23,14 +23,13 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.parsing.root_files import relative_path, resolve_path
-from shardbeam.transforms.formats.yolo.layout import (
+from shardbeam.transforms.formats.yolo.data_file import (
     YoloData,
-    join_of_image,
-    join_of_labels,
     parse_data_yaml,
     parse_names,
     parse_obj_data,
 )
+from shardbeam.transforms.formats.yolo.label_files import join_of_image, join_of_labels
 from shardbeam.transforms.formats.yolo.yolo import Pose, YoloFormat, parse_yolo_labels
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.archive_files import Files, write_files
@@ -606,21 +605,21 @@ def test_layouts(tmp_path: Path, files: Files, settings: dict[str, str], splits:
         assert path not in files or source.place(path, root=0) == Place(role=Role.OTHER)
 
 
-_LABELS: Files = {"images/train/a.jpg": THERE, "labels/train/a.txt": "0 .5 .5 .2 .2\n"}
+LABELS: Files = {"images/train/a.jpg": THERE, "labels/train/a.txt": "0 .5 .5 .2 .2\n"}
 _FOLDERS = ("labels", "images", "train", "train/labels", "labels/train", "images/train")
 
 
 @pytest.mark.parametrize("folder", _FOLDERS)
 def test_names_beside_labels(tmp_path: Path, folder: str) -> None:
     path = f"{folder}/classes.txt"
-    source = resolve(tmp_path, {**_LABELS, path: "dog\ncat\n"})
+    source = resolve(tmp_path, {**LABELS, path: "dog\ncat\n"})
     assert source._layout.names == ((0, "dog"), (1, "cat"))
     assert source.place(path, root=0) == Place(role=Role.OTHER)
 
 
 @pytest.mark.parametrize("other", ["labels/train", "labels/val", "valid/labels"])
 def test_names_in_several_folders_must_be_equal(tmp_path: Path, other: str) -> None:
-    files: Files = {**_LABELS, "labels/classes.txt": "dog\ncat\n"}
+    files: Files = {**LABELS, "labels/classes.txt": "dog\ncat\n"}
     equal = resolve(tmp_path / "equal", {**files, f"{other}/classes.txt": "dog\ncat"})
     assert equal._layout.names == ((0, "dog"), (1, "cat"))
     for names in ("cat\ndog\n", "dog\n"):
@@ -637,7 +636,7 @@ def test_names_in_several_folders_must_be_equal(tmp_path: Path, other: str) -> N
 
 def test_a_yaml_is_used_before_names_beside_labels(tmp_path: Path) -> None:
     # LabelImg leaves a file with its own names there.
-    files: Files = {**_LABELS, "labels/train/classes.txt": "cat\n", "pets.yaml": "names: [dog]\n"}
+    files: Files = {**LABELS, "labels/train/classes.txt": "cat\n", "pets.yaml": "names: [dog]\n"}
     assert resolve(tmp_path, files)._layout.names == ((0, "dog"),)
 
 

@@ -23,7 +23,7 @@ from shardbeam.transforms.storage.find import storage_for
 _BUILT_IN = {
     "coco": "shardbeam.transforms.formats.coco.coco:CocoFormat",
     "lvis": "shardbeam.transforms.formats.coco.lvis:LvisFormat",
-    "voc": "shardbeam.transforms.formats.voc:VocFormat",
+    "voc": "shardbeam.transforms.formats.voc.voc:VocFormat",
     "yolo": "shardbeam.transforms.formats.yolo.yolo:YoloFormat",
     "cvat": "shardbeam.transforms.formats.cvat:CvatFormat",
     "labelme": "shardbeam.transforms.formats.labelme:LabelMeFormat",

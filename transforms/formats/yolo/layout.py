@@ -13,14 +13,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-import yaml
 
 from shardbeam.configs.load import MAX_CONFIG_BYTES
 from shardbeam.configs.nearest import did_you_mean
-from shardbeam.configs.yaml_text import YamlError, compose_yaml
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.formats.annotation_file import decode_text, split_lines, text_lines
+from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import (
     RootFiles,
@@ -30,6 +28,19 @@ from shardbeam.transforms.formats.parsing.root_files import (
     relative_path,
     require_file,
     resolve_path,
+)
+from shardbeam.transforms.formats.yolo.data_file import (
+    YoloData,
+    parse_data_yaml,
+    parse_names,
+    parse_obj_data,
+)
+from shardbeam.transforms.formats.yolo.label_files import (
+    LABELS,
+    in_label_folder,
+    is_labels,
+    join_path,
+    labels_of_folder,
 )
 from shardbeam.transforms.storage.base import join_uri
 
@@ -43,10 +54,6 @@ _SPLIT_NAMES_FILES = tuple(
 )
 _ABSOLUTE = re.compile(r"[/\\]|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
 
-_IMAGE_FOLDERS = frozenset({"images", "image"})
-_LABEL_FOLDERS = frozenset({"labels", "label", "annotations"})
-# Replaces either of them in the text that joins images and labels.
-_LABELS = "labels"
 
 # Names of folders of splits, inside `images/` or around it, if no file names the splits.
 _SPLIT_FOLDERS = {
@@ -54,19 +61,11 @@ _SPLIT_FOLDERS = {
     "val": ("val", "valid", "validation"),
     "test": ("test",),
 }
-# Text files that are never labels.
-_KNOWN_TEXTS = frozenset({"classes.txt", "license.txt", "requirements.txt"})
 
 # Images of a list that are looked up; if none is found, the list is refused.
 _LIST_SAMPLE = 5
 # Folders that an error names.
 _SHOWN_FOLDERS = 3
-
-_MAX_KEYPOINTS = 1_000
-_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
-# In the order of the splits.
-_SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
-_NULL_TAG = "tag:yaml.org,2002:null"
 
 
 class ImageList(SplitList, frozen=True, kw_only=True):
@@ -84,7 +83,7 @@ class ImageList(SplitList, frozen=True, kw_only=True):
     def image_path(self, name: str) -> str:
         """Returns the path below the root of an image that the list names."""
         prefix, strip = self.absolute if _ABSOLUTE.match(name) else self.relative
-        return _join_path(prefix, *_parts(name)[strip:])
+        return join_path(prefix, *_parts(name)[strip:])
 
 
 class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,45 +112,6 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
     lists: tuple[ImageList, ...] = ()
     beside: bool = False
     problem: tuple[str, str, str] | None = None
-
-
-def join_of_image(key: str) -> str:
-    """Returns the text that joins an image and its labels: the label file's path without `.txt`.
-
-    As in YOLO, the last folder `images` is replaced by `labels`.
-
-    Args:
-        key: The image's path below the root.
-    """
-    stem = key.rpartition(".")[0] if is_image_name(key) else key
-    return _swap(stem, (_IMAGE_FOLDERS, _LABEL_FOLDERS))
-
-
-def join_of_labels(key: str) -> str:
-    """Returns the text that joins a label file and its image (`join_of_image`)."""
-    return _swap(key.rpartition(".")[0], (_LABEL_FOLDERS, _IMAGE_FOLDERS))
-
-
-def _swap(path: str, names: Sequence[frozenset[str]]) -> str:
-    *folders, name = path.split("/")
-    for known in names:
-        for index in reversed(range(len(folders))):
-            if folders[index].casefold() in known:
-                return "/".join([*folders[:index], _LABELS, *folders[index + 1 :], name])
-    return path
-
-
-def labels_of_folder(folder: str) -> str:
-    """Returns the folder with the labels of a folder's images."""
-    return join_of_image(_join_path(folder, "x")).rpartition("/")[0]
-
-
-def _in_label_folder(key: str) -> bool:
-    return any(folder.casefold() in _LABEL_FOLDERS for folder in key.split("/")[:-1])
-
-
-def _join_path(*parts: str) -> str:
-    return "/".join(part for part in parts if part)
 
 
 def find_roots(paths: Iterable[str]) -> list[str]:
@@ -345,7 +305,7 @@ class LayoutFinder:
             parts = _parts(name)
             for strip in range(len(parts)):
                 for prefix in dict.fromkeys(prefixes):
-                    if self._files.find(_join_path(prefix, *parts[strip:])) is not None:
+                    if self._files.find(join_path(prefix, *parts[strip:])) is not None:
                         return prefix, strip
         return None
 
@@ -390,8 +350,8 @@ class LayoutFinder:
     def _labels_beside(self, folders: Sequence[str], *, known: Collection[str]) -> bool:
         """Finds out whether labels are beside their images; lists no more than necessary."""
         likely = dict.fromkeys(labels_of_folder(folder) for folder in folders)
-        for folder in (*likely, _LABELS):
-            if _in_label_folder(f"{folder}/x") and any(
+        for folder in (*likely, LABELS):
+            if in_label_folder(f"{folder}/x") and any(
                 is_labels(path, beside=False) for path, _ in self._files.walk(folder)
             ):
                 return False
@@ -414,20 +374,6 @@ class LayoutFinder:
                 f"beside its image{f'; text files are in {elsewhere}' if elsewhere else ''}",
             )
         return True
-
-
-def is_labels(key: str, *, beside: bool) -> bool:
-    """Whether a file is a file of labels.
-
-    Args:
-        key: Its path below the root.
-        beside: Whether labels are beside their images.
-    """
-    if is_hidden(key) or not key.lower().endswith(".txt"):
-        return False
-    name = key.rpartition("/")[2].casefold()
-    is_known = name in _KNOWN_TEXTS or name.startswith("readme")
-    return (beside or _in_label_folder(key)) and not is_known
 
 
 def _parts(path: str) -> list[str]:
@@ -455,198 +401,3 @@ def _check_apart(folders: Sequence[tuple[str, str]], *, root: str) -> None:
                 problem=f"{other} ({other_path or '.'}) lies within {split} ({path or '.'}): an "
                 "image can be in one split only; name the splits to write with `splits`",
             )
-
-
-class YoloData(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a `data.yaml` or `obj.data`.
-
-    Attributes:
-        names: `{class: name}`; empty where it names no classes.
-        names_file: The path of the file with the names, as written; empty where there is none.
-        path: The root, as written; empty where there is none.
-        splits: `{split: folders of images, or lists of them, as written}`.
-        keypoints: `{class: names of its keypoints}`; empty where objects have none.
-        point_values: As in `YoloLayout`.
-    """
-
-    names: Mapping[int, str] = {}
-    names_file: str = ""
-    path: str = ""
-    splits: Mapping[str, tuple[str, ...]] = {}
-    keypoints: Mapping[int, tuple[str, ...]] = {}
-    point_values: int = 0
-
-
-def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
-    """Parses a `data.yaml`.
-
-    All scalars are read as text: a class named `no` is not a boolean.
-
-    Raises:
-        InputError: The file is not YAML, names no classes, or gives a key that is read twice or
-            with another type.
-    """
-    try:
-        root = compose_yaml(decode_text(data, uri=uri))
-    except YamlError as error:
-        raise InputError(uri=uri, place=error.place, problem=error.problem) from error
-    if not isinstance(root, yaml.MappingNode):
-        raise InputError(uri=uri, problem="expected a mapping with names, train and val")
-    document = _Document(uri)
-    nodes = document.mapping(root, place="")
-    names = document.names(nodes.get("names"))
-    if not names:
-        raise InputError(uri=uri, place="names", problem="missing; expected a list of names")
-    count = document.text(nodes.get("nc"), place="nc")
-    if count and count != str(len(names)):
-        problem = f"says {count[:40]!r}, but {len(names)} classes are named"
-        raise document.error(nodes["nc"], "nc", problem)
-    keypoints, point_values = _read_keypoints(document, nodes, classes=names)
-    return YoloData(
-        names=names,
-        keypoints=keypoints,
-        point_values=point_values,
-        path=document.text(nodes.get("path"), place="path"),
-        splits={
-            key: paths for key in _SPLIT_KEYS if (paths := document.paths(nodes.get(key), key=key))
-        },
-    )
-
-
-def _read_keypoints(
-    document: _Document, nodes: Mapping[str, yaml.Node], *, classes: Iterable[int]
-) -> tuple[dict[int, tuple[str, ...]], int]:
-    """Reads `kpt_shape`, `flip_idx` and `kpt_names`.
-
-    `flip_idx` exchanges keypoints in mirrored images. No image is mirrored here, so it is only
-    checked.
-
-    Returns:
-        `{class: names of its keypoints}`, and the number of values of a keypoint.
-    """
-    shape = nodes.get("kpt_shape")
-    if shape is None or shape.tag == _NULL_TAG:
-        return {}, 0
-    numbers = document.integers(shape, place="kpt_shape")
-    if len(numbers) != 2 or not 1 <= numbers[0] <= _MAX_KEYPOINTS or numbers[1] not in (2, 3):
-        problem = f"expected [keypoints, 2 or 3], at most {_MAX_KEYPOINTS:,} keypoints"
-        raise document.error(shape, "kpt_shape", problem)
-    count, point_values = numbers
-    flip = nodes.get("flip_idx", shape)
-    is_given = flip is not shape and flip.tag != _NULL_TAG
-    if is_given and sorted(document.integers(flip, place="flip_idx")) != list(range(count)):
-        problem = f"expected each of 0 to {count - 1} once, as kpt_shape has {count} keypoints"
-        raise document.error(flip, "flip_idx", problem)
-    keypoints = dict.fromkeys(classes, tuple(f"keypoint_{n + 1}" for n in range(count)))
-    named = nodes.get("kpt_names")
-    if isinstance(named, yaml.MappingNode):
-        for key, node in document.mapping(named, place="kpt_names").items():
-            place = f"kpt_names.{key}"
-            names = tuple(document.names(node, place=place).values())
-            if len(set(names)) != count or len(names) != count:
-                raise document.error(node, place, f"expected {count} names, each once")
-            if not _INDEX.fullmatch(key) or int(key) not in keypoints:
-                raise document.error(node, place, "there is no such class")
-            keypoints[int(key)] = names
-    return keypoints, point_values
-
-
-def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
-    """Parses Darknet's `obj.data`, with `key = value` on each line.
-
-    Raises:
-        InputError: A line has another form, a key is given twice, or `names` is missing.
-    """
-    values: dict[str, str] = {}
-    for number, line in text_lines(data, uri=uri):
-        key, equals, value = (part.strip() for part in line.partition("="))
-        if not equals or key in values:
-            problem = f"{key} is given twice" if equals else "expected `key = value`"
-            raise InputError(uri=uri, place=f"line {number}", problem=problem)
-        values[key] = value
-    if not values.get("names"):
-        raise InputError(uri=uri, place="names", problem="missing; expected a file of names")
-    return YoloData(
-        names_file=values["names"],
-        splits={key: (values[key],) for key in _SPLIT_KEYS if values.get(key)},
-    )
-
-
-def parse_names(data: bytes, *, uri: str) -> dict[int, str]:
-    """Parses a file with the names of classes 0, 1, … on its lines: `{class: name}`.
-
-    Raises:
-        InputError: The file is empty, or a line before the last name is.
-    """
-    lines = [line.strip() for line in split_lines(decode_text(data, uri=uri))]
-    while lines and not lines[-1]:
-        lines.pop()
-    if "" in lines:
-        place = f"line {lines.index('') + 1}"
-        raise InputError(uri=uri, place=place, problem="expected a class name, the line is empty")
-    if not lines:
-        raise InputError(uri=uri, problem="the file names no classes")
-    return dict(enumerate(lines))
-
-
-class _Document:
-    """Reads the nodes of a YAML document."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def error(self, node: yaml.Node, place: str, problem: str) -> InputError:
-        line = node.start_mark.line + 1
-        return InputError(uri=self._uri, place=f"line {line}: {place}", problem=problem)
-
-    def mapping(self, node: yaml.MappingNode, *, place: str) -> dict[str, yaml.Node]:
-        values: dict[str, yaml.Node] = {}
-        for key_node, value in node.value:
-            key = self.text(key_node, place=place or "key")
-            if key in values:
-                raise self.error(key_node, place or key, f"{key} is given twice")
-            values[key] = value
-        return values
-
-    def text(self, node: yaml.Node | None, *, place: str) -> str:
-        if node is None:
-            return ""
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.error(node, place, "expected text, got a list or a mapping")
-        return str(node.value).strip()
-
-    def names(self, node: yaml.Node | None, *, place: str = "names") -> dict[int, str]:
-        if isinstance(node, yaml.SequenceNode):
-            return {
-                index: self._name(item, place=f"{place}[{index}]")
-                for index, item in enumerate(node.value)
-            }
-        if not isinstance(node, yaml.MappingNode):
-            if node is None or node.tag == _NULL_TAG:
-                return {}
-            raise self.error(node, place, "expected a list, or a mapping from class to name")
-        names = {}
-        for key, item in self.mapping(node, place=place).items():
-            if not _INDEX.fullmatch(key):
-                raise self.error(item, place, f"expected classes (0, 1, …) as keys, got {key!r}")
-            names[int(key)] = self._name(item, place=f"{place}.{key}")
-        return names
-
-    def integers(self, node: yaml.Node, *, place: str) -> list[int]:
-        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        texts = [self.text(item, place=place) for item in items]
-        if not all(map(_INDEX.fullmatch, texts)):
-            raise self.error(node, place, "expected a list of whole numbers from 0 up")
-        return [int(text) for text in texts]
-
-    def paths(self, node: yaml.Node | None, *, key: str) -> tuple[str, ...]:
-        if node is None or node.tag == _NULL_TAG:
-            return ()
-        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        return tuple(path for item in items if (path := self.text(item, place=key)))
-
-    def _name(self, node: yaml.Node, *, place: str) -> str:
-        name = " ".join(self.text(node, place=place).split())
-        if not name:
-            raise self.error(node, place, "expected a name")
-        return name

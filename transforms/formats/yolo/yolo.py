@@ -33,15 +33,13 @@ from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
-from shardbeam.transforms.formats.yolo.layout import (
-    LayoutFinder,
-    YoloLayout,
-    find_roots,
+from shardbeam.transforms.formats.yolo.label_files import (
     is_labels,
     join_of_image,
     join_of_labels,
     labels_of_folder,
 )
+from shardbeam.transforms.formats.yolo.layout import LayoutFinder, YoloLayout, find_roots
 from shardbeam.transforms.storage.base import Storage
 
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
@@ -49,7 +47,7 @@ _VISIBILITY = re.compile(rb"[012](\.0*)?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")
 # The beginning of a file of labels: a class, and at least four numbers, or fractions with commas or
 # semicolons, which the parser refuses.
-_LABELS = re.compile(
+LABELS = re.compile(
     rb"\s*[0-9]{1,9}(\.0*)?"
     rb"(([ \t]+[-+.0-9eE]+){4,}|([,;][ \t]*[01]?\.[0-9]+){4,}|([ \t]+0,[0-9]+){4,})"
     rb"[ \t\r]*(\n|\Z)"
@@ -117,7 +115,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes files of labels, and finds the folder of the file that names the classes."""
-        labels = folder.alike(".txt", are_alike=lambda heads: any(map(_LABELS.match, heads)))
+        labels = folder.alike(".txt", are_alike=lambda heads: any(map(LABELS.match, heads)))
         if not labels:
             return None
         files = [
