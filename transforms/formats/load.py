@@ -26,7 +26,7 @@ _BUILT_IN = {
     "voc": "shardbeam.transforms.formats.voc.voc:VocFormat",
     "yolo": "shardbeam.transforms.formats.yolo.yolo:YoloFormat",
     "cvat": "shardbeam.transforms.formats.cvat:CvatFormat",
-    "labelme": "shardbeam.transforms.formats.labelme:LabelMeFormat",
+    "labelme": "shardbeam.transforms.formats.labelme.labelme:LabelMeFormat",
     "open-images": "shardbeam.transforms.formats.open_images:OpenImagesFormat",
     "csv": "shardbeam.transforms.formats.table.csv:CsvFormat",
     "jsonl": "shardbeam.transforms.formats.table.jsonl:JsonLinesFormat",

@@ -115,7 +115,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
                 file cannot be read, or the Examples hold no images.
         """
         # Imported here, because it imports NumPy and Pillow, which the help does not need.
-        from shardbeam.transforms.formats.tfrecord.tfrecord_file import find_keys
+        from shardbeam.transforms.formats.tfrecord.stored_keys import find_keys
 
         found = {path: _find(path) for path in self.tfrecords}
         files = list(dict.fromkeys(file for path in self.tfrecords for file in found[path]))
