@@ -14,7 +14,7 @@ from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode.feature_map import _parse_label_map, read_class_names
-from shardbeam.transforms.formats import cvat
+from shardbeam.transforms.formats.cvat import cvat
 from shardbeam.transforms.formats.parsing.xml_file import read_xml
 from shardbeam.transforms.formats.table.csv import _header_problem
 from shardbeam.transforms.formats.table.csv_rows import split_cells

@@ -13,12 +13,11 @@ import itertools
 import operator
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import msgspec
 
-from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -32,64 +31,43 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.names import escape_key, is_hidden
 from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.parsing.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
+from shardbeam.transforms.formats.webdataset.samples import (
+    CAPTION,
+    CLASS,
+    JSON,
+    SampleFile,
+    as_key,
+    decode_object,
+    decode_text,
+    describe_dots,
+    first_files,
+    group_samples,
+    has_samples,
+    malformed,
+    other_fields,
+    sample_file,
+)
 from shardbeam.transforms.storage.archives.open import (
     expand_root,
     fixed_folder,
     is_pattern,
     list_root,
 )
-from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
+from shardbeam.transforms.storage.archives.tar import tar_members
 from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
-_KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)
-# Files of a tar that show what it is, and tars that are opened.
-_LOOK_AT, _LOOK_INTO = 50, 5
-_CLASS = "cls"
-_CAPTION = "txt"
-_JSON = "json"
-# Fields of the JSON that other programs write for annotations, and that are not read here.
-_OTHER_ANNOTATIONS = frozenset(
-    {"objects", "annotations", "bbox", "bboxes", "boxes", "labels", "captions", "classes"}
-    | {"category", "segmentation", "masks", "keypoints"}
-)
-_json_decoder = JsonDecoder()
-_MAX_TEXT_BYTES = 16 << 20
 _MAX_INT64 = 2**63 - 1
 _LINK = "a link to another file; make the tar with --dereference --hard-dereference"
 # Every number with this many digits fits into 64 bits.
 _MAX_DIGITS = 18
-
-
-class _File(NamedTuple):
-    """One file of a sample.
-
-    Attributes:
-        key: The sample; empty for a file outside of samples.
-        extension: The text after the key and a dot, in lower case.
-        member: The file.
-        content: The file's content, if this format reads it.
-    """
-
-    key: str
-    extension: str
-    member: TarMember
-    content: bytes | None
-
-    @property
-    def is_image(self) -> bool:
-        return "." not in self.extension and is_image_name(f".{self.extension}")
-
-    @property
-    def is_dotted_image(self) -> bool:
-        """Whether it is no image only because its name has another dot before the extension."""
-        return "." in self.extension and is_image_name(f".{self.extension}")
+# Tars that are opened to find out how labels are written.
+_LOOK_INTO = 5
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
@@ -130,14 +108,14 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         tars = [path for path in folder.named(".tar") if _TAR.search(path)]
         if not tars:
             return None
-        first = _first_files(folder.files[tars[0]])
-        if not _has_samples(first):
+        first = first_files(folder.files[tars[0]])
+        if not has_samples(first):
             dotted = [each for each in first if each.is_dotted_image]
             if not dotted:
                 return None
             return Recognized(
                 what=counted(len(tars), "tar file"),
-                problem=f"{tars[0]}: {_describe_dots(dotted[0])}",
+                problem=f"{tars[0]}: {describe_dots(dotted[0])}",
             )
         sources = {
             split: {"tars": [*map(folder.uri, paths)]} for split, paths in by_split(tars).items()
@@ -197,12 +175,12 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         samples = 0
         unread: dict[str, None] = {}
         is_annotated = False
-        for sample in _samples(_first_files(tar)) if tar is not None else ():
+        for sample in group_samples(first_files(tar)) if tar is not None else ():
             samples += any(each.is_image for each in sample)
             with contextlib.suppress(RejectedError):
                 found = self._annotate(sample)
                 is_annotated |= bool(found.labels or found.captions or found.values)
-                unread |= dict.fromkeys(_other_fields(sample) - self.fields.keys())
+                unread |= dict.fromkeys(other_fields(sample) - self.fields.keys())
         if tar is None or not samples:
             return
         if unread:
@@ -229,7 +207,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     def _first_labels(self) -> Iterator[str]:
         """Reads the classes of the first samples of the first tars that can be read."""
         for tar in itertools.islice(self._tars(), _LOOK_INTO):
-            for sample in _samples(_first_files(tar)):
+            for sample in group_samples(first_files(tar)):
                 with contextlib.suppress(RejectedError):
                     yield from self._annotate(sample).labels
 
@@ -260,13 +238,13 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         # Keys of samples and of images, which must not repeat.
         seen: set[str] = set()
         labels: dict[str, None] = {}
-        files = (_file(member, reader=reader) for member in tar_members(reader))
+        files = (sample_file(member, reader=reader) for member in tar_members(reader))
         for position, (key, group) in enumerate(
             itertools.groupby(files, operator.attrgetter("key"))
         ):
             sample = list(group)
             images = [each for each in sample if not key or each.is_image]
-            keys = [f"{tar}/{_as_key(each.member.name)}" for each in images]
+            keys = [f"{tar}/{as_key(each.member.name)}" for each in images]
             for image_key, image in zip(keys, images, strict=True):
                 yield ListedImage(key=image_key, image=image.member.refuse_link(_LINK))
             if not key:
@@ -276,7 +254,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 annotations = self._annotate(sample)
             except RejectedError as error:
                 # If two images share a name, the join rejects the second.
-                for image_key in dict.fromkeys(keys or [f"{tar}/{_as_key(key)}"]):
+                for image_key in dict.fromkeys(keys or [f"{tar}/{as_key(key)}"]):
                     if image_key not in seen:
                         yield AnnotationEntry(
                             key=image_key,
@@ -298,27 +276,27 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 name=label, source_id=int(label) if _is_number(label) else None, origin=file.uri
             )
 
-    def _annotate(self, sample: Sequence[_File]) -> ImageAnnotations:
+    def _annotate(self, sample: Sequence[SampleFile]) -> ImageAnnotations:
         texts = {
-            each.extension: _decode_text(each)
+            each.extension: decode_text(each)
             for each in sample
-            if each.extension in (_CLASS, _CAPTION, _JSON)
+            if each.extension in (CLASS, CAPTION, JSON)
         }
-        document, lone = _decode_object(texts[_JSON]) if _JSON in texts else ({}, 0)
-        if _CLASS in texts:
-            extension, labels = _CLASS, [_label(texts[_CLASS], place=f".{_CLASS}")]
+        document, lone = decode_object(texts[JSON]) if JSON in texts else ({}, 0)
+        if CLASS in texts:
+            extension, labels = CLASS, [_label(texts[CLASS], place=f".{CLASS}")]
         else:
-            extension, values = _JSON, _listed(document.get("label"))
+            extension, values = JSON, _listed(document.get("label"))
             labels = [_label(value, place=".json: label") for value in values]
         for label in labels:
             if self._numbered is not None and _is_number(label) is not self._numbered:
                 member = next(each.member.name for each in sample if each.extension == extension)
-                raise _malformed(
+                raise malformed(
                     f"{member!a}: the class {label!a} is {'no' if self._numbered else 'a'} number, "
                     "unlike those of the first samples; labels.ids: contiguous takes both"
                 )
-        if _CAPTION in texts:
-            captions = [texts[_CAPTION].removesuffix("\n").removesuffix("\r")]
+        if CAPTION in texts:
+            captions = [texts[CAPTION].removesuffix("\n").removesuffix("\r")]
         else:
             captions = [
                 _text(value, place=".json: caption") for value in _listed(document.get("caption"))
@@ -336,75 +314,11 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         )
 
 
-def _first_files(tar: ImageRef) -> list[_File]:
-    """Reads the first files of a tar; returns nothing where that is not possible."""
-    reader = StorageReader(tar)
-    try:
-        members = itertools.islice(tar_members(reader), _LOOK_AT)
-        return [_file(member, reader=reader) for member in members]
-    except (InputError, OSError):
-        # The run itself reports the error.
-        return []
-
-
-def _samples(files: Iterable[_File]) -> Iterator[list[_File]]:
-    """Groups files that follow each other by sample; files outside of samples are left out."""
-    for key, sample in itertools.groupby(files, operator.attrgetter("key")):
-        if key:
-            yield list(sample)
-
-
-def _other_fields(sample: Iterable[_File]) -> Set[str]:
-    """Returns fields of a sample's JSON that may be annotations, and are not read.
-
-    Raises:
-        RejectedError: The JSON cannot be read.
-    """
-    found: set[str] = set()
-    for each in sample:
-        if each.extension == _JSON:
-            document, _ = _decode_object(_decode_text(each))
-            found |= document.keys() & _OTHER_ANNOTATIONS
-    return found
-
-
-def _describe_dots(file: _File) -> str:
-    return (
-        f"the extension is all that follows the first dot of a name, so that {file.member.name!a} "
-        f"is a file {('.' + file.extension)!a} of the sample {file.key!a}; write the files without "
-        "other dots"
-    )
-
-
-def _has_samples(files: Sequence[_File]) -> bool:
-    images = {each.key for each in files if each.key and each.is_image}
-    annotated = {each.key for each in files if each.extension in (_CLASS, _CAPTION, _JSON)}
-    return bool(images & annotated)
-
-
-def _as_key(name: str) -> str:
-    return normalize_key(escape_key(name))
-
-
-def _file(member: TarMember, *, reader: StorageReader) -> _File:
-    """Finds the sample of a member, and reads the member if this format uses it."""
-    name = posixpath.normpath(member.name)
-    match = None if is_hidden(name) else _KEY_AND_EXTENSION.fullmatch(name)
-    if match is None:
-        return _File("", "", member, None)
-    extension = match["extension"].lower()
-    size_bytes = member.file.size_bytes
-    is_read = extension in (_CLASS, _CAPTION, _JSON) and size_bytes <= _MAX_TEXT_BYTES
-    offset = member.file.offset - reader.file.offset
-    content = reader.read_at(offset, size_bytes) if is_read else None
-    return _File(match["key"], extension, member, content)
-
-
-def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) -> None:
+def _check_sample(sample: Sequence[SampleFile], *, images: int, is_repeated: bool) -> None:
     if not images:
         for each in sample:
             if each.is_dotted_image:
-                raise RejectedError(Reason.MISSING_IMAGE, _describe_dots(each))
+                raise RejectedError(Reason.MISSING_IMAGE, describe_dots(each))
         held = ", ".join(sorted(ascii(each.extension) for each in sample)[:10])
         raise RejectedError(
             Reason.MISSING_IMAGE,
@@ -418,29 +332,9 @@ def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) ->
             "an earlier sample has its key; files of a sample must follow each other in the tar",
         )
     extensions = [each.extension for each in sample]
-    for extension in (_CLASS, _CAPTION, _JSON):
+    for extension in (CLASS, CAPTION, JSON):
         if extensions.count(extension) > 1:
-            raise _malformed(f".{extension} occurs twice")
-
-
-def _decode_text(file: _File) -> str:
-    if file.member.target or file.member.file.problem or file.content is None:
-        problem = file.member.file.problem or "a link, or too long for a text about one image"
-        raise _malformed(f".{file.extension}: {problem}")
-    try:
-        return file.content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _malformed(f".{file.extension}: byte {error.start}: expected UTF-8 text") from error
-
-
-def _decode_object(text: str) -> tuple[dict[str, Any], int]:
-    try:
-        document, lone = decode_row(text.encode(), decoder=_json_decoder)
-    except (ValueError, RecursionError) as error:
-        raise _malformed(f".json: {error}") from error
-    if not isinstance(document, dict):
-        raise _malformed(".json: expected an object")
-    return document, lone
+            raise malformed(f".{extension} occurs twice")
 
 
 def _listed(value: object) -> list[object]:
@@ -455,7 +349,7 @@ def _label(value: object, *, place: str) -> str:
         return str(value)
     text = _text(value, place=place).strip()
     if not text or "\0" in text or text.splitlines() != [text]:
-        raise _malformed(f"{place}: expected a class's number or name, got {text[:40]!a}")
+        raise malformed(f"{place}: expected a class's number or name, got {text[:40]!a}")
     return str(int(text)) if _is_number(text) else text
 
 
@@ -465,11 +359,11 @@ def _is_number(text: str) -> bool:
 
 def _text(value: object, *, place: str) -> str:
     if not isinstance(value, str):
-        raise _malformed(f"{place}: expected text, got {_shortened(value)}")
+        raise malformed(f"{place}: expected text, got {_shortened(value)}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _malformed(f"{place}: not valid Unicode") from error
+        raise malformed(f"{place}: not valid Unicode") from error
     return value
 
 
@@ -482,11 +376,7 @@ def _field(value: object, *, kind: str, place: str) -> Value:
         return value
     if kind == "float" and type(value) in (int, float) and abs(value) <= 3.4e38:  # type: ignore[arg-type]
         return float(value)  # type: ignore[arg-type]
-    raise _malformed(f"{place}: expected {kind}, got {_shortened(value)}")
-
-
-def _malformed(detail: str) -> RejectedError:
-    return RejectedError(Reason.ANNOTATION_MALFORMED, detail)
+    raise malformed(f"{place}: expected {kind}, got {_shortened(value)}")
 
 
 def _shortened(value: object) -> str:

@@ -8,47 +8,30 @@ from __future__ import annotations
 import functools
 import html
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
-    ImageAnnotations,
-    ObjectAnnotation,
     encode_annotations,
 )
 from shardbeam.transforms.examples.features import (
-    MAX_FLOAT32,
     ExtraFeature,
     FeatureKind,
     value_list,
 )
-from shardbeam.transforms.examples.geometry.boxes import (
-    Box,
-    Size,
-    box_around,
-    turn_box,
-    turn_points,
-)
-from shardbeam.transforms.examples.geometry.segmentation import (
-    MAX_MASK_PIXELS,
-    mask_object,
-    outline_ellipse,
-)
 from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.box_format import BoxReading
+from shardbeam.transforms.formats.cvat.shapes import OCCLUDED, ImageReader
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement, xml_children
@@ -67,16 +50,12 @@ _MAX_DEPTH = 6
 # Images that are looked for to find out whether subsets have their own folders.
 _SAMPLE = 5
 
-_OCCLUDED = "image/object/occluded"
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
-_ELLIPSE_POINTS = 36
 
 # These search the beginning of a file, which may be cut off anywhere.
 _IMAGE = re.compile(rb"<image\s[^<>]*>")
 _ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
-
-_encoder = msgspec.json.Encoder()
 
 
 class _Meta(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +204,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares whether an object is occluded, under TF Object Detection API's name."""
-        return (ExtraFeature(value_list(_OCCLUDED, FeatureKind.INT64), per_object=True),)
+        return (ExtraFeature(value_list(OCCLUDED, FeatureKind.INT64), per_object=True),)
 
     def annotation_files(self) -> Sequence[str]:
         """Returns the XML files."""
@@ -259,7 +238,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 if problem is not None:
                     key = escape_key(key) or f"{uri.rpartition('/')[2]}: line {element.line}"
                     raise element.error(f"an <image> whose name cannot be used: {problem}")
-                reader = _ImageReader(
+                reader = ImageReader(
                     element, labels=meta.labels, wants_masks=Kind.INSTANCE_MASKS in self.kinds
                 )
                 annotations = reader.read()
@@ -341,192 +320,3 @@ def _read_meta(meta: XmlElement) -> _Meta:
 def _key(image: XmlElement, *, in_subsets: bool) -> str:
     name, subset = image.attributes.get("name", ""), image.attributes.get("subset", "")
     return normalize_key(f"{subset}/{name}" if in_subsets and subset and name else name)
-
-
-class _ImageReader:
-    """Reads the shapes and tags of one `image`.
-
-    Args:
-        image: The element.
-        labels: The classes and their keypoints; None where the file declares none.
-        wants_masks: Whether objects carry their segmentation.
-    """
-
-    def __init__(
-        self,
-        image: XmlElement,
-        *,
-        labels: Mapping[str, tuple[str, ...]] | None,
-        wants_masks: bool,
-    ) -> None:
-        self._image = image
-        self._labels = labels
-        self._wants_masks = wants_masks
-        self._size = (image.attribute_pixels("width"), image.attribute_pixels("height"))
-
-    def read(self) -> ImageAnnotations:
-        """Reads the image's annotations.
-
-        Raises:
-            InputError: A shape lacks an attribute, or has a value that is not a number.
-        """
-        shapes: Mapping[str, Callable[[XmlElement], ObjectAnnotation | None]] = {
-            "box": _read_box,
-            "polygon": _read_polygon,
-            "ellipse": _read_ellipse,
-            "mask": functools.partial(_read_mask, size=self._size),
-            "skeleton": self._read_skeleton,
-        }
-        # Lines and points have no area, and a cuboid does not lie in the image's plane. Shapes that
-        # nobody here knows are counted like them.
-        without_box = ("polyline", "points", "cuboid")
-        tags: dict[str, None] = {}
-        objects: list[ObjectAnnotation] = []
-        corrections = Corrections()
-        for shape in self._image.children:
-            is_known = shape.tag in (*shapes, *without_box, "tag")
-            if not is_known and "label" not in shape.attributes:
-                continue
-            label = " ".join(shape.required("label").split())
-            is_tag = shape.tag == "tag"
-            if not label or (self._labels is not None and label not in self._labels):
-                unknown = Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
-                if is_tag:
-                    unknown = Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
-                corrections.note(unknown, label)
-            elif is_tag:
-                tags[label] = None
-            elif shape.tag not in shapes or (item := shapes[shape.tag](shape)) is None:
-                corrections.note_lost(label, shape.tag)
-            else:
-                if shape.tag == "box" and item.segmentation:
-                    corrections.note(Correction.BOX_TURNED, _given_box(shape), item.bbox)
-                objects.append(
-                    msgspec.structs.replace(
-                        item,
-                        label=label,
-                        segmentation=item.segmentation if self._wants_masks else b"",
-                        attributes={_OCCLUDED: 1} if _is_set(shape, "occluded") else {},
-                    )
-                )
-        width, height = self._size
-        return ImageAnnotations(
-            image_id=escape_key(self._image.attributes.get("id", "")),
-            width=width,
-            height=height,
-            labels=tuple(tags),
-            objects=tuple(objects),
-            corrections=corrections.counts(),
-            changes=corrections.changes,
-            lost=corrections.lost,
-        )
-
-    def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:
-        names = (self._labels or {}).get(" ".join(shape.attributes["label"].split()), ())
-        keypoints = [0.0] * (3 * len(names))
-        labelled: list[float] = []
-        for point in shape.all("points"):
-            name = " ".join(point.required("label").split())
-            coordinates = _coordinates(point)
-            if len(coordinates) != 2:
-                raise point.error("expected one point, `x,y`, in each <points> of a <skeleton>")
-            if name not in names:
-                raise point.error(f"the label declares no keypoint {name[:40]!r}")
-            if not _is_set(point, "outside"):
-                labelled += coordinates
-                visibility = 1.0 if _is_set(point, "occluded") else 2.0
-                first = 3 * names.index(name)
-                keypoints[first : first + 3] = (*coordinates, visibility)
-        if not labelled:
-            return None
-        return ObjectAnnotation(label="", bbox=box_around(labelled), keypoints=tuple(keypoints))
-
-
-def _is_set(element: XmlElement, name: str) -> bool:
-    return element.attributes.get(name) == "1"
-
-
-def _coordinate(shape: XmlElement, name: str, *, default: str | None = None) -> float:
-    text = shape.required(name) if default is None else shape.attributes.get(name, default)
-    return _limited(shape, text, what=name)
-
-
-def _limited(shape: XmlElement, text: str, *, what: str) -> float:
-    number = shape.parse_number(text.strip(), what=what)
-    if abs(number) > MAX_FLOAT32:
-        raise shape.error(f"{what}: too large a number")
-    return number
-
-
-def _coordinates(shape: XmlElement) -> list[float]:
-    """Reads `x,y;x,y;…`."""
-    points = [point.split(",") for point in shape.required("points").split(";")]
-    if any(len(point) != 2 for point in points):
-        raise shape.error("points: expected `x,y;x,y;…`")
-    return [_limited(shape, value, what="points") for point in points for value in point]
-
-
-def _angle(shape: XmlElement) -> float:
-    """Reads by how much a shape is turned clockwise, in radians."""
-    return math.radians(_coordinate(shape, "rotation", default="0") % 360)
-
-
-def _given_box(shape: XmlElement) -> Box:
-    xmin, ymin, xmax, ymax = (_coordinate(shape, name) for name in ("xtl", "ytl", "xbr", "ybr"))
-    return xmin, ymin, xmax, ymax
-
-
-def _read_box(shape: XmlElement) -> ObjectAnnotation:
-    box = _given_box(shape)
-    if not _angle(shape):
-        return ObjectAnnotation(label="", bbox=box)
-    xmin, ymin, xmax, ymax = box
-    polygon = turn_box(box, angle=_angle(shape))
-    return ObjectAnnotation(
-        label="",
-        bbox=box_around(polygon),
-        area=abs((xmax - xmin) * (ymax - ymin)),
-        segmentation=_encoder.encode([polygon]),
-    )
-
-
-def _read_polygon(shape: XmlElement) -> ObjectAnnotation:
-    polygon = _coordinates(shape)
-    return ObjectAnnotation(
-        label="", bbox=box_around(polygon), segmentation=_encoder.encode([polygon])
-    )
-
-
-def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
-    cx, cy, rx, ry = (_coordinate(shape, name) for name in ("cx", "cy", "rx", "ry"))
-    outline = outline_ellipse((cx, cy), (rx, ry), corners=_ELLIPSE_POINTS)
-    # The box around a turned line would have an area.
-    angle = _angle(shape) if rx and ry else 0.0
-    polygon = turn_points(outline, center=(cx, cy), angle=angle)
-    return ObjectAnnotation(
-        label="",
-        bbox=box_around(polygon),
-        area=math.pi * abs(rx * ry),
-        segmentation=_encoder.encode([polygon]),
-    )
-
-
-def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:
-    """Reads a mask of a part of the image: the lengths of runs of 0 and 1 in turn, row by row."""
-    left, top, width, height = (
-        int(_coordinate(shape, name)) for name in ("left", "top", "width", "height")
-    )
-    if not all(size):
-        raise shape.error("a mask needs the width and height of its <image>")
-    if min(left, top) < 0 or min(width, height) < 1 or width * height > MAX_MASK_PIXELS:
-        raise shape.error(
-            "the mask's left, top, width and height do not describe a part of an image"
-        )
-    texts = shape.required("rle").replace(",", " ").split()
-    counts = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12]
-    if len(counts) != len(texts) or sum(counts) != width * height:
-        raise shape.error(f"rle: expected runs of {width * height} pixels in all")
-    values = np.zeros(len(counts), np.uint8)
-    values[1::2] = 1
-    mask = np.repeat(values, counts).reshape(height, width)
-    return mask_object(mask, label="", left=left, top=top, frame=size)
