@@ -26,13 +26,13 @@ from shardbeam.transforms.formats.parsing.lines import read_lines
 from shardbeam.transforms.formats.parsing.table_columns import CellError, value_of_text
 from shardbeam.transforms.formats.table.first_rows import Row
 from shardbeam.transforms.formats.table.keys import TableLayout
+from shardbeam.transforms.formats.table.recognize import RecognizedTable
 from shardbeam.transforms.formats.table.rows import (
     MAX_FRACTION,
     MIN_FRACTION,
     RowReader,
     class_names,
 )
-from shardbeam.transforms.formats.table.table import TableFormat
 from shardbeam.transforms.storage.base import Storage
 
 # Vertex AI's keys.
@@ -53,7 +53,7 @@ class _RowWithSurrogates(dict[str, Any]):
     lone_surrogates = 0
 
 
-class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
+class JsonLinesFormat(RecognizedTable, frozen=True, kw_only=True):
     """JSON Lines, read in parts by several workers."""
 
     SUMMARY = "JSON Lines tables: a row per image, with labels or objects, or without images"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,13 +21,9 @@ from shardbeam.transforms.formats.table.layout import (
     find_image_column,
     is_named,
 )
+from shardbeam.transforms.formats.table.table import FIRST_BYTES_OF_A_FILE, TableFormat
 from shardbeam.transforms.storage.find import storage_for
 
-if TYPE_CHECKING:
-    from shardbeam.transforms.formats.table.table import TableFormat
-
-# Bytes at the beginning of a file that show what its columns are.
-FIRST_BYTES_OF_A_FILE = 64 << 10
 # Columns of 0 and 1 that are certainly classes, if there is no other column.
 _MIN_ONE_HOT = 3
 # Kaggle's example of the table to hand in has a label for each image of the test, which means
@@ -60,7 +56,26 @@ class _Found(NamedTuple):
         return keys == other.source and not self.images.isdisjoint(other.images)
 
 
-def recognize_tables(table: type[TableFormat], folder: Folder) -> Recognized | None:
+class RecognizedTable(TableFormat, frozen=True, kw_only=True):
+    """A table that `shardbeam init` recognizes by its columns and the images that it names."""
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes tables of images and their labels, boxes or captions."""
+        return _recognize_tables(cls, folder)
+
+    @classmethod
+    def tables_in(cls, folder: Folder) -> list[str]:
+        """Returns the files of a folder that may be tables of images."""
+        return folder.named(*cls.extensions)
+
+    @classmethod
+    def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yields keys that `recognize` tries one after the other for a file."""
+        yield {}
+
+
+def _recognize_tables(table: type[RecognizedTable], folder: Folder) -> Recognized | None:
     """Recognizes tables of images and their labels, boxes or captions."""
     found: dict[str, _Found] = {}
     problem = ""

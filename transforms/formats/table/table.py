@@ -7,8 +7,7 @@ are. A later row that does not fit becomes a reject with its place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -26,17 +25,15 @@ from shardbeam.transforms.formats.parsing.table_columns import (
     column_feature,
     join_names,
 )
-from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.table.first_rows import Row
 from shardbeam.transforms.formats.table.keys import TableKeys, TableLayout
 from shardbeam.transforms.formats.table.layout import find_layout
-from shardbeam.transforms.formats.table.recognize import FIRST_BYTES_OF_A_FILE, recognize_tables
 from shardbeam.transforms.formats.table.rows import RowReader
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
-# Bytes that are read to find out what the columns are, of all files together.
-_FIRST_BYTES = 4 << 20
+# Bytes that are read to find out what the columns are: of all files together, and at least of each.
+_FIRST_BYTES, FIRST_BYTES_OF_A_FILE = 4 << 20, 64 << 10
 
 
 class TableFormat(TableKeys, frozen=True, kw_only=True):
@@ -53,25 +50,10 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
 
     _layout: TableLayout = TableLayout()
 
-    @classmethod
-    def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes tables of images and their labels, boxes or captions."""
-        return recognize_tables(cls, folder)
-
     @property
     def layout(self) -> TableLayout:
         """The columns; empty before `resolve`."""
         return self._layout
-
-    @classmethod
-    def tables_in(cls, folder: Folder) -> list[str]:
-        """Returns the files of a folder that may be tables of images."""
-        return folder.named(*cls.extensions)
-
-    @classmethod
-    def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yields keys that `recognize` tries one after the other for a file."""
-        yield {}
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
