@@ -28,9 +28,7 @@ from shardbeam.pipelines.cli.logging import (
     wants_json_log,
 )
 from shardbeam.pipelines.cli.main import main
-from shardbeam.pipelines.cli.progress import Written
 from shardbeam.pipelines.failures import explain_failure
-from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.builds import wait_for_a_shard
@@ -42,7 +40,7 @@ from tests.support.dataset import (
     start,
     write_mixed,
 )
-from tests.support.watching import WORKING, Steps, Terminal, bare_root, watch
+from tests.support.watching import bare_root
 
 SHARDS = ("--set", "output.num_shards=100")
 JSON_LOG = ("--log-format", "json")
@@ -185,21 +183,6 @@ def test_hostile_names(name: str, shapes: Path, tmp_path: Path) -> None:
     words = coco_words(shapes, tmp_path / "out", *JSON_LOG, "--annotations", name)
     summary = summary_of(run(*words))
     assert name.encode("utf-8", "backslashreplace").decode() in summary["message"]
-
-
-def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    counters.begin()
-    begun = WORKING._replace(images_done=500)
-    steps = Steps(Written(), begun, WORKING, seconds=11)
-    starting, first, working, *_ = parse(watch(steps, Terminal(), as_json=True))
-    assert (starting["step"], starting["message"]) == ("start", "starting")
-    assert (first["images_per_s"], first["eta_s"]) == (None, None)
-    assert working["step"] == "write"
-    message = "writing: 1,000/4,000 images, 45 images/s, ETA 0:01:06, 1/4 shards"
-    assert working["message"] == message
-    assert {key: working[key] for key in WORKING._fields} == WORKING._asdict()
-    assert (working["images_per_s"], working["eta_s"]) == (45.5, 66)
-    assert capsys.readouterr() == ("", "")
 
 
 def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -13,20 +14,23 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
+from rich.console import Console
 
+from shardbeam.pipelines.cli import logging as cli_logging
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.progress import (
+    ProgressMonitor,
     Written,
-    describe,
     show_progress,
     watch_job,
 )
 from shardbeam.transforms.core.counters import ROWS, counters
 from tests.support.dataset import COMMAND, coco_words, run
+from tests.support.screens import check_screen
 from tests.support.watching import WORKING, Steps, Terminal, show, watch
 
 ALL = Written(shards_done=4, shards_total=4, images_done=9, images_total=9)
@@ -40,32 +44,108 @@ def nothing_counted() -> Iterator[None]:
     counters.begin()
 
 
-# What is written
+# What is shown
 
 
-@pytest.mark.parametrize(
-    ("written", "images_per_s", "eta_s", "line"),
-    [
-        (WORKING, None, None, "writing: 1,000/4,000 images, 1/4 shards"),
-        (WORKING, 0, None, "writing: 1,000/4,000 images, 0 images/s, 1/4 shards"),
-        (WORKING, 30, 100, "writing: 1,000/4,000 images, 30 images/s, ETA 0:01:40, 1/4 shards"),
-        # Nobody needs to know how fast it was.
-        (ALL, 2000, None, "committing: 9/9 images, 4/4 shards"),
-        (
-            WORKING._replace(shards_done=3, shards_resumed=2, images_done=3000),
-            100,
-            10,
-            "writing: 3,000/4,000 images, 100 images/s, ETA 0:00:10, 3/4 shards (2 resumed)",
-        ),
+def add(**numbers: int) -> Callable[[], None]:
+    """Adds to counters; `x_total` adds to the total of `x`."""
+
+    def step() -> None:
+        for name, number in numbers.items():
+            counter = getattr(counters, name.removesuffix("_total"))
+            (counter.expect if name.endswith("_total") else counter.add)(number)
+
+    return step
+
+
+TOTALS = Written(shards_total=4, images_total=4000)
+# {what is counted: steps, each of which changes counters or is what staging says}
+SCENES: dict[str, list[Written | Callable[[], None]]] = {
+    "COCO": [
+        lambda: counters.begin(annotation_bytes=470_100_000),
+        add(bundles_total=1, files=340_000),
+        add(bundles=1),
+        add(bundles_total=2, annotation_bytes=45_123_456, joined_total=118_287),
+        # Between two bundles, the runner groups nothing.
+        add(bundles=1, entries=30_000),
+        add(bundles=1, annotation_bytes=1_430_000_000),
+        lambda: None,
+        add(cut=1),
+        add(sampled=2),
+        add(joined=40_000),
+        add(sharded_total=9, sharded=8),
+        TOTALS,
+        WORKING,
+        WORKING._replace(images_done=1100),
+        WORKING._replace(images_done=3000, images_resumed=1890, shards_resumed=1, shards_done=3),
+        WORKING._replace(images_done=4000, images_resumed=1890, shards_resumed=1, shards_done=4),
     ],
-)
-def test_a_line(written: Written, images_per_s: float | None, eta_s: int | None, line: str) -> None:
-    assert describe(written, images_per_s, eta_s).text == line
+    "files beside images": [add(annotation_files_total=7, annotation_files=3, entries=4)],
+    "a table": [
+        lambda: counters.begin(noun=ROWS, annotation_bytes=2_500_000_000),
+        add(annotation_bytes=1_250_000_000, entries=9),
+        add(joined=5),
+        add(sharded=5),
+        WORKING,
+        WORKING._replace(images_done=2000),
+    ],
+    # With {fingerprint} in the output, the images are listed twice.
+    "two graphs": [add(files=9), counters.begin, add(files=2)],
+    "finished datasets": [
+        add(shard_bytes_total=3_000_000, shard_bytes=1_000_000),
+        add(indexes_total=4, indexes=1),
+        add(pictures=20),
+        add(exported_total=9, exported=5),
+    ],
+    "a job": [lambda: None, TOTALS, WORKING],
+}
 
 
-def test_rows_are_called_rows() -> None:
-    counters.begin(noun=ROWS)
-    assert describe(WORKING, 30, None).text == "writing: 1,000/4,000 rows, 30 rows/s, 1/4 shards"
+def play(*, columns: int = 0, as_json: bool = False) -> str:
+    """Shows all scenes, in each of which a step takes eleven seconds.
+
+    Args:
+        columns: The width of a terminal; 0 for none.
+        as_json: Whether there is a JSON log.
+    """
+    shown = io.StringIO()
+    console = Console(file=shown, width=columns or None)
+    with (
+        contextlib.redirect_stderr(shown),
+        mock.patch.object(cli_logging, "_writes_json", as_json),
+    ):
+        for name, steps in SCENES.items():
+            shown.write(f"--- {name}\n")
+            counters.begin()
+            now_s = 0.0
+            monitor = ProgressMonitor(clock=lambda: now_s)  # noqa: B023
+            monitor.ask_state = (lambda: "RUNNING") if name == "a job" else None
+            # Only what Rich draws; nothing moves by itself.
+            monitor._is_live = columns > 0
+            for step in steps:
+                now_s += 11
+                if isinstance(step, Written):
+                    monitor.read_written = lambda: step  # noqa: B023
+                else:
+                    step()
+                monitor._show()
+                if columns:
+                    console.print(monitor._progress.get_renderable())
+    return shown.getvalue()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_terminal(columns: int) -> None:
+    check_screen(f"progress_{columns}", play(columns=columns))
+
+
+def test_a_log() -> None:
+    check_screen("progress_log", play())
+
+
+def test_a_json_log() -> None:
+    lines = re.sub(r'"time": "[^"]*", ', "", play(as_json=True))
+    check_screen("progress_json", lines)
 
 
 def test_plain_lines_are_few_and_the_last_state_is_told() -> None:
@@ -162,161 +242,6 @@ def test_a_build_that_cleared_up_is_not_listing_again() -> None:
 
 def logged(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
-
-
-def add(**numbers: int) -> Callable[[], None]:
-    """Adds to counters; `x_total` adds to the total of `x`."""
-
-    def step() -> None:
-        for name, number in numbers.items():
-            counter = getattr(counters, name.removesuffix("_total"))
-            (counter.expect if name.endswith("_total") else counter.add)(number)
-
-    return step
-
-
-def texts(*steps: Callable[[], None]) -> list[str]:
-    """The text after each of the steps."""
-    log = logged(watch(Steps(lambda: None, *steps, seconds=11), io.StringIO(), as_json=True))
-    return [line["message"] for line in log][1 : len(steps) + 1]
-
-
-def test_each_step_shows_its_number() -> None:
-    counters.begin(annotation_bytes=470_100_000)
-    assert texts(
-        add(files=340_000),
-        add(files=1),
-        lambda: None,
-        add(annotation_bytes=45_123_456, joined_total=118_287),
-        add(entries=30_000, annotation_bytes=1_430_000_000),
-        add(cut=1),
-        add(sampled=2),
-        add(joined=40_000),
-        add(sharded_total=9, sharded=8),
-    ) == [
-        "listing: 340,000 files",
-        "listing: 340,001 files",
-        "listing: 340,001 files",
-        "reading annotations: 45.1 MB/470.1 MB",
-        "reading annotations: 470.1 MB/470.1 MB, 30,000 entries",
-        "choosing splits: 1/118,287 images",
-        "choosing the sample: 2/118,287 images",
-        "joining: 40,000/118,287 images",
-        "sorting into shards: 8/9 images",
-    ]
-
-
-def test_files_beside_images_are_counted_as_files() -> None:
-    assert texts(add(annotation_files_total=7, annotation_files=3, entries=4)) == [
-        "reading annotations: 3/7 files, 4 entries"
-    ]
-
-
-def test_a_table_without_images_has_rows() -> None:
-    counters.begin(noun=ROWS, annotation_bytes=2_500_000_000)
-    assert texts(add(annotation_bytes=1_250_000_000, entries=9), add(joined=5), add(sharded=5)) == [
-        "reading tables: 1.25 GB/2.50 GB, 9 rows",
-        "checking: 5/9 rows",
-        "sorting into shards: 5 rows",
-    ]
-
-
-def test_commands_that_read_datasets() -> None:
-    assert texts(
-        add(shard_bytes_total=3_000_000, shard_bytes=1_000_000),
-        add(indexes_total=4, indexes=1),
-        add(pictures=20),
-        add(exported_total=9, exported=5),
-    ) == [
-        *("reading shards: 1.0 MB/3.0 MB", "reading indexes: 1/4 indexes", "drawing: 20 pictures"),
-        "exporting: 5/9 images",
-    ]
-
-
-def test_numbers_for_programs() -> None:
-    counters.begin(annotation_bytes=100)
-    steps = Steps(lambda: None, add(annotation_bytes=10, entries=3), WORKING, WORKING, seconds=11)
-    start, read, write, *_ = logged(watch(steps, io.StringIO(), as_json=True))
-    assert (start["step"], start["message"], start["elapsed_s"]) == ("start", "starting", 11.0)
-    assert read["step"] == "read"
-    numbers = {"bytes_done": 10, "bytes_total": 100, "entries_done": 3}
-    assert {key: read[key] for key in numbers} == numbers
-    assert write["step"] == "write"
-    assert {key: write[key] for key in WORKING._fields} == WORKING._asdict()
-
-
-def test_another_graph_begins_again() -> None:
-    """With {fingerprint} in the output, the images are listed twice."""
-
-    def begin() -> None:
-        counters.begin()
-
-    assert texts(add(files=9), begin, add(files=2)) == [
-        "listing: 9 files",
-        "starting",
-        "listing: 2 files",
-    ]
-
-
-def test_between_steps_the_runner_groups() -> None:
-    """For a million images that takes seconds."""
-    assert texts(
-        add(bundles_total=1, files=9),
-        add(bundles=1),
-        add(bundles_total=2, entries=7),
-        add(bundles=1),
-        # Between two bundles.
-        add(bundles=1, entries=1),
-        lambda: None,
-        add(bundles_total=1, joined=3),
-        add(bundles=1),
-    ) == [
-        "listing: 9 files",
-        "listing: 9 files, grouping",
-        "reading annotations: 7 entries",
-        "reading annotations: 7 entries",
-        "reading annotations: 8 entries",
-        "reading annotations: 8 entries, grouping",
-        "joining: 3 images",
-        "joining: 3 images",
-    ]
-
-
-def test_sorting_into_shards_is_shown_before_the_first_image() -> None:
-    totals = Written(shards_total=4, images_total=4000)
-    counters.sharded.add(7)
-    steps = Steps(totals, totals, WORKING, WORKING, seconds=11)
-    log = logged(watch(steps, io.StringIO(), as_json=True))
-    assert [line["step"] for line in log[:3]] == ["shard", "shard", "write"]
-
-
-def test_a_build_on_a_cluster_shows_totals_without_any_count() -> None:
-    totals = Written(shards_total=4, images_total=4000)
-    text = watch(Steps(totals, totals, seconds=11), io.StringIO())
-    assert text.splitlines()[0] == "shardbeam: writing: 0/4,000 images, 0/4 shards"
-
-
-def test_a_job_shows_its_state_until_there_is_more() -> None:
-    states = iter(["STARTING", "RUNNING", "RUNNING"])
-    clock = SimpleNamespace(now_s=0.0)
-    stream = io.StringIO()
-    asked = threading.Event()
-
-    def ask() -> str:
-        clock.now_s += 11
-        state = next(states, None)
-        if state is None:
-            asked.set()
-            raise OSError("the job server has gone")
-        return state
-
-    with show(stream, clock=lambda: clock.now_s, ask_state=ask):
-        assert asked.wait(30)
-    assert stream.getvalue().splitlines()[:3] == [
-        "shardbeam: the job is starting, 0:00:11",
-        "shardbeam: the job is running, 0:00:22",
-        "shardbeam: the job is running, 0:00:33",
-    ]
 
 
 # The monitor
