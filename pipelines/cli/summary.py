@@ -176,7 +176,7 @@ def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
 def render_text(result: PlanResult, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
     counts = _counts_table(result)
-    if table_width(counts) > layout.columns:
+    if counts.rows and table_width(counts) > layout.columns:
         counts = _counts_table(result, upright=True)
     tables = [counts, codes_table(result.splits)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
