@@ -79,7 +79,7 @@ class DeclaredClasses(msgspec.Struct):
             raise InputError(
                 uri=category.origin,
                 problem="declares one class too many: a dataset may have at most "
-                f"{MAX_CLASSES:,} classes (docs/limits.md)",
+                f"{MAX_CLASSES:,} classes (docs/reference/limits.md)",
             )
 
     def add(self, other: DeclaredClasses) -> None:
