@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.compare.difference import Change, DifferingImage, ExamplePlace
+from shardbeam.readers.compare.difference import Change, DifferingImage
 from shardbeam.readers.compare.image_changes import (
     ADDED,
     BOX,
@@ -20,6 +20,7 @@ from shardbeam.readers.compare.image_changes import (
     PictureChange,
     compare_pictures,
 )
+from shardbeam.readers.compare.index_rows import ExamplePlace
 from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredDataset, read_legend
 from shardbeam.transforms.containers.base import find_container
