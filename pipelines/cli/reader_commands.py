@@ -60,7 +60,7 @@ class FormatsArguments(Arguments, frozen=True, kw_only=True):
         format: A format; empty for the list of all.
     """
 
-    RUN = "commands.show:run_formats"
+    RUN = "commands.formats:run_formats"
     WORDS = {"format": "FORMAT"}
     USAGE = "shardbeam formats [FORMAT]"
     HELP = """\

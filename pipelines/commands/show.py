@@ -1,28 +1,22 @@
-"""`shardbeam show` and `shardbeam formats`. Neither Beam nor TensorFlow is needed."""
+"""`shardbeam show`. Neither Beam nor TensorFlow is needed."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import math
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import numpy as np
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.configs.keys import flag_name, keys_of
-from shardbeam.configs.load import describe_ready_config, ready_configs
-from shardbeam.pipelines.cli.flags import describe_format
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
-from shardbeam.pipelines.cli.reader_commands import FormatsArguments, ShowArguments
+from shardbeam.pipelines.cli.reader_commands import ShowArguments
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     Layout,
@@ -48,17 +42,15 @@ from shardbeam.readers.open.stored_dataset import (
     open_dataset,
     read_legend,
 )
-from shardbeam.readers.report.describe_values import decode_text, describe_values
+from shardbeam.readers.report.describe_values import describe_values, feature_to_json
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.examples.decode.decode import Picture, make_picture
 from shardbeam.transforms.examples.decode.feature_map import Legend
-from shardbeam.transforms.examples.example_pb2 import Example, Feature
+from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
-from shardbeam.transforms.formats.load import built_in_formats
-from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.storage.base import StoredFile
 
 if TYPE_CHECKING:
@@ -117,7 +109,9 @@ def run_show(arguments: ShowArguments) -> None:
         _show_findings(arguments)
         return
     dataset = open_dataset(arguments.path)
-    legend = read_legend(dataset) if _needs_legend(arguments) else Legend()
+    # Tables show Examples as they are stored.
+    is_read = arguments.output is not None or arguments.json or arguments.key is not None
+    legend = read_legend(dataset) if is_read else Legend()
     if arguments.output is not None:
         mark = Mark("picture", dataset_name(dataset.path))
         check_replaceable(
@@ -172,10 +166,6 @@ def _check_flags(arguments: ShowArguments) -> None:
             raise UsageError(f"{flag}: only together with --findings")
     if arguments.output is not None and not arguments.output.lower().endswith(".png"):
         raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
-
-
-def _needs_legend(arguments: ShowArguments) -> bool:
-    return arguments.output is not None or arguments.json or arguments.key is not None
 
 
 def _find(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> Iterator[_Shown]:
@@ -262,7 +252,7 @@ def _print_json(arguments: ShowArguments, *, dataset: StoredDataset, legend: Leg
                 "key": picture.key,
                 "problems": picture.problems,
                 "features": {
-                    key: _json_feature(shown.example.features.feature[key])
+                    key: feature_to_json(shown.example.features.feature[key])
                     for key in sorted(picture.features)
                 },
             }
@@ -279,89 +269,47 @@ def _print_json(arguments: ShowArguments, *, dataset: StoredDataset, legend: Leg
     _write_json({"path": dataset.path, "splits": splits, "examples": examples})
 
 
-def _json_feature(feature: Feature) -> dict[str, object]:
-    kind, values = feature_values(feature)
-    return {
-        "kind": None if kind is None else kind.value,
-        "values": [_json_value(value) for value in values],
-    }
-
-
-def _json_value(value: bytes | int | float) -> object:
-    if isinstance(value, float):
-        # The shortest text of a 32-bit float; JSON knows only 64-bit floats.
-        return float(str(np.float32(value))) if math.isfinite(value) else str(value)
-    if isinstance(value, int):
-        return value
-    text = decode_text(value)
-    if text is not None:
-        return text
-    described: dict[str, object] = {
-        "bytes": len(value),
-        "sha256": hashlib.sha256(value).hexdigest(),
-    }
-    image = recognize_image(value)
-    if image is not None:
-        file_format, header = image
-        described["format"] = file_format.value
-        if header is not None:
-            described |= {"width": header.width, "height": header.height}
-    return described
-
-
 def _show_rejects(arguments: ShowArguments) -> None:
     files = find_lines(arguments.path, what="rejects").files
-    rejects = (reject for file in files for reject in read_lines(file.uri, StoredReject))
-    if arguments.split is not None:
-        rejects = (reject for reject in rejects if reject.split == arguments.split)
     limit = arguments.limit or _LINES
     shown: list[StoredReject] = []
     counts: Counter[tuple[str, str]] = Counter()
-    for reject in rejects:
-        counts[reject.split, reject.reason] += 1
-        if len(shown) < limit:
-            shown.append(reject)
-    by_reason = [(*which, number) for which, number in sorted(counts.items())]
+    for file in files:
+        for reject in read_lines(file.uri, StoredReject):
+            if arguments.split in (None, reject.split):
+                counts[reject.split, reject.reason] += 1
+                if len(shown) < limit:
+                    shown.append(reject)
+    by_reason = [
+        {"split": split, "reason": reason, "rejects": number}
+        for (split, reason), number in sorted(counts.items())
+    ]
     if arguments.json:
-        _write_json(
-            {
-                "path": arguments.path,
-                "counts": [
-                    {"split": split, "reason": reason, "rejects": number}
-                    for split, reason, number in by_reason
-                ],
-                "rejects": shown,
-            }
-        )
-        return
-    if not counts:
-        write_stdout("no rejects\n")
+        _write_json({"path": arguments.path, "counts": by_reason, "rejects": shown})
         return
     summary = make_table("split", "reason", numbers=["rejects"])
-    for split, reason, number in by_reason:
-        summary.add_row(cell_text(split or _NO_SPLIT), cell_text(reason), f"{number:,}")
+    for each in by_reason:
+        _add_row(summary, *each.values())
     table = make_table("split", "reason", "key", "detail", numbers=[])
     for reject in shown:
-        table.add_row(
-            cell_text(reject.split or _NO_SPLIT),
-            cell_text(reject.reason),
-            cell_text(reject.key),
-            cell_text(reject.detail),
-        )
-    _write_lines(summary, table, shown=len(shown), total=sum(counts.values()))
+        _add_row(table, reject.split, reject.reason, reject.key, reject.detail)
+    _write_lines(summary, table, what="rejects", total=counts.total())
 
 
 def _show_corrections(arguments: ShowArguments) -> None:
     folder, files = find_lines(arguments.path, what="corrections")
-    named = [line for file in files for line in read_lines(file.uri, Corrected)]
+    named = [
+        line
+        for file in files
+        for line in read_lines(file.uri, Corrected)
+        if arguments.split in (None, line.split)
+    ]
     totals = {
         (split, what): count
         for split, outcome in count_corrections(folder).items()
         for what, count in outcome.corrections.items()
+        if arguments.split in (None, split)
     }
-    if arguments.split is not None:
-        named = [line for line in named if line.split == arguments.split]
-        totals = {which: count for which, count in totals.items() if which[0] == arguments.split}
     by_kind = Counter((line.split, line.what) for line in named)
     shown = spread(named, limit=arguments.limit or _LINES)
     counts = [
@@ -371,24 +319,25 @@ def _show_corrections(arguments: ShowArguments) -> None:
     if arguments.json:
         _write_json({"path": arguments.path, "counts": counts, "corrections": shown})
         return
-    if not counts:
-        write_stdout("no corrections\n")
-        return
     summary = make_table("split", "correction", numbers=["count", "named"])
     for each in counts:
-        total = each["corrections"]
-        number = "?" if total is None else f"{total:,}"
-        summary.add_row(
-            cell_text(str(each["split"])),
-            cell_text(str(each["what"])),
-            number,
-            f"{each['named']:,}",
-        )
+        _add_row(summary, *each.values())
     table = make_table("split", "correction", "key", "from", "to", numbers=[])
     for line in shown:
-        values = (line.split, line.what, line.key, *map(describe_value, (line.before, line.after)))
-        table.add_row(*map(cell_text, values))
-    _write_lines(summary, table, shown=len(shown), total=len(named))
+        changed = map(describe_value, (line.before, line.after))
+        _add_row(table, line.split, line.what, line.key, *changed)
+    _write_lines(summary, table, what="corrections", total=len(named))
+
+
+def _add_row(table: Table, split: object, *values: object) -> None:
+    """Adds a row about a split, which may have no name; a missing number is a question mark."""
+    table.add_row(
+        cell_text(str(split) or _NO_SPLIT),
+        *(
+            cell_text(each) if isinstance(each, str) else "?" if each is None else f"{each:,}"
+            for each in values
+        ),
+    )
 
 
 def _show_findings(arguments: ShowArguments) -> None:
@@ -451,41 +400,21 @@ def _render_findings(found: Iterable[FoundImage]) -> str:
     return "\n".join(tables)
 
 
-def _write_lines(summary: Table, table: Table, *, shown: int, total: int) -> None:
+def _write_lines(summary: Table, table: Table, *, what: str, total: int) -> None:
     """Prints how many rejects or corrections there are of each kind, and some of them."""
+    if not summary.rows:
+        write_stdout(f"no {what}\n")
+        return
     layout = stdout_layout()
     tables = [render_table(each, layout=layout) for each in (summary, table) if each.rows]
-    if total > shown:
-        tables.append(f"{total - shown:,} more: --limit {total} shows all\n")
+    if total > len(table.rows):
+        tables.append(f"{total - len(table.rows):,} more: --limit {total} shows all\n")
     write_stdout("\n".join(tables))
 
 
 def _write_json(document: Mapping[str, object]) -> None:
     # json, not msgspec, because names of files need not be valid Unicode.
     write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
-
-
-def run_formats(arguments: FormatsArguments) -> None:
-    """Prints one line for each format: what it reads, and the flags that name its input.
-
-    Below are the ready configs, which a command takes in place of a format. If a format is given,
-    this prints the help of that format instead.
-
-    Raises:
-        FormatError: There is no such format.
-    """
-    if arguments.format:
-        write_stdout(describe_format(arguments.format))
-        return
-    formats = make_table("format", "reads", "flags", numbers=[])
-    for name, format_class in built_in_formats().items():
-        flags = [flag_name(key.name) for key in keys_of(format_class).values() if key.help]
-        formats.add_row(name, format_class.SUMMARY, " ".join(flags))
-    ready = make_table("ready config", "writes", numbers=[])
-    for name, file in ready_configs().items():
-        ready.add_row(name, describe_ready_config(file))
-    layout = stdout_layout()
-    write_stdout("\n".join(render_table(table, layout=layout) for table in (formats, ready)))
 
 
 def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
