@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardbeam.readers.open.record_reader import find_index, read_bounds
+from shardbeam.readers.open.record_reader import find_indexes, read_bounds
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
@@ -116,8 +116,8 @@ def read_findings(
             limits = limits_of(statistics[name]) if name in statistics else ObjectLimits()
             tables = _read_indexes(split, dataset=dataset)
         else:
-            limits = limit_objects(_count_objects(split, folder=indexes))
-            tables = _read_separate_indexes(split, folder=indexes)
+            limits = limit_objects(_count_objects(split, dataset=dataset, folder=indexes))
+            tables = _read_separate_indexes(split, dataset=dataset, folder=indexes)
         for found in _read_split(split, tables, limits=limits, same_pictures=same_pictures):
             if found.kind in kinds:
                 yield found
@@ -154,18 +154,19 @@ def _read_indexes(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tup
         yield uri, load_index(uri, listed=listed.get(path), columns=COLUMNS, max_rows=most)
 
 
-def _read_separate_indexes(split: StoredSplit, *, folder: str) -> Iterator[tuple[str, pa.Table]]:
+def _read_separate_indexes(
+    split: StoredSplit, *, dataset: StoredDataset, folder: str
+) -> Iterator[tuple[str, pa.Table]]:
     """Yields the indexes that `shardbeam index` wrote, one for each shard of a split."""
-    for shard in split.shards:
-        uri = find_index(shard, folder=folder)
-        _, table = read_bounds(shard, index=uri, listed=None, columns=COLUMNS)
-        yield uri, table
+    for index in find_indexes(split.shards, dataset=dataset, folder=folder):
+        _, table = read_bounds(index, columns=COLUMNS)
+        yield index.uri, table
 
 
-def _count_objects(split: StoredSplit, *, folder: str) -> Mapping[int, int]:
+def _count_objects(split: StoredSplit, *, dataset: StoredDataset, folder: str) -> Mapping[int, int]:
     """Counts the Examples of a split by their numbers of objects."""
     counts: Counter[int] = Counter()
-    for _, table in _read_separate_indexes(split, folder=folder):
+    for _, table in _read_separate_indexes(split, dataset=dataset, folder=folder):
         counts.update(table["objects"].to_pylist())
     return counts
 

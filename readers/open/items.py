@@ -33,8 +33,6 @@ _IMAGE = "image/encoded"
 _OBJECT, _ANNOTATION = "image/object/", "annotation/"
 _SIDES = tuple(f"{_OBJECT}bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _KEYPOINTS = tuple(f"{_OBJECT}keypoint/{name}" for name in ("x", "y", "visibility"))
-# What the decoded masks of one image may take.
-_MAX_MASKS_BYTES = 2_000_000_000
 _DTYPES = {FeatureKind.INT64: np.int64, FeatureKind.FLOAT: np.float32}
 _FIELDS = {kind: f"{kind.value}_list" for kind in FeatureKind}
 
@@ -117,7 +115,7 @@ class Dictionaries(msgspec.Struct, Form[Item], frozen=True):
         """Returns a function that reads the values of each key."""
         chosen = self._choose(contents)
         readers = {feature.key: _value_reader(feature, decode=self.decode) for feature in chosen}
-        absent = {feature.key: _absent(feature) for feature in chosen if feature.repeated}
+        absent = {feature.key: feature for feature in chosen if feature.repeated}
         number = len(readers)
         find = readers.get
         # The image of most datasets, gray or not.
@@ -132,7 +130,8 @@ class Dictionaries(msgspec.Struct, Form[Item], frozen=True):
             for key in readers.keys() - item.keys():
                 if key not in absent:
                     raise ValueError(f"the Example has no {key!r}")
-                item[key] = absent[key]()
+                dtype = _DTYPES.get(absent[key].kind)
+                item[key] = np.empty((0, *absent[key].shape), dtype) if dtype else []
             return item
 
         def make(example: Example) -> Item:
@@ -187,7 +186,7 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
         self, contents: SplitContents
     ) -> Callable[[Example], tuple[Bytes, DetectionTarget]]:
         """Returns a function that decodes the image and collects its objects."""
-        from shardbeam.readers.open.pixels import decode_mask, decode_rgb
+        from shardbeam.readers.open.pixels import decode_masks, decode_rgb
 
         values = _Values(contents)
         # Each object has its own Example with `example_per: annotation`.
@@ -236,13 +235,12 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
                 image_id=read.text("image/source_id") or read.text("image/filename"),
             )
             if self.masks:
-                _check_masks(
-                    count, height=height, width=width, key=values.written(f"{objects}mask")
+                target["masks"] = decode_masks(
+                    read.bytes_of(f"{objects}mask", count=count),
+                    height=height,
+                    width=width,
+                    key=values.written(f"{objects}mask"),
                 )
-                masks = read.bytes_of(f"{objects}mask", count=count)
-                target["masks"] = np.empty((count, height, width), np.uint8)
-                for number, mask in enumerate(masks):
-                    target["masks"][number] = decode_mask(mask, height=height, width=width)
             if self.keypoints:
                 xs, ys, visibilities = (read.floats(key) for key in _KEYPOINTS)
                 each = len(xs) // count if count else keypoints_of_others()
@@ -253,21 +251,6 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
             return image, target
 
         return make
-
-
-def _check_masks(count: int, *, height: int, width: int, key: str) -> None:
-    """Refuses masks that take too much memory: a file of some MB may decode to any size.
-
-    Raises:
-        ValueError: They take more than `_MAX_MASKS_BYTES`.
-    """
-    size_bytes = count * height * width
-    if size_bytes > _MAX_MASKS_BYTES:
-        raise ValueError(
-            f"its {count:,} masks of {width:,}x{height:,} pixels take {size_bytes:,} bytes, more "
-            f"than {_MAX_MASKS_BYTES:,}; read {key!r} of the items themselves, and decode the "
-            "masks one by one"
-        )
 
 
 def _in_form(fractions: Floats, form: BoxFormat, *, width: int, height: int) -> Floats:
@@ -455,13 +438,6 @@ def _decoder(feature: StoredFeature, *, is_colour: bool) -> Callable[[bytes], It
     from shardbeam.readers.open.pixels import decode_gray, decode_rgb
 
     return decode_gray if feature.image_shape[-1] == 1 and not is_colour else decode_rgb
-
-
-def _absent(feature: StoredFeature) -> Callable[[], ItemValue]:
-    """Returns a function that makes an empty list of a key's kind."""
-    if feature.kind is FeatureKind.BYTES:
-        return list
-    return lambda: np.empty((0, *feature.shape), _DTYPES[feature.kind])
 
 
 def _read_unknown(stored: Feature) -> ItemValue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from shardbeam.transforms.images.sniff import FileFormat, sniff_format
 Pixels = npt.NDArray[np.unsignedinteger[Any]]
 
 _LIMITS = ImageConfig()
+# What the decoded masks of one image may take.
+_MAX_MASKS_BYTES = 2_000_000_000
 
 
 def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
@@ -65,20 +68,39 @@ def decode_gray(data: bytes) -> Pixels:
         return np.array(decoded.image.convert("L"))[..., None]
 
 
-def decode_mask(data: bytes, *, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Decodes the mask of an object to (height, width), with the values 0 and 1.
+def decode_masks(
+    masks: Sequence[bytes], *, height: int, width: int, key: str
+) -> npt.NDArray[np.uint8]:
+    """Decodes the masks of objects to (masks, height, width), with the values 0 and 1.
+
+    Args:
+        masks: The masks.
+        height: Height of their image.
+        width: Width of their image.
+        key: Their key, for errors.
 
     Raises:
-        RejectedError: It cannot be decoded, or has another size.
+        RejectedError: One cannot be decoded, or has another size.
+        ValueError: They take too much memory: a file of some MB may decode to any size.
     """
-    with _decoded(data, sniff_format(data)) as decoded:
-        size = decoded.image.size
-        if size != (width, height):
-            raise RejectedError(
-                Reason.MASK_MISMATCH,
-                f"the mask is {size[0]}x{size[1]}, the image {width}x{height}",
-            )
-        return (np.asarray(decoded.image) != 0).view(np.uint8)
+    size_bytes = len(masks) * height * width
+    if size_bytes > _MAX_MASKS_BYTES:
+        raise ValueError(
+            f"its {len(masks):,} masks of {width:,}x{height:,} pixels take {size_bytes:,} bytes, "
+            f"more than {_MAX_MASKS_BYTES:,}; read {key!r} of the items themselves, and decode the "
+            "masks one by one"
+        )
+    decoded = np.empty((len(masks), height, width), np.uint8)
+    for number, mask in enumerate(masks):
+        with _decoded(mask, sniff_format(mask)) as opened:
+            size = opened.image.size
+            if size != (width, height):
+                raise RejectedError(
+                    Reason.MASK_MISMATCH,
+                    f"the mask is {size[0]}x{size[1]}, the image {width}x{height}",
+                )
+            decoded[number] = np.asarray(opened.image) != 0
+    return decoded
 
 
 def _decoded(data: bytes, file_format: FileFormat | None) -> Any:  # noqa: ANN401

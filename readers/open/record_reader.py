@@ -7,7 +7,7 @@ import itertools
 import os
 import posixpath
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -15,9 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardbeam.readers.open.open_files import OPEN_FILES, OpenFile
+from shardbeam.readers.open.stored_dataset import StoredDataset
+from shardbeam.transforms.containers.base import parse_example
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, frame_header
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile
@@ -31,32 +34,94 @@ _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 Bounds: TypeAlias = npt.NDArray[np.int64]
 
 
-def find_index(shard: StoredFile, *, folder: str | None) -> str:
-    """Returns the URI of a shard's index: in its dataset, or in a folder of indexes.
+class ShardIndex(NamedTuple):
+    """Where a shard's index is.
+
+    Attributes:
+        shard: The shard.
+        uri: The URI of its index.
+        listed: What the dataset's manifest says about the index (`load_index`).
+    """
+
+    shard: StoredFile
+    uri: str
+    listed: ListedFile | None
+
+
+def find_indexes(
+    shards: Sequence[StoredFile], *, dataset: StoredDataset, folder: str | None
+) -> list[ShardIndex]:
+    """Finds the indexes of shards: in their dataset, or in a folder of indexes.
 
     Args:
-        shard: The shard.
-        folder: The folder of indexes (`shardbeam index`); None for the index in the dataset.
+        shards: The shards.
+        dataset: Their dataset.
+        folder: The folder of indexes (`shardbeam index`); None for the indexes in the dataset.
     """
-    root, name = posixpath.split(shard.uri)
-    if folder is None:
-        return join_uri(root or ".", index_path(name))
-    return join_uri(folder, f"{name}.parquet")
+    found = []
+    for shard in shards:
+        root, name = posixpath.split(shard.uri)
+        if folder is None:
+            path = index_path(name)
+            uri = join_uri(root or ".", path)
+            found.append(ShardIndex(shard, uri, dataset.listed_files().get(path)))
+        else:
+            found.append(ShardIndex(shard, join_uri(folder, f"{name}.parquet"), None))
+    return found
 
 
-def read_bounds(
-    shard: StoredFile, *, index: str, listed: ListedFile | None, columns: Sequence[str]
-) -> tuple[Bounds, pa.Table]:
+def read_indexes(
+    indexes: Sequence[ShardIndex], *, path: str, columns: Sequence[str], examples: Sequence[int]
+) -> tuple[list[Bounds], list[pa.Table]]:
+    """Reads the bounds of each shard, and other columns of its index (`read_bounds`).
+
+    Args:
+        indexes: The indexes.
+        path: The dataset, for errors.
+        columns: More columns of the indexes.
+        examples: How many Examples each shard has; empty if that is not known.
+
+    Raises:
+        InputError: An index is missing or damaged, or does not fit its shard.
+    """
+
+    def read(index: ShardIndex) -> tuple[Bounds, pa.Table]:
+        try:
+            return read_bounds(index, columns=columns)
+        except InputError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            problem = f"has no index ({index.uri}); {how_to_index(path)}"
+            raise InputError(uri=index.shard.uri, problem=problem) from error
+
+    found = list(storage_for(indexes[0].uri).map_many(read, indexes))
+    for index, number, (bounds, _) in zip(indexes, examples, found):  # noqa: B905
+        if len(bounds) - 1 != number:
+            raise InputError(
+                uri=index.shard.uri,
+                problem=f"its index has {len(bounds) - 1:,} rows, and dataset_info.json says "
+                f"{number:,} Examples; check it with `shardbeam verify {path}`",
+            )
+    return [bounds for bounds, _ in found], [table for _, table in found]
+
+
+def how_to_index(path: str) -> str:
+    """Says how to make and use an index of a dataset without one."""
+    return (
+        f"make one with `shardbeam index {path} --output DIR`, and read it with "
+        "shardbeam.open(path, split=..., index=DIR)"
+    )
+
+
+def read_bounds(index: ShardIndex, *, columns: Sequence[str]) -> tuple[Bounds, pa.Table]:
     """Reads where the records of a shard begin, and other columns of its index.
 
     Records follow each other without gaps. An index that says otherwise, or that does not end where
     its shard ends, belongs to another file.
 
     Args:
-        shard: The shard.
-        index: The URI of its index.
-        listed: What the dataset's manifest says about the index (`load_index`).
-        columns: More columns of the index.
+        index: The index.
+        columns: More columns of it.
 
     Returns:
         The first byte of each record, and the length of the shard; the columns, of which an older
@@ -65,30 +130,31 @@ def read_bounds(
     Raises:
         InputError: The index is missing or damaged, or does not fit the shard.
     """
-    table = load_index(index, listed=listed, columns=["offset", "length", *columns])
+    table = load_index(index.uri, listed=index.listed, columns=["offset", "length", *columns])
     places, lengths = (table[name] for name in ("offset", "length"))
-    size = shard.size_bytes
+    size = index.shard.size_bytes
     bounds = np.append(places.to_numpy(), size).astype(np.int64)
     # Checked first, so that no difference of two of them overflows.
     outside = np.flatnonzero((bounds < 0) | (bounds > size))
     if len(outside):
         detail = f"row {outside[0]} says byte {bounds[outside[0]]} of a file of {size} bytes"
-        raise _unfit(shard, index=index, detail=detail)
+        raise _unfit(index, detail=detail)
     if bounds[0] != 0:
-        raise _unfit(shard, index=index, detail=f"its first record begins at byte {bounds[0]}")
+        raise _unfit(index, detail=f"its first record begins at byte {bounds[0]}")
     wrong = np.flatnonzero(np.diff(bounds) != lengths.to_numpy() + OVERHEAD_BYTES)
     if len(wrong) or (lengths.to_numpy() < 0).any():
         row = int(wrong[0]) if len(wrong) else int(np.argmin(lengths.to_numpy()))
         detail = f"row {row} says {lengths[row].as_py()} bytes, followed by byte {bounds[row + 1]}"
-        raise _unfit(shard, index=index, detail=detail)
+        raise _unfit(index, detail=detail)
     return bounds, table.select([name for name in columns if name in table.column_names])
 
 
-def _unfit(shard: StoredFile, *, index: str, detail: str) -> InputError:
+def _unfit(index: ShardIndex, *, detail: str) -> InputError:
     return InputError(
-        uri=index,
-        problem=f"does not fit {shard.uri} ({detail}): the dataset has changed, or one of the two "
-        "is damaged; check it with `shardbeam verify`, or make an index with `shardbeam index`",
+        uri=index.uri,
+        problem=f"does not fit {index.shard.uri} ({detail}): the dataset has changed, or one of "
+        "the two is damaged; check it with `shardbeam verify`, or make an index with "
+        "`shardbeam index`",
     )
 
 
@@ -217,3 +283,25 @@ class Records:
             problem="the dataset has changed since its index was read: another record is here, or "
             "none; open it again, or check it with `shardbeam verify`",
         )
+
+
+def read_one_with_objects(records: Records, indexes: Sequence[ShardIndex]) -> Example | None:
+    """Reads the first Example with objects; None if there is none.
+
+    Args:
+        records: The records.
+        indexes: The indexes of their shards.
+
+    Raises:
+        InputError: An index or the record cannot be read.
+    """
+    first = 0
+    for index in indexes:
+        table = load_index(index.uri, listed=index.listed, columns=["objects"])
+        found = np.flatnonzero(table["objects"].to_numpy())
+        if len(found):
+            number = first + int(found[0])
+            shard, place = records.place(number)
+            return parse_example(records.read(number), uri=shard, place=place)
+        first += table.num_rows
+    return None

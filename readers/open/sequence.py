@@ -44,11 +44,16 @@ from shardbeam.readers.open.items import (
     Item,
     SplitContents,
 )
-from shardbeam.readers.open.record_reader import Records, find_index, read_bounds
+from shardbeam.readers.open.record_reader import (
+    Records,
+    find_indexes,
+    how_to_index,
+    read_indexes,
+    read_one_with_objects,
+)
 from shardbeam.readers.open.selection import Where, check_where, select, where_columns
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
-    StoredSplit,
     open_dataset,
     read_legend,
     with_checksums,
@@ -57,13 +62,9 @@ from shardbeam.readers.open.stored_features import infer_features, read_features
 from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_ahead
-from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.examples.decode.feature_map import Legend
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP, StoredFeature
-from shardbeam.transforms.storage.base import StoredFile, is_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import ListedFile
+from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP
+from shardbeam.transforms.storage.base import is_uri
 
 T = TypeVar("T")
 
@@ -365,13 +366,15 @@ def open(  # As in gzip and tarfile.
     selection: range | npt.NDArray[np.int64] = range(source.opened.records.size)
     if where:
         feature_map = source.opened.contents.legend()
+        maps = {feature_map.keys.get(key, key) for key in (CLASS_MAP, CATEGORY_MAP)}
         selection = select(
             where,
             tables=tables,
             class_names=feature_map.class_names,
-            has_maps=_has_maps(source.opened.contents.features, legend=feature_map),
+            has_maps=not feature_map.numbered_maps
+            and any(feature.key in maps for feature in source.opened.contents.features),
             path=dataset.path,
-            fix=_how_to_index(dataset.path),
+            fix=how_to_index(dataset.path),
         )
     return ExampleSequence(source, form=form, selection=selection)._as(form)
 
@@ -392,12 +395,6 @@ def class_names(path: str | os.PathLike[str]) -> dict[int, str]:
     """
     dataset = open_dataset(absolute_path("path", path))
     return dict(sorted(read_legend(dataset).class_names.items()))
-
-
-def _has_maps(features: Sequence[StoredFeature], *, legend: Legend) -> bool:
-    """Whether Examples have maps whose values are ids of classes."""
-    keys = {legend.keys.get(key, key) for key in (CLASS_MAP, CATEGORY_MAP)}
-    return not legend.numbered_maps and any(feature.key in keys for feature in features)
 
 
 def _open_split(
@@ -431,27 +428,11 @@ def _open_split(
         shards = tuple(with_checksums(listed, manifest=dataset.find_manifest()).values())
         cache.check_room(shards)
 
-    entries = dataset.listed_files() if place.index is None else {}
-
-    def find(shard: StoredFile) -> tuple[str, ListedFile | None]:
-        entry = entries.get(index_path(posixpath.basename(shard.uri)))
-        return find_index(shard, folder=place.index), entry
-
-    def read(shard: StoredFile) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        index, entry = find(shard)
-        try:
-            return read_bounds(shard, index=index, listed=entry, columns=columns)
-        except InputError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            problem = f"has no index ({index}); {_how_to_index(place.path)}"
-            raise InputError(uri=shard.uri, problem=problem) from error
-
-    indexes = list(storage_for(place.index or place.path).map_many(read, shards))
-    records = Records(
-        shards, [bounds for bounds, _ in indexes], cache=cache, checksums=place.checksums
+    indexes = find_indexes(shards, dataset=dataset, folder=place.index)
+    bounds, tables = read_indexes(
+        indexes, path=place.path, columns=columns, examples=split.shard_examples
     )
-    _compare_counts(split, indexes, path=place.path)
+    records = Records(shards, bounds, cache=cache, checksums=place.checksums)
     features = (
         infer_features([shard for each in dataset.splits for shard in each.shards])
         if dataset.features is None
@@ -462,51 +443,6 @@ def _open_split(
         features=features,
         is_inferred=dataset.features is None,
         legend=functools.cache(functools.partial(read_legend, dataset)),
-        with_objects=functools.partial(
-            _read_one_with_objects, records, [find(shard) for shard in shards]
-        ),
+        with_objects=functools.partial(read_one_with_objects, records, indexes),
     )
-    return _Opened(records, contents), [table for _, table in indexes]
-
-
-def _read_one_with_objects(
-    records: Records, indexes: Sequence[tuple[str, ListedFile | None]]
-) -> Example | None:
-    """Reads the first Example with objects; None if there is none.
-
-    Args:
-        records: The records.
-        indexes: For each shard the URI of its index, and what the manifest says about it.
-
-    Raises:
-        InputError: An index or the record cannot be read.
-    """
-    first = 0
-    for uri, listed in indexes:
-        objects = load_index(uri, listed=listed, columns=["objects"])["objects"]
-        found = np.flatnonzero(objects.to_numpy())
-        if len(found):
-            number = first + int(found[0])
-            shard, place = records.place(number)
-            return parse_example(records.read(number), uri=shard, place=place)
-        first += len(objects)
-    return None
-
-
-def _compare_counts(
-    split: StoredSplit, indexes: Sequence[tuple[npt.NDArray[np.int64], pa.Table]], *, path: str
-) -> None:
-    for shard, examples, (bounds, _) in zip(split.shards, split.shard_examples, indexes):  # noqa: B905
-        if len(bounds) - 1 != examples:
-            raise InputError(
-                uri=shard.uri,
-                problem=f"its index has {len(bounds) - 1:,} rows, and dataset_info.json says "
-                f"{examples:,} Examples; check it with `shardbeam verify {path}`",
-            )
-
-
-def _how_to_index(path: str) -> str:
-    return (
-        f"make one with `shardbeam index {path} --output DIR`, and read it with "
-        "shardbeam.open(path, split=..., index=DIR)"
-    )
+    return _Opened(records, contents), tables

@@ -25,8 +25,8 @@ from PIL import Image
 from pyarrow import parquet
 
 import shardbeam
-from shardbeam.readers.open import items as items_module
 from shardbeam.readers.open import open_files as files_module
+from shardbeam.readers.open import pixels as pixels_module
 from shardbeam.readers.open.items import Item
 from shardbeam.readers.open.selection import Where
 from shardbeam.readers.open.sequence import ExampleSequence
@@ -996,7 +996,7 @@ def test_keypoints_of_a_later_shard(tmp_path: Path) -> None:
 
 
 def test_masks_that_take_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items_module, "_MAX_MASKS_BYTES", 2_000_000, raising=False)
+    monkeypatch.setattr(pixels_module, "_MAX_MASKS_BYTES", 2_000_000)
     mask = save(Image.new("L", (1_000, 1_000)), "PNG")
     large = {"image/encoded": plain_jpeg((1_000, 1_000)), "image/object/mask": [mask] * 3}
     small = {"image/object/mask": [save(Image.new("L", (40, 20)), "PNG")]}
