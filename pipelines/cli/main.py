@@ -26,6 +26,7 @@ from shardbeam.pipelines.cli.logging import (
     write_error,
     write_stderr,
     write_stdout,
+    writes_json,
 )
 from shardbeam.pipelines.failures import UsageError, explain, shortage_error
 from shardbeam.transforms.core.errors import InputError
@@ -58,9 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         has found damage.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    json_log = wants_json_log(words)
-    with configure_logging(as_json=json_log):
-        return _run(words, json_log=json_log)
+    with configure_logging(as_json=wants_json_log(words)):
+        return _run(words)
 
 
 def _print_help(words: Sequence[str]) -> bool:
@@ -92,7 +92,7 @@ def _help(words: Sequence[str]) -> str:
     return make_parser(next((word for word in words if word in COMMANDS), "")).format_help()
 
 
-def _run(words: Sequence[str], *, json_log: bool) -> int:
+def _run(words: Sequence[str]) -> int:
     from shardbeam.transforms.core.process import without_collector
 
     started_s = time.monotonic()
@@ -114,10 +114,10 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
     except Exception as raised:
         error = explain(raised)
         code = _exit_code(error)
-        if code is None and not json_log:
+        if code is None and not writes_json():
             raise
         build = arguments if isinstance(arguments, (BuildArguments, ConvertArguments)) else None
-        if json_log or (build is not None and build.json):
+        if writes_json() or (build is not None and build.json):
             _print_failure(error, code=code, build=build, started_s=started_s)
         else:
             write_error(str(error))

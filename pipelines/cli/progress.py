@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
+from rich.filesize import decimal
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Column
@@ -373,7 +374,7 @@ def _describe_step(step: _Step, *, has_moved: bool) -> Line:
             numbers[f"{unit}_total"] = total
             if not amounts:
                 bar = done, total
-        written = _bytes if unit == "bytes" else "{:,}".format
+        written = decimal if unit == "bytes" else "{:,}".format
         noun = "" if unit == "bytes" else f" {nouns.get(unit, unit)}"
         amounts.append("/".join(written(each) for each in (done, total) if each is not None) + noun)
     words = step.words if counters.noun == IMAGES else _TABLE_WORDS.get(step.name, step.words)
@@ -394,10 +395,6 @@ def _read(name: str) -> tuple[int, int | None]:
         total = counters.joined.total if counters.noun == IMAGES else counters.entries.done
     # Some bytes are counted twice, such as the header of each part of a table.
     return (min(count.done, total), total) if total else (count.done, None)
-
-
-def _bytes(number: int) -> str:
-    return f"{number / 1e9:,.2f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
 
 
 def _duration(seconds: float) -> datetime.timedelta:

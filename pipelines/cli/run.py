@@ -117,11 +117,7 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
     if result.status is Status.SUBMITTED:
         from shardbeam.pipelines.cli.jobs import print_job
 
-        print_job(
-            result.job,
-            output=result.output,
-            as_json=arguments.json,
-        )
+        print_job(result.job, output=result.output, as_json=arguments.json)
         return 0
     return _finish(result, arguments=arguments)
 

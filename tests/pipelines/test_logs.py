@@ -304,10 +304,12 @@ def log_examples() -> None:
 def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
     with bare_root(), configure_logging():
         log_examples()
+        logging.getLogger("mine").warning("%d of them", "none")
     assert capsys.readouterr().err == (
         f"ERROR {BEAM}: out of memory\n"
         "WARNING mine: Really starting service, says a user's format\n"
         "WARNING root: no tools found\n"
+        "shardbeam: error: cannot be formatted: '%d of them'\n"
     )
 
 
