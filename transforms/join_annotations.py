@@ -16,7 +16,6 @@ from shardbeam.transforms.beam.cut_splits import (
     CountClassesFn,
     CutSplits,
     Point,
-    encode_point,
 )
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
 from shardbeam.transforms.beam.stages import COUNTS, flatten, typed_outputs
@@ -86,14 +85,19 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         counts: tuple[PCollection[InputCounts], ...] = ()
         cuts: tuple[pvalue.AsSingleton, ...] = ()
         if splits.exact:
-            # (classes, point)
+            # (classes, point, hash)
             point_fn = _PointFn(sources=self.sources, settings=settings)
             points = (
                 grouped | "JoinToCut" >> beam.ParDo(point_fn).with_outputs(COUNTS, main=_MAIN)
             )[_MAIN]
-            classes = points | "CountClasses" >> beam.CombineGlobally(
-                CountClassesFn()
-            ).with_output_types(ClassCounts)
+            # one ClassCounts; none if there are no points
+            classes = (
+                points
+                | "CountClasses"
+                >> beam.CombineGlobally(CountClassesFn())
+                .with_output_types(ClassCounts)
+                .without_defaults()
+            )
             cuts = (pvalue.AsSingleton(points | CutSplits(splits=splits, classes=classes)),)
             counts += (classes | "CountCut" >> beam.Map(_count_cut).with_output_types(InputCounts),)
         samples = {}
@@ -133,7 +137,7 @@ class _SampleFn(beam.CombineFn):
     def add_input(self, sampling: _Sampling, element: _Place) -> _Sampling:
         sample, count = sampling
         sample.add(*element)
-        count.add(_encode_place(element))
+        count.add(element[0])
         return sampling
 
     def merge_accumulators(self, parts: Iterable[_Sampling]) -> _Sampling:
@@ -146,11 +150,6 @@ class _SampleFn(beam.CombineFn):
     def extract_output(self, sampling: _Sampling) -> _Sample:
         sample, count = sampling
         return sample.chosen(), count
-
-
-def _encode_place(element: _Place) -> bytes:
-    place, classes = element
-    return place + "\0".join(classes).encode()
 
 
 def _count_sampled(element: tuple[str, _Sample]) -> InputCounts:
@@ -231,10 +230,6 @@ class _KeyFn(GiveRecordsFn):
                 settings=settings,
             )
 
-    def place_of(self, record: Record) -> _Place:
-        """Returns a record's place in the order of its split, and its classes."""
-        return self.hash_of(record), self.settings.shown_classes(record.annotations)
-
     def _join_text(
         self,
         text: str,
@@ -276,7 +271,13 @@ class _PointFn(_KeyFn):
         )
         for found in self.join(element, settings=about):
             if found.joined.record is not None:
-                yield _find_point(found.joined.record, settings=self.settings)
+                yield self._find_point(found.joined.record)
+
+    def _find_point(self, record: Record) -> Point:
+        settings, splits = self.settings, self.settings.splits
+        classes = settings.classes_of(record.annotations) if splits.stratify else ()
+        source, key = settings.group_of(source=record.source, key=record.key)
+        return classes, splits.point_of(source=source, key=key), self.hash_of(record)
 
 
 @beam.typehints.with_output_types(tuple[str, _Place])
@@ -293,7 +294,8 @@ class _PlaceFn(_KeyFn):
         for found in self.join(element, settings=settings):
             joined = found.joined
             if joined.record is not None:
-                yield joined.split, self.place_of(joined.record)
+                classes = settings.shown_classes(joined.record.annotations)
+                yield joined.split, (self.hash_of(joined.record), classes)
 
 
 class _JoinFn(_KeyFn):
@@ -313,14 +315,14 @@ class _JoinFn(_KeyFn):
     ) -> Iterator[RecordOutput]:
         joined, source, key, images, entries, listed = found
         if joined.record is not None and self.settings.splits.exact:
-            self.counts.send(CUT, encode_point(_find_point(joined.record, settings=self.settings)))
+            self.counts.send(CUT, self.hash_of(joined.record))
         if joined.record is not None and samples is not None:
-            place = self.place_of(joined.record)
-            self.counts.send(SAMPLED, _encode_place(place))
+            place = self.hash_of(joined.record)
+            self.counts.send(SAMPLED, place)
             if joined.split not in samples:
                 raise lost_error([SAMPLED])
             chosen, _ = samples[joined.split]
-            if place[0] not in chosen:
+            if place not in chosen:
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
@@ -333,12 +335,6 @@ class _JoinFn(_KeyFn):
         yield from self.give(
             joined, source=source, key=shown, listed=listed, referenced=len(entries)
         )
-
-
-def _find_point(record: Record, *, settings: JoinSettings) -> Point:
-    classes = settings.classes_of(record.annotations) if settings.splits.stratify else ()
-    source, key = settings.group_of(source=record.source, key=record.key)
-    return classes, settings.splits.point_of(source=source, key=key)
 
 
 def _with_cuts(settings: JoinSettings, cuts: SplitCuts | None) -> JoinSettings:

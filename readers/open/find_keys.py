@@ -11,7 +11,7 @@ from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.examples.decode.feature_map import Legend
-from shardbeam.transforms.formats.names import loosened
+from shardbeam.transforms.formats.names import normalize_for_match
 from shardbeam.transforms.storage.base import join_uri
 
 # To suggest a key, a wrong key is compared with this many of the first keys, and with this many of
@@ -48,7 +48,7 @@ def find_key(
     found = []
     compared: list[str] = []
     alike: list[str] = []
-    name = loosened(key, "name")
+    name = normalize_for_match(key, "name")
     for split in splits:
         for number, other in _read_keys(split, dataset=dataset, legend=legend):
             if other == key:
@@ -56,7 +56,7 @@ def find_key(
             elif not found:
                 if len(compared) < _COMPARED:
                     compared.append(other)
-                if len(alike) < _COMPARED and loosened(other, "name") == name:
+                if len(alike) < _COMPARED and normalize_for_match(other, "name") == name:
                     alike.append(other)
     if not found:
         hint = did_you_mean(key, alike) or (f"; did you mean {alike[0]!r}?" if alike else "")

@@ -12,7 +12,7 @@ from shardbeam.transforms.formats.names import (
     foreign_name,
     key_problem,
     listing_exclusion,
-    loosened,
+    normalize_for_match,
     normalize_key,
 )
 
@@ -49,8 +49,12 @@ def test_normalize_key(name: str, key: str) -> None:
         ("./b.jpg", "b", "b"),
     ],
 )
-def test_loosened(name: str, suffix: str, bare: str) -> None:
-    assert [loosened(name, match) for match in ("path", "suffix", "name")] == [name, suffix, bare]
+def test_names_are_normalized_for_match(name: str, suffix: str, bare: str) -> None:
+    assert [normalize_for_match(name, match) for match in ("path", "suffix", "name")] == [
+        name,
+        suffix,
+        bare,
+    ]
 
 
 @pytest.mark.parametrize(

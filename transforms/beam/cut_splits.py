@@ -22,8 +22,8 @@ from shardbeam.transforms.core.sharding import (
     find_borders,
 )
 
-# A record's classes, and its point (`SplitAssignment.point_of`).
-Point: TypeAlias = tuple[tuple[str, ...], bytes]
+# A record's classes, its point (`SplitAssignment.point_of`), and its own hash.
+Point: TypeAlias = tuple[tuple[str, ...], bytes, bytes]
 
 _Bins: TypeAlias = dict[int, Count]
 
@@ -32,20 +32,14 @@ class ClassCounts(msgspec.Struct):
     """Counts of the records whose points decide where splits end.
 
     Attributes:
-        records: Their count by points and classes (`encode_point`).
-        points: Their count by points alone.
+        records: Their count by hashes.
+        points: Their count by points; the records of a group have the same one.
         images: `{class: number of images with it}`.
     """
 
     records: Count = msgspec.field(default_factory=Count)
     points: Count = msgspec.field(default_factory=Count)
     images: dict[str, int] = {}
-
-
-def encode_point(element: Point) -> bytes:
-    """Encodes a point, so that it can be counted."""
-    classes, point = element
-    return point + "\0".join(classes).encode()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -56,7 +50,7 @@ class CutSplits(beam.PTransform[PCollection[Point], PCollection[SplitCuts]]):
 
     Args:
         splits: The splits.
-        classes: The one `ClassCounts` of these points.
+        classes: One `ClassCounts` of these points; none if there are no points.
 
     Raises:
         InputError: (at run time) The runner lost or doubled points.
@@ -67,7 +61,7 @@ class CutSplits(beam.PTransform[PCollection[Point], PCollection[SplitCuts]]):
 
     def expand(self, points: PCollection[Point]) -> PCollection[SplitCuts]:
         """Adds the steps to a pipeline."""
-        classes = pvalue.AsSingleton(self.classes)
+        classes = pvalue.AsSingleton(self.classes, default_value=ClassCounts())
         # (stratum, {bin: count of its points})
         bins = (
             points
@@ -110,8 +104,8 @@ class CountClassesFn(beam.CombineFn):
 
     def add_input(self, counts: ClassCounts, element: Point) -> ClassCounts:
         """Counts a point."""
-        classes, point = element
-        counts.records.add(encode_point(element))
+        classes, point, digest = element
+        counts.records.add(digest)
         counts.points.add(point)
         for name in classes:
             counts.images[name] = counts.images.get(name, 0) + 1
@@ -153,7 +147,7 @@ class _BinsFn(beam.CombineFn):
 
 
 def _find_stratum(element: Point, classes: ClassCounts) -> tuple[str, bytes]:
-    names, point = element
+    names, point, _ = element
     return SplitCuts({}, classes.images).stratum(names), point
 
 

@@ -31,7 +31,7 @@ from shardbeam.transforms.formats.join.sources import (
     list_annotation_files,
     list_roots,
 )
-from shardbeam.transforms.formats.names import foreign_name, loosened
+from shardbeam.transforms.formats.names import foreign_name, normalize_for_match
 
 # Fewer boxes do not show what their numbers mean.
 _FEW_BOXES = 3
@@ -200,10 +200,10 @@ def check_masks(inputs: InputCounts) -> None:
 def _suggest_fix(seen: SourceSamples, *, source_format: Format) -> str:
     """Suggests the change with which most of the sampled names would match."""
     roots, root_key = source_format.roots(), source_format.ROOTS[0]
-    by_name = {loosened(key, "name"): key for key in sorted(seen.listed_sample)}
+    by_name = {normalize_for_match(key, "name"): key for key in sorted(seen.listed_sample)}
     fixes: Counter[str] = Counter()
     for name in sorted(seen.referenced_sample):
-        listed = by_name.get(loosened(name, "name"), "")
+        listed = by_name.get(normalize_for_match(name, "name"), "")
         if listed.endswith(f"/{name}"):
             fixes[
                 f"move the root down: add /{listed.removesuffix(f'/{name}')} to `{root_key}`"
@@ -219,8 +219,10 @@ def _suggest_fix(seen: SourceSamples, *, source_format: Format) -> str:
         names = (*seen.referenced_sample, *seen.listed_sample)
         # Without folders, both join the same.
         for match in ("suffix", "name") if any("/" in name for name in names) else ("name",):
-            listed_ends = {loosened(key, match) for key in seen.listed_sample}
-            count = sum(loosened(name, match) in listed_ends for name in seen.referenced_sample)
+            listed_ends = {normalize_for_match(key, match) for key in seen.listed_sample}
+            count = sum(
+                normalize_for_match(name, match) in listed_ends for name in seen.referenced_sample
+            )
             fixes[match] = count
     fix, count = fixes.most_common(1)[0]
     if not count:

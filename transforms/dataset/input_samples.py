@@ -21,7 +21,11 @@ from shardbeam.transforms.dataset.outcome import add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.examples.geometry.segmentation import has_segmentation, mask_problem
 from shardbeam.transforms.formats.join.join import JoinedKey
-from shardbeam.transforms.formats.names import is_undecodable_name, listing_exclusion, loosened
+from shardbeam.transforms.formats.names import (
+    is_undecodable_name,
+    listing_exclusion,
+    normalize_for_match,
+)
 from shardbeam.transforms.storage.archives.open import is_archive_name
 from shardbeam.transforms.storage.lfs import LFS_POINTER_BYTES
 
@@ -361,7 +365,7 @@ def _earlier(one: str, other: str) -> str:
 
 
 def _by_hash(key: str) -> tuple[int, str]:
-    return zlib.crc32(loosened(key, "name").encode()), key
+    return zlib.crc32(normalize_for_match(key, "name").encode()), key
 
 
 def _by_depth(key: str) -> tuple[int, str]:

@@ -62,7 +62,7 @@ def without_extension(key: str) -> str:
     return stem if dot and stem and not stem.endswith("/") and "/" not in extension else key
 
 
-def loosened(name: str, match: str) -> str:
+def normalize_for_match(name: str, match: str) -> str:
     """Returns the part of a name that is compared when images are joined.
 
     Args:
@@ -75,6 +75,10 @@ def loosened(name: str, match: str) -> str:
     parts = normalize_key(name.replace("\\", "/")).split("/")
     end = "/".join(parts[-2 if match == "suffix" else -1 :])
     return (without_extension(end) if is_image_name(end) else end).casefold()
+
+
+# The name by which formats outside this project may import it.
+loosened = normalize_for_match
 
 
 def key_problem(key: str) -> str | None:

@@ -23,7 +23,7 @@ from shardbeam.transforms.formats.names import (
     is_encodable,
     is_hidden,
     is_image_name,
-    loosened,
+    normalize_for_match,
     normalize_key,
 )
 from shardbeam.transforms.formats.parsing.roots import common_folder
@@ -173,7 +173,7 @@ class Folder:
         exact: Counter[str] = Counter()
         loose: Counter[str] = Counter()
         for name in sample:
-            for path in self._by_name.get(loosened(name, "name"), ()):
+            for path in self._by_name.get(normalize_for_match(name, "name"), ()):
                 if posixpath.dirname(path) == besides:
                     continue
                 loose[self._with_parts(posixpath.dirname(path), near=near)] += 1
@@ -248,7 +248,7 @@ class Folder:
     def _by_name(self) -> Mapping[str, list[str]]:
         found: dict[str, list[str]] = {}
         for path in self.images:
-            found.setdefault(loosened(path, "name"), []).append(path)
+            found.setdefault(normalize_for_match(path, "name"), []).append(path)
         return found
 
 

@@ -37,7 +37,7 @@ from shardbeam.transforms.formats.names import (
     foreign_name,
     is_linked_folder,
     listing_exclusion,
-    loosened,
+    normalize_for_match,
 )
 from shardbeam.transforms.formats.parsing.key_file import KeyFile, image_groups, is_excluded
 from shardbeam.transforms.storage.archives.open import is_archive, is_pattern
@@ -202,7 +202,7 @@ def join_text(text: str, *, source_format: Format) -> str:
     """Returns the text that an image or an entry is joined by, as the format's key `match` says."""
     if Kind.ROWS in source_format.kinds:
         return text
-    return loosened(text, getattr(source_format, "match", "path"))
+    return normalize_for_match(text, getattr(source_format, "match", "path"))
 
 
 def without_loose(

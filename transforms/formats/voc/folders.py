@@ -11,7 +11,7 @@ from shardbeam.transforms.formats.base import Match, Place, Role
 from shardbeam.transforms.formats.names import (
     is_hidden,
     is_image_name,
-    loosened,
+    normalize_for_match,
     normalize_key,
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
@@ -74,7 +74,7 @@ def find_folders(
         placed = place(path)
         if is_hidden(path) or placed.role is Role.OTHER:
             continue
-        text = loosened(placed.join, match)
+        text = normalize_for_match(placed.join, match)
         if placed.role is not Role.IMAGE:
             annotated.add(text)
         elif is_image_name(path):
