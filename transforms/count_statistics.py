@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.shards import ReadShardFn
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.shards.count import CountResult, CountTask, count_shard
 
 
@@ -23,7 +23,7 @@ class CountStatistics(beam.PTransform[PCollection[CountTask], PCollection[CountR
         feature_map: The meaning of keys, and the names of classes.
     """
 
-    feature_map: Legend
+    feature_map: FeatureMap
 
     def expand(self, shards: PCollection[CountTask]) -> PCollection[CountResult]:
         """Adds the step to a pipeline."""

@@ -28,7 +28,7 @@ from shardbeam.readers.open.stored_dataset import (
     StoredSplit,
     dataset_name,
     open_dataset,
-    read_legend,
+    read_feature_map,
 )
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.read_ahead import map_many
@@ -143,11 +143,11 @@ def _export(
     losses: Losses,
 ) -> Iterator[_Exported]:
     """Writes a dataset into an empty folder, and yields the counts of each split."""
-    legend = read_legend(dataset)
-    declared = legend.class_names
+    feature_map = read_feature_map(dataset)
+    declared = feature_map.class_names
     manifest = dataset.read_manifest()
     if manifest is not None:
-        defaults = {written: key for key, written in legend.keys.items()}
+        defaults = {written: key for key, written in feature_map.keys.items()}
         keys = {defaults.get(spec.key, spec.key) for spec in manifest.features}
         layout.check(keys, dataset=dataset.path)
     num_bytes = sum(split.num_bytes for split in splits)
@@ -155,8 +155,8 @@ def _export(
     if all(split.examples is not None for split in splits):
         counters.exported.expect(sum(split.examples or 0 for split in splits))
     classes = find_classes(
-        (picture for split in splits for picture in read_pictures(split, legend=legend)),
-        legend=legend,
+        (picture for split in splits for picture in read_pictures(split, feature_map=feature_map)),
+        feature_map=feature_map,
         declared=declared,
     )
     writer = layout(
@@ -168,12 +168,12 @@ def _export(
         losses=losses,
     )
     reader = ImageReader(
-        dataset.path, legend=legend, classes=classes, losses=losses, keys=layout.KEYS
+        dataset.path, feature_map=feature_map, classes=classes, losses=losses, keys=layout.KEYS
     )
     for split in splits:
         writer.begin(split.name)
         images = objects = 0
-        for image in reader.read(read_pictures(split, legend=legend)):
+        for image in reader.read(read_pictures(split, feature_map=feature_map)):
             objects += writer.add(image)
             images += 1
             counters.exported.add()

@@ -10,7 +10,7 @@ from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.readers.open.make_index import check_indexable, index_shard, render_idx
-from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
+from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.index import index_parquet
 from shardbeam.transforms.formats.recognition import counted
@@ -43,7 +43,7 @@ def run_index(arguments: IndexArguments) -> None:
             raise UsageError(f"--output: {uri} exists; replace it with --overwrite")
     if not storage.is_remote:
         remove_scratch(arguments.output, names=names)
-    feature_map = read_legend(dataset)
+    feature_map = read_feature_map(dataset)
     for split in splits:
         examples = 0
         for number, shard in enumerate(split.shards):

@@ -16,7 +16,7 @@ from shardbeam.readers.open.stored_dataset import (
     StoredSplit,
     dataset_name,
     open_dataset,
-    read_legend,
+    read_feature_map,
 )
 from shardbeam.readers.report.cards import ClassNumbers
 from shardbeam.readers.report.changes import find_changes
@@ -34,7 +34,7 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.decode.decode import Picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
@@ -115,18 +115,18 @@ def make_page(
         UsageError: A key is not in the dataset.
     """
     facts = read_facts(dataset)
-    legend = read_legend(dataset)
+    feature_map = read_feature_map(dataset)
     manifest = dataset.read_manifest()
     ignored = manifest.ignored_findings if manifest is not None else ()
-    classes = Classes(legend.class_names, numbered_maps=legend.numbered_maps)
+    classes = Classes(feature_map.class_names, numbered_maps=feature_map.numbered_maps)
     splits = {split.name: dataset.find_split(split.name) for split in dataset.splits}
-    is_ours = dataset.features is not None and legend.is_ours
+    is_ours = dataset.features is not None and feature_map.is_ours
     stored = read_statistics(dataset.path) if is_ours else None
     sample = _choose_pictures(
         dataset,
         splits=list(splits.values()),
         statistics=stored,
-        legend=legend,
+        feature_map=feature_map,
         classes=classes,
         kinds=[kind for kind in KINDS if kind not in ignored],
         limit=examples or _MOST_PICTURES,
@@ -134,7 +134,7 @@ def make_page(
     )
     if keys is not None:
         _check_found(keys, sample=sample)
-    statistics = count_statistics(dataset, legend=legend) if stored is None else stored
+    statistics = count_statistics(dataset, feature_map=feature_map) if stored is None else stored
     statistics = {name: statistics.get(name, Statistics()) for name in splits}
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
@@ -150,7 +150,7 @@ def make_page(
     gallery = Gallery(
         splits=splits,
         examples=PlacedExamples(splits, places),
-        legend=legend,
+        feature_map=feature_map,
         classes=classes,
         numbers=numbers,
         bars=charts.bars,
@@ -177,7 +177,7 @@ def _choose_pictures(
     *,
     splits: Sequence[StoredSplit],
     statistics: Mapping[str, Statistics] | None,
-    legend: Legend,
+    feature_map: FeatureMap,
     classes: Classes,
     kinds: Sequence[str],
     limit: int,
@@ -194,7 +194,7 @@ def _choose_pictures(
             dataset,
             splits,
             statistics=statistics,
-            class_names=legend.class_names,
+            class_names=feature_map.class_names,
             kinds=kinds,
             limit=limit,
             keys=keys,
@@ -206,7 +206,7 @@ def _choose_pictures(
 
     def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
         for stored in read_with_places(split):
-            yield stored.place, stored.picture(split, legend=legend)
+            yield stored.place, stored.picture(split, feature_map=feature_map)
 
     def read_map(picture: Picture) -> Collection[str]:
         return classes.name_map(picture.class_map, size=(picture.width, picture.height))

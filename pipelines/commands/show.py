@@ -40,7 +40,7 @@ from shardbeam.readers.open.stored_dataset import (
     StoredSplit,
     dataset_name,
     open_dataset,
-    read_legend,
+    read_feature_map,
 )
 from shardbeam.readers.report.describe_values import describe_values, feature_to_json
 from shardbeam.transforms.core.errors import InputError
@@ -48,7 +48,7 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.examples.decode.decode import Picture, make_picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
 from shardbeam.transforms.storage.base import StoredFile
@@ -81,10 +81,10 @@ class _Shown(NamedTuple):
         shard = posixpath.basename(self.shard.uri)
         return f"{self.split.name}, example {self.number:,}{of}, in {shard}"
 
-    def picture(self, legend: Legend) -> Picture:
+    def picture(self, feature_map: FeatureMap) -> Picture:
         return make_picture(
             self.example,
-            legend=legend,
+            feature_map=feature_map,
             split=self.split.name,
             shard=posixpath.basename(self.shard.uri),
             number=self.number,
@@ -111,7 +111,7 @@ def run_show(arguments: ShowArguments) -> None:
     dataset = open_dataset(arguments.path)
     # Tables show Examples as they are stored.
     is_read = arguments.output is not None or arguments.json or arguments.key is not None
-    legend = read_legend(dataset) if is_read else Legend()
+    feature_map = read_feature_map(dataset) if is_read else FeatureMap()
     if arguments.output is not None:
         mark = Mark("picture", dataset_name(dataset.path))
         check_replaceable(
@@ -122,12 +122,12 @@ def run_show(arguments: ShowArguments) -> None:
             overwrite=arguments.overwrite,
             inputs=[arguments.path],
         )
-        (found, *_) = _find(arguments, dataset=dataset, legend=legend)
-        _draw(found, legend=legend, path=arguments.output, mark=mark)
+        (found, *_) = _find(arguments, dataset=dataset, feature_map=feature_map)
+        _draw(found, feature_map=feature_map, path=arguments.output, mark=mark)
     elif arguments.json:
-        _print_json(arguments, dataset=dataset, legend=legend)
+        _print_json(arguments, dataset=dataset, feature_map=feature_map)
     else:
-        _print_tables(arguments, dataset=dataset, legend=legend)
+        _print_tables(arguments, dataset=dataset, feature_map=feature_map)
 
 
 def _check_flags(arguments: ShowArguments) -> None:
@@ -168,7 +168,9 @@ def _check_flags(arguments: ShowArguments) -> None:
         raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
 
 
-def _find(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> Iterator[_Shown]:
+def _find(
+    arguments: ShowArguments, *, dataset: StoredDataset, feature_map: FeatureMap
+) -> Iterator[_Shown]:
     """Yields the Examples that the arguments ask for; at least one.
 
     Raises:
@@ -182,7 +184,7 @@ def _find(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -
         splits = [split]
         if arguments.split is None:
             splits = [dataset.find_split(each.name) for each in dataset.splits]
-        places = find_key(arguments.key, dataset=dataset, splits=splits, legend=legend)
+        places = find_key(arguments.key, dataset=dataset, splits=splits, feature_map=feature_map)
         for place in places[: arguments.limit]:
             yield from itertools.islice(_read(place.split, first=place.number), 1)
         return
@@ -214,17 +216,19 @@ def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
     )
 
 
-def _draw(shown: _Shown, *, legend: Legend, path: str, mark: Mark) -> None:
+def _draw(shown: _Shown, *, feature_map: FeatureMap, path: str, mark: Mark) -> None:
     # Imported here, as Pillow takes a while.
     from shardbeam.readers.report.draw import draw_image, encode_png
 
-    image = draw_image(shown.picture(legend), feature_map=legend)
+    image = draw_image(shown.picture(feature_map), feature_map=feature_map)
     write_file(path, encode_png(image, mark=mark.text), flag="--output")
     size = f"{image.width} {_TIMES} {image.height} pixels"
     write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
 
 
-def _print_tables(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> None:
+def _print_tables(
+    arguments: ShowArguments, *, dataset: StoredDataset, feature_map: FeatureMap
+) -> None:
     layout = stdout_layout()
     chosen = arguments.image is not None or arguments.key is not None
     if not chosen:
@@ -233,17 +237,19 @@ def _print_tables(arguments: ShowArguments, *, dataset: StoredDataset, legend: L
         if not write_stdout(f"{_render_splits(dataset, layout=layout)}\n"):
             return
     separator = ""
-    for shown in _find(arguments, dataset=dataset, legend=legend):
+    for shown in _find(arguments, dataset=dataset, feature_map=feature_map):
         table = render_example(shown.example, layout=layout)
         if not write_stdout(f"{separator}{escape(shown.title())}\n{table}"):
             return
         separator = "\n"
 
 
-def _print_json(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> None:
+def _print_json(
+    arguments: ShowArguments, *, dataset: StoredDataset, feature_map: FeatureMap
+) -> None:
     examples = []
-    for shown in _find(arguments, dataset=dataset, legend=legend):
-        picture = shown.picture(legend)
+    for shown in _find(arguments, dataset=dataset, feature_map=feature_map):
+        picture = shown.picture(feature_map)
         examples.append(
             {
                 "split": picture.split,

@@ -29,7 +29,7 @@ from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     dataset_name,
     open_dataset,
-    read_legend,
+    read_feature_map,
 )
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
 from shardbeam.transforms.core.counters import counters
@@ -117,7 +117,7 @@ def _count(
 
     from shardbeam.transforms.count_statistics import CountStatistics
 
-    feature_map = read_legend(dataset)
+    feature_map = read_feature_map(dataset)
     shards = plan_counts(dataset)
     counters.shard_bytes.expect(sum(shard.data.size_bytes for shard in shards))
     splits = [split.name for split in dataset.splits]

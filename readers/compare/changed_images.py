@@ -22,11 +22,11 @@ from shardbeam.readers.compare.image_changes import (
 )
 from shardbeam.readers.compare.index_rows import ExamplePlace
 from shardbeam.readers.open.images import Place, PlacedExamples
-from shardbeam.readers.open.stored_dataset import StoredDataset, read_legend
+from shardbeam.readers.open.stored_dataset import StoredDataset, read_feature_map
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.decode.decode import Picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.storage.find import storage_for
 
 # The changes of objects that are changes of labels.
@@ -116,7 +116,7 @@ class _Comparer:
     ) -> None:
         self._olds = _PictureReader(old, [place for image in images for place in image.old])
         self._news = _PictureReader(new, [place for image in images for place in image.new])
-        keys = self._news.legend.keys
+        keys = self._news.feature_map.keys
         self._defaults = {written: default for default, written in keys.items() if written}
 
     def compare(self, image: DifferingImage) -> ChangedPicture:
@@ -138,11 +138,11 @@ class _PictureReader:
         places: All places that may be read.
 
     Attributes:
-        legend: How its Examples are to be read.
+        feature_map: How its Examples are to be read.
     """
 
     def __init__(self, dataset: StoredDataset, places: Sequence[ExamplePlace]) -> None:
-        self.legend: Legend = read_legend(dataset)
+        self.feature_map: FeatureMap = read_feature_map(dataset)
         self._splits = {split.name: split for split in dataset.splits}
         shards = {
             (split.name, shard.path): number
@@ -170,5 +170,5 @@ class _PictureReader:
     def _read_one(self, place: ExamplePlace, *, with_objects: bool) -> Picture:
         stored = self._examples.read(self._places[place])
         return stored.picture(
-            self._splits[place.split], legend=self.legend, with_objects=with_objects
+            self._splits[place.split], feature_map=self.feature_map, with_objects=with_objects
         )

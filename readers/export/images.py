@@ -17,7 +17,7 @@ from shardbeam.transforms.examples.decode.decode import (
     class_of,
     keypoint_names,
 )
-from shardbeam.transforms.examples.decode.feature_map import Legend, Skeletons
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Skeletons
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.geometry.boxes import Size, orient_size
 from shardbeam.transforms.images.check import store_cifar
@@ -132,14 +132,14 @@ class Classes:
         self._used.add(class_id)
         self.ids[name] = class_id
 
-    def add_from(self, picture: Picture, *, legend: Legend) -> None:
+    def add_from(self, picture: Picture, *, feature_map: FeatureMap) -> None:
         """Adds the classes of a picture, and the names of its keypoints."""
         for name, class_id in zip(picture.labels, picture.label_ids, strict=True):
             self.add(name, class_id, of_image=True)
         for item in picture.objects:
             self.add(*class_of(item))
         if picture.objects and len(picture.objects[0].keypoints) > len(self.keypoints):
-            self.keypoints = keypoint_names(picture, legend=legend)
+            self.keypoints = keypoint_names(picture, feature_map=feature_map)
 
     def sort(self) -> None:
         """Numbers the classes that are known by now in the order of their ids."""
@@ -201,7 +201,7 @@ class ImageReader:
 
     Args:
         path: The dataset's path, for errors.
-        legend: How its Examples are to be read.
+        feature_map: How its Examples are to be read.
         classes: Its classes; others that are found are added.
         losses: Counts what the images do not hold.
         keys: Default keys that the layout can hold.
@@ -211,18 +211,18 @@ class ImageReader:
         self,
         path: str,
         *,
-        legend: Legend,
+        feature_map: FeatureMap,
         classes: Classes,
         losses: Losses,
         keys: Collection[str],
     ) -> None:
         self._path = path
-        self._legend = legend
+        self._feature_map = feature_map
         self._classes = classes
         self._losses = losses
         self._keys = keys
         self._masks = "image/object/mask" in keys
-        self._defaults = {written: key for key, written in legend.keys.items() if written}
+        self._defaults = {written: key for key, written in feature_map.keys.items() if written}
 
     def read(self, pictures: Iterable[Picture]) -> Iterator[ExportImage]:
         """Yields the images of a split.
@@ -276,8 +276,8 @@ class ImageReader:
             orientation: The EXIF orientation of its image, 1 to 8.
             lost: Names of keys that were counted for its image already; others are added.
         """
-        annotations = annotations_of(picture, legend=self._legend, masks=self._masks)
-        self._classes.add_from(picture, legend=self._legend)
+        annotations = annotations_of(picture, feature_map=self._feature_map, masks=self._masks)
+        self._classes.add_from(picture, feature_map=self._feature_map)
         dropped = len(picture.objects) - len(annotations.objects)
         self._losses.note("objects without a box", count=dropped, example=picture.key)
         size = _frame_of(picture, annotations=annotations, orientation=orientation)
@@ -348,7 +348,7 @@ class ImageReader:
             captions=annotations.captions,
             objects=list(annotations.objects),
             has_objects=any(
-                self._legend.keys.get(key, key) in picture.features for key in OBJECT_KEYS
+                self._feature_map.keys.get(key, key) in picture.features for key in OBJECT_KEYS
             ),
             where=where,
         )
@@ -356,7 +356,7 @@ class ImageReader:
     def _first_integer(self, picture: Picture, keys: Iterable[str]) -> str:
         """Returns the first integer under any of these keys as text; empty if there is none."""
         for key in keys:
-            values = picture.features.get(self._legend.keys.get(key, key), ())
+            values = picture.features.get(self._feature_map.keys.get(key, key), ())
             if values and isinstance(values[0], int):
                 return str(values[0])
         return ""
@@ -407,18 +407,18 @@ def _describe(picture: Picture) -> tuple[FileFormat, int]:
 
 
 def find_classes(
-    pictures: Iterable[Picture], *, legend: Legend, declared: Mapping[int, str]
+    pictures: Iterable[Picture], *, feature_map: FeatureMap, declared: Mapping[int, str]
 ) -> Classes:
     """Collects the classes of a dataset: the declared ones, or else those of its pictures.
 
     Args:
         pictures: The pictures; they are read only if no class is declared.
-        legend: How the pictures are to be read.
+        feature_map: How the pictures are to be read.
         declared: `{id: name}` of the classes that the dataset declares.
     """
-    classes = Classes(declared, skeletons=legend.skeletons)
+    classes = Classes(declared, skeletons=feature_map.skeletons)
     if not declared:
         for picture in pictures:
-            classes.add_from(picture, legend=legend)
+            classes.add_from(picture, feature_map=feature_map)
         classes.sort()
     return classes

@@ -31,12 +31,12 @@ from shardbeam.transforms.storage.base import join_uri
 
 # The columns of an index that `find_in_index` needs.
 COLUMNS = ("key", "source", "objects", "findings")
-# The columns of `duplicates.parquet` that `read_same_pictures` needs.
+# The columns of `duplicates.parquet` that `read_label_conflicts` needs.
 _MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
 
 _Image = TypeVar("_Image", bound="FoundImage")
 # {(split, shard, row): strength}
-SamePictures: TypeAlias = Mapping[tuple[str, int, int], int]
+LabelConflicts: TypeAlias = Mapping[tuple[str, int, int], int]
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
@@ -109,7 +109,7 @@ def read_findings(
             "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
             "--index",
         )
-    same_pictures = read_same_pictures(dataset) if SAME_PICTURE in kinds and not indexes else {}
+    same_pictures = read_label_conflicts(dataset) if SAME_PICTURE in kinds and not indexes else {}
     for name in splits:
         split = dataset.find_split(name)
         if indexes is None:
@@ -123,7 +123,7 @@ def read_findings(
                 yield found
 
 
-def read_same_pictures(dataset: StoredDataset) -> SamePictures:
+def read_label_conflicts(dataset: StoredDataset) -> LabelConflicts:
     """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`.
 
     Raises:
@@ -211,7 +211,7 @@ def _read_split(
     tables: Iterable[tuple[str, pa.Table]],
     *,
     limits: ObjectLimits,
-    same_pictures: SamePictures,
+    same_pictures: LabelConflicts,
 ) -> Iterator[FoundImage]:
     first = 1
     for number, (uri, table) in enumerate(tables):
@@ -236,7 +236,7 @@ def find_in_index(
     shard: int,
     first: int,
     limits: ObjectLimits,
-    same_pictures: SamePictures,
+    same_pictures: LabelConflicts,
 ) -> Iterator[FoundImage]:
     """Yields the findings of a shard, in its order, one of each kind for each Example.
 
@@ -246,7 +246,7 @@ def find_in_index(
         shard: The shard's number in the split, from 0.
         first: Number of its first Example in the split, from 1.
         limits: Which numbers of objects are worth a look in the split.
-        same_pictures: The pictures that `read_same_pictures` gives.
+        same_pictures: The pictures that `read_label_conflicts` gives.
     """
     by_objects = map(limits.finding, table["objects"].to_pylist())
     lengths = pc.list_value_length(table["findings"]).to_pylist()

@@ -10,7 +10,7 @@ from shardbeam.readers.open.images import read_pictures
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.formats.names import normalize_for_match
 from shardbeam.transforms.storage.base import join_uri
 
@@ -32,7 +32,7 @@ class FoundExample(NamedTuple):
 
 
 def find_key(
-    key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], legend: Legend
+    key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], feature_map: FeatureMap
 ) -> list[FoundExample]:
     """Finds the Examples of an image; there are several if each object has its own.
 
@@ -40,7 +40,7 @@ def find_key(
         key: The image's key.
         dataset: The dataset.
         splits: The splits to search.
-        legend: How its Examples are to be read.
+        feature_map: How its Examples are to be read.
 
     Raises:
         InputError: No Example has the key, or the dataset cannot be read.
@@ -50,7 +50,7 @@ def find_key(
     alike: list[str] = []
     name = normalize_for_match(key, "name")
     for split in splits:
-        for number, other in _read_keys(split, dataset=dataset, legend=legend):
+        for number, other in _read_keys(split, dataset=dataset, feature_map=feature_map):
             if other == key:
                 found.append(FoundExample(split, number))
             elif not found:
@@ -66,10 +66,10 @@ def find_key(
 
 
 def _read_keys(
-    split: StoredSplit, *, dataset: StoredDataset, legend: Legend
+    split: StoredSplit, *, dataset: StoredDataset, feature_map: FeatureMap
 ) -> Iterator[tuple[int, str]]:
     number = 1
-    if legend.is_ours and dataset.features is not None:
+    if feature_map.is_ours and dataset.features is not None:
         most = max(split.shard_examples, default=0)
         listed = dataset.listed_files()
         for shard in split.shards:
@@ -85,5 +85,5 @@ def _read_keys(
                 yield number, key
                 number += 1
     else:
-        for picture in read_pictures(split, legend=legend, with_objects=False):
+        for picture in read_pictures(split, feature_map=feature_map, with_objects=False):
             yield picture.number, picture.key

@@ -21,7 +21,7 @@ from shardbeam.transforms.containers.base import (
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.examples.decode.decode import Picture, make_picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile
 
@@ -55,17 +55,19 @@ class StoredExample(NamedTuple):
     example: Example
     num_bytes: int
 
-    def picture(self, split: StoredSplit, *, legend: Legend, with_objects: bool = True) -> Picture:
+    def picture(
+        self, split: StoredSplit, *, feature_map: FeatureMap, with_objects: bool = True
+    ) -> Picture:
         """Makes a picture of it.
 
         Args:
             split: Its split.
-            legend: How it is to be read.
+            feature_map: How it is to be read.
             with_objects: Whether its objects are read.
         """
         return make_picture(
             self.example,
-            legend=legend,
+            feature_map=feature_map,
             split=split.name,
             shard=posixpath.basename(split.shards[self.place.shard].uri),
             number=self.place.number,
@@ -74,13 +76,13 @@ class StoredExample(NamedTuple):
 
 
 def read_pictures(
-    split: StoredSplit, *, legend: Legend, first: int = 1, with_objects: bool = True
+    split: StoredSplit, *, feature_map: FeatureMap, first: int = 1, with_objects: bool = True
 ) -> Iterator[Picture]:
     """Yields the pictures of a split, in order; reads only as far as the caller iterates.
 
     Args:
         split: The split.
-        legend: How its Examples are to be read.
+        feature_map: How its Examples are to be read.
         first: The number of the first picture to yield, from 1. Shards before it are skipped
             unread if the dataset says how many Examples they hold.
         with_objects: Whether their objects are read.
@@ -92,7 +94,7 @@ def read_pictures(
     for shard, number, example in read_split(split, first=first):
         yield make_picture(
             example,
-            legend=legend,
+            feature_map=feature_map,
             split=split.name,
             shard=posixpath.basename(shard.uri),
             number=number,

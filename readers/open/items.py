@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.examples.features import FeatureKind, StoredFeature
 
@@ -71,14 +71,14 @@ class SplitContents(msgspec.Struct, frozen=True, kw_only=True):
         features: Their features.
         is_inferred: Whether the features were inferred from some Examples, so that others may have
             more keys.
-        legend: Reads how the Examples are to be read (`read_legend`).
+        feature_map: Reads how the Examples are to be read (`read_feature_map`).
         with_objects: Reads the split's first Example with objects; None if it has none.
     """
 
     path: str
     features: Sequence[StoredFeature]
     is_inferred: bool
-    legend: Callable[[], Legend]
+    feature_map: Callable[[], FeatureMap]
     with_objects: Callable[[], Example | None]
 
 
@@ -298,7 +298,7 @@ class _Values:
 
     def __init__(self, contents: SplitContents) -> None:
         self._path = contents.path
-        self._keys = contents.legend().keys
+        self._keys = contents.feature_map().keys
         self._known = {feature.key for feature in contents.features}
 
     def require(self, *keys: str, hint: str = "") -> None:

@@ -18,7 +18,7 @@ from shardbeam.transforms.dataset.collectors.base import ShardFacts
 from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
 from shardbeam.transforms.dataset.collectors.rows import RowsCollector
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, list_class_ids
 from shardbeam.transforms.examples.encode.maps import list_map_classes
@@ -60,7 +60,7 @@ def check_indexable(dataset: StoredDataset) -> list[StoredSplit]:
 
 
 def index_shard(
-    shard: StoredFile, *, split: str, shard_index: int, feature_map: Legend
+    shard: StoredFile, *, split: str, shard_index: int, feature_map: FeatureMap
 ) -> tuple[dict[str, Sequence[Any]], int]:
     """Reads a TFRecord file to its end, and makes the columns of its index.
 
@@ -131,7 +131,7 @@ def render_idx(columns: Mapping[str, Sequence[int]]) -> bytes:
 class _Values:
     """The values of an Example by default key."""
 
-    def __init__(self, example: Example, *, feature_map: Legend) -> None:
+    def __init__(self, example: Example, *, feature_map: FeatureMap) -> None:
         self._features = example.features.feature
         self._keys = feature_map.keys
 

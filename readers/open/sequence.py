@@ -55,7 +55,7 @@ from shardbeam.readers.open.selection import Where, check_where, select, where_c
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     open_dataset,
-    read_legend,
+    read_feature_map,
     with_checksums,
 )
 from shardbeam.readers.open.stored_features import infer_features, read_features
@@ -365,7 +365,7 @@ def open(  # As in gzip and tarfile.
     source.opened, tables = _open_split(source, dataset=dataset, columns=where_columns(where))
     selection: range | npt.NDArray[np.int64] = range(source.opened.records.size)
     if where:
-        feature_map = source.opened.contents.legend()
+        feature_map = source.opened.contents.feature_map()
         maps = {feature_map.keys.get(key, key) for key in (CLASS_MAP, CATEGORY_MAP)}
         selection = select(
             where,
@@ -394,7 +394,7 @@ def class_names(path: str | os.PathLike[str]) -> dict[int, str]:
         ValueError: `path` is empty.
     """
     dataset = open_dataset(absolute_path("path", path))
-    return dict(sorted(read_legend(dataset).class_names.items()))
+    return dict(sorted(read_feature_map(dataset).class_names.items()))
 
 
 def _open_split(
@@ -442,7 +442,7 @@ def _open_split(
         path=place.path,
         features=features,
         is_inferred=dataset.features is None,
-        legend=functools.cache(functools.partial(read_legend, dataset)),
+        feature_map=functools.cache(functools.partial(read_feature_map, dataset)),
         with_objects=functools.partial(read_one_with_objects, records, indexes),
     )
     return _Opened(records, contents), tables

@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.manifest import (
     Manifest,
     read_manifest,
 )
-from shardbeam.transforms.examples.decode.feature_map import Legend, read_class_names
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, read_class_names
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
@@ -200,7 +200,7 @@ def open_dataset(path: str) -> StoredDataset:
         raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
 
 
-def read_legend(dataset: StoredDataset) -> Legend:
+def read_feature_map(dataset: StoredDataset) -> FeatureMap:
     """Finds out how the Examples of a dataset are to be read.
 
     For a dataset of Shardbeam the manifest says so, even if `dataset` is just one of its shards.
@@ -212,8 +212,8 @@ def read_legend(dataset: StoredDataset) -> Legend:
     """
     manifest = dataset.find_manifest()
     if manifest is None:
-        return Legend(class_names=read_class_names(dataset.folder))
-    return Legend.of_manifest(
+        return FeatureMap(class_names=read_class_names(dataset.folder))
+    return FeatureMap.of_manifest(
         config=manifest.config,
         labels=manifest.labels,
         skeletons=manifest.skeletons,

@@ -23,7 +23,7 @@ from shardbeam.readers.compare.describe_changes import (
 )
 from shardbeam.readers.compare.difference import Difference, compare_datasets
 from shardbeam.readers.compare.image_changes import MASK
-from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_legend
+from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_feature_map
 from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.styles import Classes
@@ -152,10 +152,11 @@ def _draw(
     new: StoredDataset,
     render: Callable[[Card], str],
 ) -> Iterator[ChangedCard]:
-    legends = read_legend(old), read_legend(new)
+    feature_maps = read_feature_map(old), read_feature_map(new)
     # A class has the same colour before and after; only the values of old maps have old names.
     before, after = (
-        Classes(legend.class_names, numbered_maps=legend.numbered_maps) for legend in legends
+        Classes(feature_map.class_names, numbered_maps=feature_map.numbered_maps)
+        for feature_map in feature_maps
     )
     room = _MAX_BYTES
     for number, picture in enumerate(pictures):

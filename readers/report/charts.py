@@ -17,7 +17,7 @@ from shardbeam.transforms.dataset.collectors.statistics import (
     merge_statistics,
     most_frequent_pairs,
 )
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.shards.count import count_shard, merge_counts
 
 # How many rows of a chart are shown at first, and altogether.
@@ -148,13 +148,15 @@ class Charts(NamedTuple):
     bars: Bars
 
 
-def count_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
+def count_statistics(
+    dataset: StoredDataset, *, feature_map: FeatureMap
+) -> Mapping[str, Statistics]:
     """Reads all shards of a dataset, and counts the statistics of each split.
 
     Raises:
         InputError: A file cannot be read, or is damaged.
     """
-    counted = [count_shard(shard, feature_map=legend) for shard in plan_counts(dataset)]
+    counted = [count_shard(shard, feature_map=feature_map) for shard in plan_counts(dataset)]
     for shard in counted:
         if shard.problem:
             raise InputError(uri=dataset.path, problem=shard.problem)

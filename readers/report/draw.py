@@ -31,7 +31,7 @@ from shardbeam.readers.report.thumbnails import decode_small, fit
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode.decode import Picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 
 # Pixels of the longer side. Small images are enlarged by a whole number to about the usual side,
 # large ones are shrunk to the largest side. Below the coarse side, pixels are enlarged to squares.
@@ -50,7 +50,7 @@ _FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "arial.
 _UNKNOWN = "\U0010ffff"
 
 
-def draw_image(image: Picture, *, feature_map: Legend) -> Image.Image:
+def draw_image(image: Picture, *, feature_map: FeatureMap) -> Image.Image:
     """Draws an image with its boxes, masks, keypoints and maps, and its texts below it.
 
     A class has the same colour in every image. The same image gives the same pixels if the same

@@ -20,7 +20,7 @@ from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.example_findings import Finding
 from shardbeam.transforms.examples.decode.decode import Picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.shards.count import count_example
 
 # If the caller gives no number of pictures, each has room for at least this many bytes.
@@ -35,7 +35,7 @@ class Gallery(NamedTuple):
     Attributes:
         splits: `{name: split}`, in the order of the dataset.
         examples: Reads the Examples that are shown.
-        legend: How the Examples are to be read.
+        feature_map: How the Examples are to be read.
         classes: The dataset's classes.
         numbers: Numbers of its classes in the page.
         bars: The bars of the page's charts.
@@ -44,7 +44,7 @@ class Gallery(NamedTuple):
 
     splits: Mapping[str, StoredSplit]
     examples: PlacedExamples
-    legend: Legend
+    feature_map: FeatureMap
     classes: Classes
     numbers: ClassNumbers
     bars: Bars
@@ -85,10 +85,10 @@ class Gallery(NamedTuple):
         split = self.splits[candidate.place.split]
         stored = self.examples.read(candidate.place)
         statistics, findings = count_example(
-            stored.example, num_bytes=stored.num_bytes, feature_map=self.legend
+            stored.example, num_bytes=stored.num_bytes, feature_map=self.feature_map
         )
         picture, odd = _odd_objects_first(
-            stored.picture(split, legend=self.legend),
+            stored.picture(split, feature_map=self.feature_map),
             [each for each in findings if each.kind not in self.ignored],
         )
         of_index = [each for each in candidate.kinds if each[0] not in self.ignored]
@@ -128,7 +128,9 @@ class Gallery(NamedTuple):
 
     def _draw_for_pair(self, place: Place, *, room: float, name: str) -> Card:
         split = self.splits[place.split]
-        picture = _without_masks(self.examples.read(place).picture(split, legend=self.legend))
+        picture = _without_masks(
+            self.examples.read(place).picture(split, feature_map=self.feature_map)
+        )
         return make_card(
             picture,
             fit_thumbnail(picture, room=room, classes=self.classes, max_side=_PAIR_SIDE),

@@ -19,9 +19,9 @@ import msgspec
 from shardbeam.readers.open.find_findings import (
     COLUMNS,
     FoundImage,
-    SamePictures,
+    LabelConflicts,
     find_in_index,
-    read_same_pictures,
+    read_label_conflicts,
     strongest_images,
 )
 from shardbeam.readers.open.images import Place
@@ -155,7 +155,7 @@ def sample_by_index(
     collector = _Collector(limit=limit, keys=keys)
     names = _Names(class_names)
     try:
-        same_pictures = read_same_pictures(dataset)
+        same_pictures = read_label_conflicts(dataset)
         found = (
             each
             for split in splits
@@ -194,7 +194,7 @@ def _read_indexes(
     *,
     dataset: StoredDataset,
     statistics: Mapping[str, Statistics],
-    same_pictures: SamePictures,
+    same_pictures: LabelConflicts,
     collector: _Collector,
     names: _Names,
 ) -> Iterator[FoundPicture]:

@@ -15,7 +15,7 @@ from shardbeam.transforms.core.labels import LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.decode.decode import annotations_of, class_of, make_picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
@@ -53,11 +53,11 @@ EXTRAS = (
 
 
 def read(
-    data: bytes, *, legend: Legend | None = None, extras: tuple[ExtraFeature, ...] = ()
+    data: bytes, *, feature_map: FeatureMap | None = None, extras: tuple[ExtraFeature, ...] = ()
 ) -> ImageAnnotations:
-    legend = legend or Legend()
-    picture = make_picture(Example.FromString(data), legend=legend)
-    return annotations_of(picture, legend=legend, extras=extras)
+    feature_map = feature_map or FeatureMap()
+    picture = make_picture(Example.FromString(data), feature_map=feature_map)
+    return annotations_of(picture, feature_map=feature_map, extras=extras)
 
 
 def read_features(features: Mapping[str, object]) -> ImageAnnotations:
@@ -120,8 +120,8 @@ def test_what_is_read_back_encodes_to_the_same_bytes(
     )
     settings: dict[str, Any] = {"kinds": ALL_KINDS, "extras": EXTRAS, "objects_lost": "keep"}
     first = render(said, image=IMAGE, label_map=LABEL_MAP, **settings)
-    legend = Legend(class_names={3: "cat", 7: "dog"})
-    again = read(first.encoded[0].data, legend=legend, extras=EXTRAS)
+    feature_map = FeatureMap(class_names={3: "cat", 7: "dog"})
+    again = read(first.encoded[0].data, feature_map=feature_map, extras=EXTRAS)
     second = render(again, image=IMAGE, label_map=LABEL_MAP, **settings)
     assert second.encoded[0].data == first.encoded[0].data
 
@@ -153,7 +153,7 @@ def test_classes_without_names_have_their_ids_as_names() -> None:
     assert [item.label for item in annotations.objects] == ["5"]
     assert annotations.labels == ("6", "5")
     assert annotations.objects[0].area == -1
-    picture = make_picture(Example.FromString(make_example(features)), legend=Legend())
+    picture = make_picture(Example.FromString(make_example(features)), feature_map=FeatureMap())
     assert class_of(picture.objects[0]) == ("5", 5)
     assert picture.label_ids == (6, 5)
 

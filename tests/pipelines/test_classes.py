@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
+from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from tests.support.archive_files import Files, write_files, write_tar
 from tests.support.builds import Build, build, build_config, write_coco
 from tests.support.dataset import run
@@ -229,8 +229,8 @@ def test_a_class_that_only_a_map_shows_occurs(tmp_path: Path) -> None:
     )
     built = build("voc", "--root", tmp_path / "data", "--semantic", output=tmp_path / "out")
 
-    legend = read_legend(open_dataset(f"{tmp_path}/out"))
-    assert legend.map_names() == {1: "lion", 2: "yak", 3: "emu"}
+    feature_map = read_feature_map(open_dataset(f"{tmp_path}/out"))
+    assert feature_map.map_names() == {1: "lion", 2: "yak", 3: "emu"}
     assert "1 of 3 declared classes never occur: emu" in built.summary["warnings"]
 
 
@@ -271,8 +271,8 @@ def test_tools_do_not_name_the_numbers_of_maps_by_the_objects_classes(
     output = tmp_path / "out"
     build("voc", "--root", tmp_path / "data", "--semantic", *words, output=output)
 
-    legend = read_legend(open_dataset(str(output)))
-    assert (legend.class_names, legend.map_names()) == ({1: "lion"}, {})
+    feature_map = read_feature_map(open_dataset(str(output)))
+    assert (feature_map.class_names, feature_map.map_names()) == ({1: "lion"}, {})
     counted = run("stats", str(output), "--json", "--recount")
     (split,) = json.loads(counted.stdout)["splits"].values()
     assert split["pixels_by_class"] == {"1": 1600}

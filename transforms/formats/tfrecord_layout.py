@@ -10,7 +10,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.decode.feature_map import Legend, Skeletons, read_class_names
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Skeletons, read_class_names
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -48,12 +48,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """What the files beside TFRecord files say about these.
 
     Attributes:
-        legend: How their Examples are to be read.
+        feature_map: How their Examples are to be read.
         shards: `{name of a file: what the manifest says about it}`, if there is a manifest.
         features: The features of every Example, if there is a manifest.
     """
 
-    legend: Legend
+    feature_map: FeatureMap
     shards: Mapping[str, ListedShard] = {}
     features: tuple[FeatureSpec, ...] | None = None
 
@@ -94,13 +94,13 @@ def read_layout(folder: str) -> Layout:
         committed = storage.stat(join_uri(folder, "dataset_info.json")) is not None
         manifest = JsonDecoder(_Manifest).decode(data)
     except FileNotFoundError:
-        return Layout(legend=Legend(class_names=read_class_names(folder)))
+        return Layout(feature_map=FeatureMap(class_names=read_class_names(folder)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if _OURS in data:
             problem = f"not a manifest of Shardbeam, or a damaged one: {error}"
             raise InputError(uri=uri, problem=problem) from error
         # Other programs write files with this name, too.
-        return Layout(legend=Legend(class_names=read_class_names(folder)))
+        return Layout(feature_map=FeatureMap(class_names=read_class_names(folder)))
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
     if not committed:
@@ -109,7 +109,7 @@ def read_layout(folder: str) -> Layout:
         )
     files = {file.path: file for file in manifest.files}
     return Layout(
-        legend=Legend.of_manifest(
+        feature_map=FeatureMap.of_manifest(
             config=manifest.config,
             labels=manifest.labels,
             skeletons=manifest.skeletons,

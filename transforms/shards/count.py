@@ -21,7 +21,7 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics, merge
 from shardbeam.transforms.dataset.example_findings import Finding, find_in_example
 from shardbeam.transforms.dataset.files import DatasetFile
 from shardbeam.transforms.dataset.index import load_index
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -76,7 +76,7 @@ def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> di
     return {split: merge_statistics(of_split) for split, of_split in parts.items()}
 
 
-def count_shard(shard: CountTask, *, feature_map: Legend) -> CountResult:
+def count_shard(shard: CountTask, *, feature_map: FeatureMap) -> CountResult:
     """Reads a shard to its end, and counts what is in it.
 
     A read error is returned, not raised: Beam wraps what workers raise in pages of text.
@@ -127,7 +127,7 @@ def known_measures(row: Mapping[str, Any]) -> dict[str, int]:
 def read_items(
     shard: CountTask,
     *,
-    feature_map: Legend,
+    feature_map: FeatureMap,
     rows: Iterable[Mapping[str, Any]] = (),
     find_known: Callable[[Mapping[str, Any], Values], Mapping[str, Any]] = (
         lambda row, _: known_measures(row)
@@ -175,7 +175,7 @@ def read_items(
 
 
 def count_example(
-    example: Example, *, num_bytes: int, feature_map: Legend
+    example: Example, *, num_bytes: int, feature_map: FeatureMap
 ) -> tuple[Statistics, list[Finding]]:
     """Counts one Example, and finds what is worth a look in its objects.
 
@@ -194,7 +194,7 @@ def count_example(
     return collectors.statistics(), find_in_example(values)
 
 
-def read_values(example: Example, *, feature_map: Legend) -> Mapping[str, list[Any]]:
+def read_values(example: Example, *, feature_map: FeatureMap) -> Mapping[str, list[Any]]:
     """Reads the values of an Example that statistics and findings need.
 
     Values that follow from others are added: names of classes, sizes of images, areas of masks.

@@ -28,7 +28,7 @@ from shardbeam.transforms.dataset.collectors.labels import LabelsCollector
 from shardbeam.transforms.dataset.collectors.measures import MeasuresCollector
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.index import index_parquet, read_known_columns
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import digest_image
 from shardbeam.transforms.examples.encode.maps import PIXELS
@@ -209,11 +209,11 @@ def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
     return found
 
 
-def _feature_map(shard: Shard, *, settings: EncoderSettings) -> Legend:
+def _feature_map(shard: Shard, *, settings: EncoderSettings) -> FeatureMap:
     written = plan_features(settings).defaults
     # A default key may hold something else: a constant, or a renamed feature.
     keys = {key: written[key].key if key in written else "" for key in COUNTED_KINDS}
     if _dropped(settings, keys=(CATEGORY_MAP,)):
         # The pixels of the map that is left are no ids of classes.
         keys[CLASS_MAP] = ""
-    return Legend(keys=keys, class_names=shard.label_map.map_names())
+    return FeatureMap(keys=keys, class_names=shard.label_map.map_names())

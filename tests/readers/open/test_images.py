@@ -16,13 +16,13 @@ from shardbeam.readers.open.images import (
     read_pictures,
     read_with_places,
 )
-from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
+from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from shardbeam.transforms.containers.tfrecord import TFRecord
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.core.records import Category
 from shardbeam.transforms.examples.decode.decode import Picture, make_picture
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build_config, write_coco
@@ -38,15 +38,17 @@ TWO_BOXES: dict[str, object] = {key: [0.25, 0.5] for key in BOX}
 FAR = "boxes lie far beyond the image; are they in pixels?"
 
 
-def read(features: Mapping[str, object], *, legend: Legend | None = None) -> Picture:
+def read(features: Mapping[str, object], *, feature_map: FeatureMap | None = None) -> Picture:
     example = Example.FromString(make_example(features))
-    return make_picture(example, legend=legend or Legend(), split="train", shard="a", number=1)
+    return make_picture(
+        example, feature_map=feature_map or FeatureMap(), split="train", shard="a", number=1
+    )
 
 
 def read_all(path: Path, *, split: str, first: int = 1) -> list[Picture]:
     dataset = open_dataset(str(path))
-    legend = read_legend(dataset)
-    return list(read_pictures(dataset.find_split(split), legend=legend, first=first))
+    feature_map = read_feature_map(dataset)
+    return list(read_pictures(dataset.find_split(split), feature_map=feature_map, first=first))
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +149,9 @@ def test_shards_before_the_first_picture_are_not_read(people: Build, tmp_path: P
 
 def test_one_shard_of_ours_is_read_by_the_manifest_beside_it(people: Build) -> None:
     shard = people.output / people.shards()[0]
-    legend = read_legend(open_dataset(str(shard)))
-    assert legend.is_ours
-    assert legend.class_names == {3: "dog", 7: "person"}
+    feature_map = read_feature_map(open_dataset(str(shard)))
+    assert feature_map.is_ours
+    assert feature_map.class_names == {3: "dog", 7: "person"}
 
 
 @pytest.mark.parametrize(
@@ -169,13 +171,13 @@ def test_what_is_no_text_in_a_changed_manifest_is_no_key(
     for name in ("dataset_info.json", "features.json"):
         shutil.copy(people.output / name, tmp_path)
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert read_legend(open_dataset(str(tmp_path))).keys == keys
+    assert read_feature_map(open_dataset(str(tmp_path))).keys == keys
 
 
 def test_a_manifest_of_anyones_is_none_of_ours(tmp_path: Path) -> None:
     path = write_tfrecord(tmp_path / "a.tfrecord", make_example({"x": 1}))
     (tmp_path / "manifest.json").write_text('{"version": 3}')
-    assert read_legend(open_dataset(str(path))) == Legend()
+    assert read_feature_map(open_dataset(str(path))) == FeatureMap()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
     path = write_tfrecord(tmp_path / "a.tfrecord", make_example(features))
     (tmp_path / name).write_text(text, encoding="utf-8")
     for place in (tmp_path, path):
-        assert read_legend(open_dataset(str(place))).class_names == names
+        assert read_feature_map(open_dataset(str(place))).class_names == names
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,7 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
 def test_anyones_examples(
     features: Mapping[str, object], expected: Mapping[str, Any], problems: tuple[str, ...]
 ) -> None:
-    picture = read(features, legend=Legend(class_names={5: "five"}))
+    picture = read(features, feature_map=FeatureMap(class_names={5: "five"}))
     objects = picture.objects
     found = {
         "objects": len(objects),
@@ -300,7 +302,7 @@ def test_the_image_under_another_key_is_found_if_it_is_the_only_one() -> None:
     assert read({"jpg": jpeg, "n": 1}).image == jpeg
     assert read({"left": jpeg, "right": jpeg}).image == b""
     # Nothing is searched that the manifest declares missing.
-    assert read({"jpg": jpeg}, legend=Legend(is_ours=True)).image == b""
+    assert read({"jpg": jpeg}, feature_map=FeatureMap(is_ours=True)).image == b""
 
 
 def test_a_size_that_is_not_the_images_is_told() -> None:
@@ -375,10 +377,10 @@ def test_a_place_with_a_length_fetches_no_more(people: Build) -> None:
 
 def test_without_the_map_of_classes_a_panoptic_map_has_numbers() -> None:
     def names(config: Mapping[str, object]) -> Mapping[int, str]:
-        legend = Legend.of_manifest(
+        feature_map = FeatureMap.of_manifest(
             config=config, labels={"dog": 1}, skeletons={}, numbered_maps=False
         )
-        return legend.map_names()
+        return feature_map.map_names()
 
     assert names({"features": {"drop": ["image/panoptic/instance_mask"]}}) == {1: "dog"}
     assert names({"features": {"drop": ["image/panoptic/category_mask"]}}) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.readers.open.stored_dataset import open_dataset, read_legend
+from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from shardbeam.readers.report.charts import count_statistics, make_charts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
@@ -155,8 +155,8 @@ def test_files_of_other_programs_are_counted(tmp_path: Path) -> None:
     record = make_example({"image/class/text": [b"cat"], "image/class/label": [1]})
     path = write_tfrecord(tmp_path / "train-0-of-1.tfrecord", record, record)
     dataset = open_dataset(str(tmp_path))
-    found = count_statistics(dataset, legend=read_legend(dataset))
+    found = count_statistics(dataset, feature_map=read_feature_map(dataset))
     assert found["train"].images_by_class == {"cat": 2}
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError):
-        count_statistics(dataset, legend=read_legend(dataset))
+        count_statistics(dataset, feature_map=read_feature_map(dataset))

@@ -12,7 +12,7 @@ from PIL import Image
 from shardbeam.readers.report.draw import draw_image, encode_png
 from shardbeam.readers.report.styles import Classes, Colour
 from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 
 SIDE = 60
 # Pictures as small as SIDE are drawn this many times as large.
@@ -47,8 +47,8 @@ def class_colour(name: str) -> Colour:
     return Classes(CLASSES).style(name).rgb
 
 
-def draw(picture: Picture, *, legend: Legend | None = None) -> Image.Image:
-    return draw_image(picture, feature_map=legend or Legend(class_names=CLASSES))
+def draw(picture: Picture, *, feature_map: FeatureMap | None = None) -> Image.Image:
+    return draw_image(picture, feature_map=feature_map or FeatureMap(class_names=CLASSES))
 
 
 def pixel(image: Image.Image, x: float, y: float) -> Colour:
@@ -111,8 +111,8 @@ def test_a_class_map_has_the_classes_colours(names: dict[int, str]) -> None:
     pixels = np.full((SIDE, SIDE), 7)
     pixels[:, :20] = 0
     pixels[:, 40:] = 255
-    legend = Legend(class_names=names)
-    image = draw(make_picture(class_map=png(pixels)), legend=legend)
+    feature_map = FeatureMap(class_names=names)
+    image = draw(make_picture(class_map=png(pixels)), feature_map=feature_map)
     assert pixel(image, 30, 30) not in (
         GRAY,
         Classes(names).style(names.get(7, "class 7")).rgb,
@@ -134,17 +134,17 @@ def test_segments_of_one_class_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("name", "dashed"), [("tree", False), ("sea", True)])
 def test_classes_with_the_same_colour_have_different_lines(name: str, dashed: bool) -> None:
-    legend = Legend(class_names={1: "cat", 2: "tree", 97: "sea"})
+    feature_map = FeatureMap(class_names={1: "cat", 2: "tree", 97: "sea"})
     image = draw(
         make_picture(
             PictureObject(label="cat", box=(0.1, 0.1, 0.9, 0.4)),
             PictureObject(label=name, box=(0.1, 0.6, 0.9, 0.9)),
         ),
-        legend=legend,
+        feature_map=feature_map,
     )
     lower = round(0.9 * (SIDE * SCALE - 1))
     row = np.asarray(image)[lower, round(0.2 * SIDE * SCALE) : round(0.8 * SIDE * SCALE)]
-    colour = Classes(legend.class_names).style(name).rgb
+    colour = Classes(feature_map.class_names).style(name).rgb
     drawn = (row == colour).all(axis=1)
     assert drawn.any()
     assert drawn.all() != dashed

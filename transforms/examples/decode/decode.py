@@ -1,7 +1,7 @@
 """Reads Examples back: as pictures to look at, and as the annotations of their images.
 
 It is the inverse of `encode`, for Examples of any program: with the keys of the TF Object Detection
-API and the TF Model Garden, with ours, or with others that a `Legend` names.
+API and the TF Model Garden, with ours, or with others that a `FeatureMap` names.
 
 A field that an Example lacks is empty. Values that do not fit together (lists of different lengths,
 values of the wrong kind, coordinates that are not numbers) are left out. `Picture.problems` names
@@ -23,7 +23,7 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation, Value
-from shardbeam.transforms.examples.decode.feature_map import Legend
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import (
@@ -142,7 +142,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 def make_picture(
     example: Example,
     *,
-    legend: Legend,
+    feature_map: FeatureMap,
     split: str = "",
     shard: str = "",
     number: int = 1,
@@ -152,7 +152,7 @@ def make_picture(
 
     Args:
         example: The Example.
-        legend: How it is to be read.
+        feature_map: How it is to be read.
         split: The field of the `Picture`, like the next two.
         shard: See there.
         number: See there.
@@ -161,9 +161,9 @@ def make_picture(
     features = {
         key: tuple(feature_values(feature)[1]) for key, feature in example.features.feature.items()
     }
-    values = _ExampleValues(features, legend=legend)
+    values = _ExampleValues(features, feature_map=feature_map)
     image = _first(values.bytes_of("image/encoded")) or b""
-    if not image and not legend.is_ours:
+    if not image and not feature_map.is_ours:
         image = _find_image(features)
     file_format, width, height = _describe_image(image, values=values)
     is_of_annotation = f"{_ANNOTATION}bbox" in values
@@ -200,13 +200,13 @@ class _ExampleValues:
     """An Example's values by default key; a value that cannot be used is empty.
 
     Attributes:
-        legend: How the Example is to be read.
+        feature_map: How the Example is to be read.
         problems: The values that cannot be used, and why.
         contradictions: Those of them that leave open what is annotated.
     """
 
-    def __init__(self, features: Mapping[str, _Values], *, legend: Legend) -> None:
-        self.legend = legend
+    def __init__(self, features: Mapping[str, _Values], *, feature_map: FeatureMap) -> None:
+        self.feature_map = feature_map
         self.problems: list[str] = []
         self.contradictions: list[str] = []
         self._features = features
@@ -226,7 +226,7 @@ class _ExampleValues:
 
     def unread(self, prefix: str) -> list[str]:
         """Lists the default keys with this prefix that have not been read yet."""
-        defaults = {written: default for default, written in self.legend.keys.items()}
+        defaults = {written: default for default, written in self.feature_map.keys.items()}
         keys = (defaults.get(key, key) for key in self._features)
         return sorted(key for key in keys if key.startswith(prefix) and key not in self._read)
 
@@ -264,7 +264,7 @@ class _ExampleValues:
         return []
 
     def _written(self, default_key: str) -> str:
-        return self.legend.keys.get(default_key, default_key)
+        return self.feature_map.keys.get(default_key, default_key)
 
     def _checked(self, found: list[_T], default_key: str, *, expected: str) -> list[_T]:
         # All values of a list are of one kind, so either all of them are as expected, or none.
@@ -317,7 +317,7 @@ def _read_labels(values: _ExampleValues) -> list[tuple[str, int]]:
     if names and ids and len(names) != len(ids):
         values.contradict(f"the labels have {len(names):,} names and {len(ids):,} ids")
         ids = []
-    known = values.legend.class_names
+    known = values.feature_map.class_names
     names = names or [""] * len(ids)
     ids = ids or [NO_ID] * len(names)
     return [
@@ -364,7 +364,7 @@ def _read_objects(values: _ExampleValues) -> list[PictureObject]:
             mask=masks[index],
             keypoints=keypoints[index],
             attributes=attributes[index],
-            legend=values.legend,
+            feature_map=values.feature_map,
         )
         for index in range(count)
     ]
@@ -401,7 +401,7 @@ def _read_annotation(values: _ExampleValues, *, width: int, height: int) -> list
             mask=_first(values.bytes_of(f"{_ANNOTATION}mask")) or b"",
             annotation_id=_first(values.integers(f"{_ANNOTATION}id")) or 0,
             attributes=_read_attributes(values, count=1)[0],
-            legend=values.legend,
+            feature_map=values.feature_map,
         )
     ]
 
@@ -415,11 +415,11 @@ def _make_object(
     area: float,
     mask: bytes,
     attributes: Mapping[str, Value],
-    legend: Legend,
+    feature_map: FeatureMap,
     keypoints: tuple[Keypoint, ...] = (),
     annotation_id: int = 0,
 ) -> PictureObject:
-    name = label or legend.class_names.get(label_id, "")
+    name = label or feature_map.class_names.get(label_id, "")
     return PictureObject(
         label=name,
         label_id=label_id,
@@ -430,7 +430,7 @@ def _make_object(
         keypoints=keypoints,
         skeleton=tuple(
             pair
-            for pair in legend.skeletons.get(name, ())
+            for pair in feature_map.skeletons.get(name, ())
             if min(pair) >= 0 and max(pair) < len(keypoints)
         ),
         attributes=attributes,
@@ -486,7 +486,11 @@ def _read_attributes(values: _ExampleValues, *, count: int) -> list[dict[str, Va
 
 
 def annotations_of(
-    picture: Picture, *, legend: Legend, extras: Sequence[ExtraFeature] = (), masks: bool = True
+    picture: Picture,
+    *,
+    feature_map: FeatureMap,
+    extras: Sequence[ExtraFeature] = (),
+    masks: bool = True,
 ) -> ImageAnnotations:
     """Makes the annotations that an Example holds, as a format gives them.
 
@@ -496,7 +500,7 @@ def annotations_of(
 
     Args:
         picture: The Example.
-        legend: How it is read, as for `make_picture`.
+        feature_map: How it is read, as for `make_picture`.
         extras: Other keys that are read: `ImageAnnotations.values` and
             `ObjectAnnotation.attributes` hold their values.
         masks: Whether masks of objects are decoded.
@@ -508,19 +512,21 @@ def annotations_of(
     """
     if picture.contradictions:
         raise _malformed("; ".join(picture.contradictions))
-    images = _values_of(picture, IMAGE, legend=legend)
+    images = _values_of(picture, IMAGE, feature_map=feature_map)
     if len(images) > 1:
         raise _malformed(f"{len(images):,} images in {IMAGE}")
     corrections = Corrections()
-    stated, actual = _stated_size(picture, legend=legend), (picture.width, picture.height)
+    stated, actual = _stated_size(picture, feature_map=feature_map), (picture.width, picture.height)
     if min(stated) <= 0:
         size, stated = actual, (0, 0)
     else:
         size = stated
         if stated not in (actual, actual[::-1]):
             corrections.note(Correction.SIZE_CORRECTED, stated, actual)
-    has_areas = any(_values_of(picture, key, legend=legend) for key in _AREAS) and min(size) > 0
-    attributes = _object_extras(picture, legend=legend, extras=extras)
+    has_areas = (
+        any(_values_of(picture, key, feature_map=feature_map) for key in _AREAS) and min(size) > 0
+    )
+    attributes = _object_extras(picture, feature_map=feature_map, extras=extras)
     objects = []
     for item, extra in zip(picture.objects, attributes, strict=True):
         if item.box is None:
@@ -541,7 +547,7 @@ def annotations_of(
             )
         )
     labels = {_checked_name(label): 1.0 for label in picture.labels}
-    confidences = _values_of(picture, "image/class/confidence", legend=legend)
+    confidences = _values_of(picture, "image/class/confidence", feature_map=feature_map)
     if confidences and len(confidences) != len(picture.labels):
         raise _malformed(
             f"{len(picture.labels):,} labels and {len(confidences):,} values in "
@@ -549,7 +555,7 @@ def annotations_of(
         )
     for label, confidence in zip(picture.labels, confidences, strict=False):
         labels[label] = float(confidence)
-    source_id = _values_of(picture, "image/source_id", legend=legend)
+    source_id = _values_of(picture, "image/source_id", feature_map=feature_map)
     return ImageAnnotations(
         image_id=_text(source_id[0], key="image/source_id") if source_id else "",
         width=stated[0],
@@ -563,9 +569,12 @@ def annotations_of(
         label_confidences=tuple(labels.values()) if confidences else (),
         captions=picture.captions,
         values={
-            extra.spec.key: tuple(_carried(value, extra=extra, legend=legend) for value in found)
+            extra.spec.key: tuple(
+                _carried(value, extra=extra, feature_map=feature_map) for value in found
+            )
             for extra in extras
-            if not extra.per_object and (found := _checked_values(picture, extra, legend=legend))
+            if not extra.per_object
+            and (found := _checked_values(picture, extra, feature_map=feature_map))
         },
     )
 
@@ -576,24 +585,24 @@ def class_of(item: PictureObject) -> tuple[str, int]:
     return item.label or unnamed, item.label_id
 
 
-def keypoint_names(picture: Picture, *, legend: Legend) -> tuple[str, ...]:
+def keypoint_names(picture: Picture, *, feature_map: FeatureMap) -> tuple[str, ...]:
     """Returns the names of the keypoints of a picture's objects; their numbers if they lack names.
 
     All objects of a dataset have the same keypoints. Without an object it is not known which.
     """
     count = len(picture.objects[0].keypoints) if picture.objects else 0
-    texts = _values_of(picture, f"{_OBJECT}keypoint/text", legend=legend)[:count]
+    texts = _values_of(picture, f"{_OBJECT}keypoint/text", feature_map=feature_map)[:count]
     names = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
     return tuple(names if len(set(names)) == count else map(str, range(count)))
 
 
-def _values_of(picture: Picture, default_key: str, *, legend: Legend) -> _Values:
-    return picture.features.get(legend.keys.get(default_key, default_key), ())
+def _values_of(picture: Picture, default_key: str, *, feature_map: FeatureMap) -> _Values:
+    return picture.features.get(feature_map.keys.get(default_key, default_key), ())
 
 
-def _stated_size(picture: Picture, *, legend: Legend) -> Size:
+def _stated_size(picture: Picture, *, feature_map: FeatureMap) -> Size:
     width, height = (
-        next(iter(_values_of(picture, f"image/{side}", legend=legend)), 0)
+        next(iter(_values_of(picture, f"image/{side}", feature_map=feature_map)), 0)
         for side in ("width", "height")
     )
     if not (isinstance(width, int) and isinstance(height, int)):
@@ -602,24 +611,24 @@ def _stated_size(picture: Picture, *, legend: Legend) -> Size:
 
 
 def _object_extras(
-    picture: Picture, *, legend: Legend, extras: Sequence[ExtraFeature]
+    picture: Picture, *, feature_map: FeatureMap, extras: Sequence[ExtraFeature]
 ) -> list[dict[str, Value]]:
     """Reads the values of each object's other keys; a key that is absent has none."""
     attributes: list[dict[str, Value]] = [{} for _ in picture.objects]
     for extra in extras:
-        found = _checked_values(picture, extra, legend=legend) if extra.per_object else ()
+        found = _checked_values(picture, extra, feature_map=feature_map) if extra.per_object else ()
         if found and len(found) != len(attributes):
             raise _malformed(
                 f"{extra.spec.key} has {len(found):,} values for {len(attributes):,} objects"
             )
         for attribute, value in zip(attributes, found, strict=False):
-            attribute[extra.spec.key] = _carried(value, extra=extra, legend=legend)
+            attribute[extra.spec.key] = _carried(value, extra=extra, feature_map=feature_map)
     return attributes
 
 
-def _checked_values(picture: Picture, extra: ExtraFeature, *, legend: Legend) -> _Values:
+def _checked_values(picture: Picture, extra: ExtraFeature, *, feature_map: FeatureMap) -> _Values:
     spec = extra.spec
-    found = _values_of(picture, spec.key, legend=legend)
+    found = _values_of(picture, spec.key, feature_map=feature_map)
     if found and not isinstance(found[0], _TYPES[spec.kind]):
         raise _malformed(f"{spec.key} holds no {spec.kind.value} values, as other Examples do")
     if found and not spec.repeated and len(found) != spec.length:
@@ -629,10 +638,10 @@ def _checked_values(picture: Picture, extra: ExtraFeature, *, legend: Legend) ->
     return found
 
 
-def _carried(value: bytes | int | float, *, extra: ExtraFeature, legend: Legend) -> Value:
+def _carried(value: bytes | int | float, *, extra: ExtraFeature, feature_map: FeatureMap) -> Value:
     if extra.spec.role is FeatureRole.LABEL and isinstance(value, int):
         # Formats give names of classes, so that ids follow the labels' settings.
-        return legend.class_names.get(value, str(value))
+        return feature_map.class_names.get(value, str(value))
     return _text(value, key=extra.spec.key) if isinstance(value, bytes) else value
 
 

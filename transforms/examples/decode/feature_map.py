@@ -37,7 +37,7 @@ _ESCAPE = re.compile(
 _LETTERS = dict(zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True))
 
 
-class Legend(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureMap(msgspec.Struct, frozen=True, kw_only=True):
     """How Examples are to be read.
 
     Attributes:
@@ -62,8 +62,8 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
         labels: Mapping[str, int],
         skeletons: Skeletons,
         numbered_maps: bool,
-    ) -> Legend:
-        """Makes the legend of a dataset from the fields of its manifest with these names."""
+    ) -> FeatureMap:
+        """Makes the feature map of a dataset from the fields of its manifest with these names."""
         keys = _written_keys(config)
         return cls(
             keys=keys,

@@ -17,7 +17,7 @@ from shardbeam.transforms.examples.decode.decode import (
     make_picture,
 )
 from shardbeam.transforms.examples.decode.feature_map import (
-    Legend,
+    FeatureMap,
     StoredKeys,
 )
 from shardbeam.transforms.examples.encode.image_features import IMAGE
@@ -110,9 +110,9 @@ def find_keys(layouts: Mapping[str, Layout]) -> StoredKeys:
     for layout in {id(layout): layout for layout in layouts.values()}.values():
         files = [file for file, of_file in layouts.items() if of_file is layout]
         if layout.features is not None:
-            _add_features(layout.features, legend=layout.legend, uri=files[0], keys=keys)
+            _add_features(layout.features, feature_map=layout.feature_map, uri=files[0], keys=keys)
         else:
-            _add_samples(files, legend=layout.legend, keys=keys)
+            _add_samples(files, feature_map=layout.feature_map, keys=keys)
     if any(key.startswith(_PANOPTIC) for key in keys.left_out):
         # The map of classes is a part of the panoptic maps then.
         keys.left_out[CLASS_MAP] = keys.left_out[f"{_PANOPTIC}category_mask"]
@@ -129,9 +129,9 @@ def find_keys(layouts: Mapping[str, Layout]) -> StoredKeys:
 
 
 def _add_features(
-    features: Sequence[FeatureSpec], *, legend: Legend, uri: str, keys: _Keys
+    features: Sequence[FeatureSpec], *, feature_map: FeatureMap, uri: str, keys: _Keys
 ) -> None:
-    defaults = default_keys(legend)
+    defaults = default_keys(feature_map)
     images = [spec for spec in features if defaults.get(spec.key, spec.key) == IMAGE]
     if not images:
         raise _no_images(posixpath.dirname(uri), what="the Examples of this dataset hold no images")
@@ -148,16 +148,16 @@ def _add_features(
             keys.add(ExtraFeature(extra, per_object=key.startswith(_OBJECT)), uri=uri)
 
 
-def default_keys(legend: Legend) -> dict[str, str]:
+def default_keys(feature_map: FeatureMap) -> dict[str, str]:
     """Returns `{key as it is written: default key}`."""
-    return {written: default for default, written in legend.keys.items() if written}
+    return {written: default for default, written in feature_map.keys.items() if written}
 
 
 def _no_images(uri: str, *, what: str) -> InputError:
     return InputError(uri=uri, problem=f"{what}; expected an image in {IMAGE}")
 
 
-def _add_samples(files: Sequence[str], *, legend: Legend, keys: _Keys) -> None:
+def _add_samples(files: Sequence[str], *, feature_map: FeatureMap, keys: _Keys) -> None:
     keys.single_label.add(False)
     sampled = files[:: math.ceil(len(files) / _SAMPLED_EXAMPLES)]
     each = math.ceil(_SAMPLED_EXAMPLES / len(sampled))
@@ -168,7 +168,7 @@ def _add_samples(files: Sequence[str], *, legend: Legend, keys: _Keys) -> None:
     for uri in sampled:
         for found in itertools.islice(read_examples(find_file(uri)), each):
             examples += 1
-            picture = make_picture(found.example, legend=legend)
+            picture = make_picture(found.example, feature_map=feature_map)
             if picture.image:
                 keys.raw.add(picture.format == "raw")
                 images.add(_image_key(picture))

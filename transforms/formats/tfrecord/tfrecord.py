@@ -17,7 +17,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
-from shardbeam.transforms.examples.decode.feature_map import Legend, StoredKeys
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.box_format import BoxReading
@@ -48,7 +48,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         tfrecords: The files, folders of them, or patterns; after `resolve`, the files.
         _masks: Whether objects have masks even if no Example has some.
         _keys: The keys of the Examples.
-        _legends: `{folder: how the Examples in its files are read}`, each a `Legend` in
+        _legends: `{folder: how the Examples in its files are read}`, each a `FeatureMap` in
             MessagePack, because the digest of a plan takes no mapping whose keys are integers.
         _splits: `{file: its split}`, if each file belongs to one.
         _listed: `{file: what the manifest of its dataset says about it}`.
@@ -138,7 +138,8 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
             tfrecords=files,
             _keys=find_keys({file: layouts[_folder(file)] for file in files}),
             _legends={
-                folder: msgspec.msgpack.encode(layout.legend) for folder, layout in layouts.items()
+                folder: msgspec.msgpack.encode(layout.feature_map)
+                for folder, layout in layouts.items()
             },
             _splits=splits if all(splits.values()) else {},
             _listed=listed,
@@ -193,7 +194,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         reader = ExampleReader(
             keys=self._keys,
             masks=Kind.INSTANCE_MASKS in self.kinds,
-            legend=MsgpackDecoder(Legend).decode(self._legends[_folder(uri)]),
+            feature_map=MsgpackDecoder(FeatureMap).decode(self._legends[_folder(uri)]),
             source=self._source,
             split=self._splits.get(uri, ""),
             listed=self._listed.get(uri),

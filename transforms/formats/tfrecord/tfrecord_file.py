@@ -35,7 +35,7 @@ from shardbeam.transforms.examples.decode.decode import (
     make_picture,
 )
 from shardbeam.transforms.examples.decode.feature_map import (
-    Legend,
+    FeatureMap,
     StoredKeys,
 )
 from shardbeam.transforms.examples.encode.image_features import IMAGE
@@ -80,7 +80,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         keys: The keys of the source's Examples.
         masks: Whether masks of objects are read.
-        legend: How the Examples are to be read.
+        feature_map: How the Examples are to be read.
         source: The source whose Examples are read, as the file's index says; empty for all.
         split: The split of the file; empty if it has none.
         listed: What the manifest of the file's dataset says about it; None without a manifest.
@@ -88,7 +88,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: StoredKeys
     masks: bool
-    legend: Legend
+    feature_map: FeatureMap
     source: str = ""
     split: str = ""
     listed: ListedShard | None = None
@@ -109,7 +109,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
             InputError: As `read_examples`; or the file has no index, and `source` is set; or it is
                 not what its dataset's manifest and index say, which its end shows at the latest.
         """
-        classes = _Classes(self.legend, uri=file.uri)
+        classes = _Classes(self.feature_map, uri=file.uri)
         name = posixpath.basename(file.uri)
         for _, group in itertools.groupby(self._images(file), lambda image: image.same_image):
             images = list(group)
@@ -161,9 +161,11 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
                         f"the dataset has changed, or is damaged; {_verify(file)}",
                     )
                 if row.source == self.source:
-                    yield _Image(found, row.key, make_picture(found.example, legend=self.legend))
+                    yield _Image(
+                        found, row.key, make_picture(found.example, feature_map=self.feature_map)
+                    )
                 continue
-            picture = make_picture(found.example, legend=self.legend)
+            picture = make_picture(found.example, feature_map=self.feature_map)
             key = normalize_key(escape_key(picture.key))
             if not key:
                 key = f"{posixpath.basename(file.uri)}/{found.number:0{_DIGITS}}"
@@ -204,7 +206,10 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         first_picture = images[0].picture
         first, *others = [
             annotations_of(
-                each.picture, legend=self.legend, extras=self.keys.extras, masks=self.masks
+                each.picture,
+                feature_map=self.feature_map,
+                extras=self.keys.extras,
+                masks=self.masks,
             )
             for each in images
         ]
@@ -230,7 +235,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
 
     def _unknown_keys(self, picture: Picture) -> list[str]:
         """Returns keys with values that none of the first Examples has."""
-        defaults = default_keys(self.legend)
+        defaults = default_keys(self.feature_map)
         extras = {extra.spec.key for extra in self.keys.extras}
         return [
             key
@@ -303,10 +308,10 @@ def _verify(file: StoredFile) -> str:
 class _Classes:
     """The classes of a file's Examples, and those that the files beside it declare."""
 
-    def __init__(self, legend: Legend, *, uri: str) -> None:
-        self._legend = legend
+    def __init__(self, feature_map: FeatureMap, *, uri: str) -> None:
+        self._feature_map = feature_map
         self._uri = uri
-        self._ids = {name: label_id for label_id, name in legend.class_names.items()}
+        self._ids = {name: label_id for label_id, name in feature_map.class_names.items()}
         self._found: dict[tuple[str, int], None] = {}
         self._keypoints: tuple[str, ...] = ()
         self._lost: dict[str, Mapping[str, int]] = {}
@@ -321,7 +326,7 @@ class _Classes:
                 ]
             )
         )
-        self._keypoints = self._keypoints or keypoint_names(picture, legend=self._legend)
+        self._keypoints = self._keypoints or keypoint_names(picture, feature_map=self._feature_map)
 
     def add_lost(self, lost: Mapping[str, Mapping[str, int]]) -> None:
         """Adds the classes of objects without a box."""
@@ -344,7 +349,7 @@ class _Classes:
                 source_id=None if label_id == NO_ID else label_id,
                 origin=origin,
                 keypoints=self._keypoints,
-                skeleton=self._legend.skeletons.get(name, ()) if self._keypoints else (),
+                skeleton=self._feature_map.skeletons.get(name, ()) if self._keypoints else (),
                 # Beside named classes, an object without a name and with id 0 has no class.
                 is_background=has_names and (name, label_id) == ("0", 0),
             )
