@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 # Keys of an Example that are printed; JSON has all.
 _FEATURES = 200
 _USUAL_KEYS = ("image/", "annotation/")
-_TIMES = "\N{MULTIPLICATION SIGN}"
 # Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
 # Images of each kind of finding, and findings about classes, that are shown by default.
@@ -186,27 +185,23 @@ def _find(
             splits = [dataset.find_split(each.name) for each in dataset.splits]
         places = find_key(arguments.key, dataset=dataset, splits=splits, feature_map=feature_map)
         for place in places[: arguments.limit]:
-            yield from itertools.islice(_read(place.split, first=place.number), 1)
+            yield from _read(place.split, first=place.number, limit=1)
         return
     first = arguments.image or 1
     limit = (arguments.limit or _EXAMPLES) if arguments.image is None else 1
-    found = False
-    for shown in itertools.islice(_read(split, first=first), limit):
-        found = True
-        yield shown
-    if not found:
+    found = _read(split, first=first, limit=limit)
+    if (one := next(found, None)) is None:
         raise _no_example(first, split=split, path=dataset.path)
+    yield from itertools.chain([one], found)
 
 
-def _read(split: StoredSplit, *, first: int) -> Iterator[_Shown]:
-    for shard, number, example in read_split(split, first=first):
+def _read(split: StoredSplit, *, first: int, limit: int) -> Iterator[_Shown]:
+    for shard, number, example in itertools.islice(read_split(split, first=first), limit):
         yield _Shown(split, shard, number, example)
 
 
 def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
-    last = split.examples
-    if last is None:
-        last = sum(1 for _ in read_split(split))
+    last = sum(1 for _ in read_split(split)) if split.examples is None else split.examples
     if not last:
         return InputError(uri=path, problem=f"no records in split {split.name!r}")
     return InputError(
@@ -222,7 +217,7 @@ def _draw(shown: _Shown, *, feature_map: FeatureMap, path: str, mark: Mark) -> N
 
     image = draw_image(shown.picture(feature_map), feature_map=feature_map)
     write_file(path, encode_png(image, mark=mark.text), flag="--output")
-    size = f"{image.width} {_TIMES} {image.height} pixels"
+    size = f"{image.width}x{image.height} pixels"
     write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
 
 
@@ -389,12 +384,11 @@ def _show_findings(arguments: ShowArguments) -> None:
         )
         if len(of_classes) > _CLASS_FINDINGS:
             lines += f"... and {len(of_classes) - _CLASS_FINDINGS:,} more (--json has all)\n"
-        text = "\n".join(filter(None, [tables, lines]))
-        write_stdout(text or "nothing is worth a look\n")
+        write_stdout("\n".join(filter(None, [tables, lines])) or "no findings\n")
 
 
 def _render_findings(found: Iterable[FoundImage]) -> str:
-    """Renders images that are worth a look, sorted by kind, as a table for each kind."""
+    """Renders images with findings, sorted by kind, as a table for each kind."""
     tables = []
     for kind, images in itertools.groupby(found, key=lambda each: each.kind):
         table = make_table(KINDS[kind], "split", numbers=["example", "strength"])

@@ -57,7 +57,7 @@ class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
         splits: `{split: what is in it}`.
         outcome: `{split: what became of its inputs}`, with rejects and corrections by reason; empty
             for files that Shardbeam has not written.
-        findings: What is worth a look, the most notable first and what is usual last.
+        findings: The findings, the most notable first and what is usual last.
     """
 
     path: str

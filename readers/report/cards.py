@@ -73,8 +73,8 @@ class Card(NamedTuple):
         name: Its id in the page.
         key: Its key, or its number.
         line: Its key as a line of a file for `exclude`; empty if no line can name it.
-        notes: What is worth a look in it.
-        odd: Numbers of the objects that are worth a look, from 0.
+        notes: Its findings.
+        odd: Numbers of the objects with findings, from 0.
         kinds: The kinds of findings in it, separated by spaces.
         bars: Numbers of the bars that count it, separated by spaces.
         numbers: `{class: number}` of the page.
@@ -156,7 +156,7 @@ def make_card(
         numbers: `{class: number}`.
         name: The card's id in the page.
         split: Number of its split.
-        notes: What is worth a look in it.
+        notes: Its findings.
         bars: Numbers of the bars that count it.
     """
     width, height = thumbnail.width, thumbnail.height

@@ -60,7 +60,7 @@ class Note(NamedTuple):
 
 
 def make_notes(of_objects: Iterable[Finding], of_index: Iterable[tuple[str, int]]) -> list[Note]:
-    """Describes what is worth a look in a picture.
+    """Describes the findings of an image.
 
     Args:
         of_objects: The findings of its Example.

@@ -90,7 +90,7 @@ class Report(NamedTuple):
     Attributes:
         facts: The dataset's metadata.
         charts: Charts of its statistics.
-        kinds: What is worth a look in it.
+        kinds: Its findings.
         classes: Its classes.
         numbers: Numbers of its classes in the page.
         sample: The pictures that were chosen for the gallery.

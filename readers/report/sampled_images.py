@@ -1,4 +1,4 @@
-"""Chooses the pictures of the gallery: what is worth a look, then every class, then others.
+"""Chooses the images of the gallery: those with findings, then every class, then others.
 
 Pictures are chosen by a hash of their names, so the same dataset always has the same gallery. If
 the dataset has an index that knows their classes, no Example is read to choose them.
@@ -57,7 +57,7 @@ class Candidate(NamedTuple):
         place: Where its Example is.
         key: Its key.
         classes: The classes that it shows.
-        kinds: `(kind, strength)` of what is worth a look in it, according to the index.
+        kinds: `(kind, strength)` of its findings in the index.
     """
 
     digest: bytes

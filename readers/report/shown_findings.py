@@ -1,4 +1,4 @@
-"""Joins what is worth a look in a dataset with the pictures that show it."""
+"""Joins the findings of a dataset with the images that show them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class KindShown(NamedTuple):
     in_gallery: int = 0
 
 
-class WorthALook(NamedTuple):
-    """What is worth a look in a dataset.
+class ShownFindings(NamedTuple):
+    """Findings of a dataset, as the page shows them.
 
     Attributes:
         of_images: Kinds that images have.
@@ -63,16 +63,16 @@ class WorthALook(NamedTuple):
     usual: Sequence[KindShown] = ()
 
 
-def show_findings(kinds: Sequence[KindFound], *, cards: Sequence[Card]) -> WorthALook:
-    """Joins what is worth a look with the pictures of the gallery that show it.
+def show_findings(kinds: Sequence[KindFound], *, cards: Sequence[Card]) -> ShownFindings:
+    """Joins findings with the images of the gallery that show them.
 
     Args:
-        kinds: What is worth a look, by kind and split.
+        kinds: Findings, by kind and split.
         cards: The cards of the gallery.
     """
     notable = [each for each in kinds if not each.usual]
     usual = {each.kind for each in kinds if each.usual} - {each.kind for each in notable}
-    return WorthALook(
+    return ShownFindings(
         of_images=list(_by_kind([each for each in notable if each.images], cards=cards)),
         of_classes=list(_by_kind([each for each in notable if not each.images], cards=())),
         usual=[
