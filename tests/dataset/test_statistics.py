@@ -25,7 +25,7 @@ from shardbeam.transforms.dataset.collectors.base import (
     ShardFacts,
 )
 from shardbeam.transforms.dataset.collectors.collect import COUNTING, ShardCollectors
-from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector, ObjectStatistics
+from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
 from shardbeam.transforms.dataset.collectors.statistics import (
     BINS,
     CountedStatistics,
@@ -57,7 +57,7 @@ def objects(*boxes: tuple[bytes, float, float, float, float], **more: list[Any])
 
 
 def item(values: Values, *, num_bytes: int = 900, image_bytes: int = 700) -> Item:
-    return NO_ITEM._replace(values=values, size_bytes=num_bytes, image_bytes=image_bytes)
+    return NO_ITEM._replace(values=values, length=num_bytes, image_bytes=image_bytes)
 
 
 def count(*examples: Values, num_bytes: int = 900, image_bytes: int = 700) -> Statistics:
@@ -548,9 +548,10 @@ def test_findings_of_an_image_with_several_examples(folded: int) -> None:
         ):
             known = {"dark_picture": 200} if values is twice else {}
             collector.add(item(values)._replace(known=known, is_first=is_first))
-        columns, found = collector.finish()
+        found = collector.finish()
     assert [
-        {each["kind"]: each["strength"] for each in findings} for findings in columns["findings"]
+        {each["kind"]: each["strength"] for each in findings}
+        for findings in collector.columns["findings"]
     ] == [
         {"large_box": 1_000_000},
         {"large_box": 949_999},
@@ -558,7 +559,6 @@ def test_findings_of_an_image_with_several_examples(folded: int) -> None:
         {"dark_picture": 200, "same_box": 1_000_000},
         {"large_box": 949_999},
     ]
-    assert isinstance(found, ObjectStatistics)
     assert found.images_by_finding == {"large_box": 2, "dark_picture": 1, "same_box": 1}
     assert found.objects_by_finding == {"large_box": {"cat": 1, "dog": 2}}
     assert found.same_boxes == {"cat": {"dog": 1}}

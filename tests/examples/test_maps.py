@@ -154,7 +154,7 @@ def map_classes(rendered: Rendered, facts: ShardFacts) -> Sequence[Any]:
     collector = LabelsCollector(facts)
     for example in rendered.encoded:
         collector.add(NO_ITEM._replace(values=example.values, known={"labels": example.labels}))
-    return collector.finish().columns["map_classes"]
+    return collector.columns["map_classes"]
 
 
 def test_a_feature_of_the_source_does_not_count_as_a_map() -> None:

@@ -31,6 +31,8 @@ from shardbeam.transforms.images.measures import PICTURE_KINDS
 from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.storage.base import StoredFile
 
+# The columns of an index that its Examples do not show.
+KEPT_COLUMNS = ("key", "source", "sha256", "width", "height", "format", "objects")
 # Prefixes of the keys with names and ids of classes.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
 _MASKS = ("image/object/mask", "annotation/mask")
@@ -154,19 +156,12 @@ def read_items(
         values = read_values(example, feature_map=feature_map)
         row: Mapping[str, Any] = next(following, {})
         name = (row["source"], row["key"]) if row else None
-        item = Item(
-            key=row.get("key", ""),
-            source=row.get("source", ""),
+        item = NO_ITEM._replace(
+            **{field: row[field] for field in KEPT_COLUMNS if field in row},
             is_first=name is None or name != last,
-            place=place,
-            size_bytes=len(record),
-            crc32c=row.get("crc32c", 0),
-            sha256=row.get("sha256", ""),
+            offset=place,
+            length=len(record),
             image_bytes=len(first(values.get(IMAGE), b"")),
-            width=row.get("width", 0),
-            height=row.get("height", 0),
-            format=row.get("format", ""),
-            objects=row.get("objects", 0),
             values=values,
             known=find_known(row, values),
         )
@@ -188,7 +183,7 @@ def count_example(
     collectors = ShardCollectors(ShardFacts(map_names=feature_map.map_names()), kinds=COUNTING)
     collectors.add(
         NO_ITEM._replace(
-            size_bytes=num_bytes, image_bytes=len(first(values.get(IMAGE), b"")), values=values
+            length=num_bytes, image_bytes=len(first(values.get(IMAGE), b"")), values=values
         )
     )
     return collectors.statistics(), find_in_example(values)

@@ -36,7 +36,12 @@ from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_fe
 from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.images.check import measure_stored
 from shardbeam.transforms.images.measures import MEASURES
-from shardbeam.transforms.shards.count import CountTask, known_measures, read_items
+from shardbeam.transforms.shards.count import (
+    KEPT_COLUMNS,
+    CountTask,
+    known_measures,
+    read_items,
+)
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
@@ -52,8 +57,6 @@ _CONVERSIONS = frozenset(
     }
 )
 _MAPS = frozenset({Kind.SEMANTIC, Kind.PANOPTIC})
-# What only the old index says about an Example.
-_KEPT_COLUMNS = ("key", "source", "sha256", "width", "height", "format", "objects")
 
 
 class NotCountableError(Exception):
@@ -133,7 +136,7 @@ def recount(
     old = _read_old_index(result, staging=staging)
     kept = [name for each in COLLECTORS if each not in outdated for name in each.COLUMNS]
     needed = ("findings",) if MeasuresCollector not in outdated else ()
-    for name in (*_KEPT_COLUMNS, *kept, *needed):
+    for name in (*KEPT_COLUMNS, *kept, *needed):
         if name not in old:
             raise NotCountableError(f"its index lacks {name}")
 

@@ -7,11 +7,12 @@ reuses or reads shards knows none of them by name.
 
 from __future__ import annotations
 
+import abc
 import bisect
 import functools
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,8 +23,6 @@ from shardbeam.transforms.images.measures import MEASURES_VERSION
 
 # `{default key: values}`, like `examples.encode.annotated.Values`.
 Values: TypeAlias = Mapping[str, Sequence[Any]]
-# `{column of the index: a value for each Example}`
-Columns: TypeAlias = Mapping[str, Sequence[Any]]
 # `{name of a class, a bin or something else: count}`
 ByName: TypeAlias = dict[str, int]
 _T = TypeVar("_T")
@@ -54,8 +53,8 @@ class Item(NamedTuple):
         key: The image's path relative to its source's root.
         source: Which input of the config it comes from.
         is_first: Whether it is the first Example of its image.
-        place: Where its record begins (`IndexRow.offset`).
-        size_bytes: Length of the serialized Example.
+        offset: Where its record begins (`IndexRow.offset`).
+        length: Length of the serialized Example in bytes.
         crc32c: Its CRC-32C.
         sha256: Digest of the stored image's bytes, hex; empty without an image.
         image_bytes: Length of the stored image; 0 without one.
@@ -74,8 +73,8 @@ class Item(NamedTuple):
     key: str
     source: str
     is_first: bool
-    place: int
-    size_bytes: int
+    offset: int
+    length: int
     crc32c: int
     sha256: str
     image_bytes: int
@@ -125,20 +124,11 @@ _NEVER_WRITTEN = (
 )
 
 
-class Finished(NamedTuple):
-    """What a collector has made of a shard.
-
-    Attributes:
-        columns: `{column of the index: a value for each Example}`.
-        statistics: A struct with the fields of `Statistics` that it counts; None if it counts none.
-    """
-
-    columns: Columns = {}  # noqa: RUF012  # Never changed.
-    statistics: msgspec.Struct | None = None
-
-
-class Collector(Protocol):
+class Collector(abc.ABC):
     """Counts the Examples of a shard, one after another, in a single thread.
+
+    Args:
+        facts: The shard.
 
     Attributes:
         NAME: Its stable name.
@@ -150,19 +140,23 @@ class Collector(Protocol):
         COLUMNS: Its columns of the index.
     """
 
-    NAME: ClassVar[str]
-    VERSION: ClassVar[str]
-    KEYS: ClassVar[Mapping[str, FeatureKind]]
-    NEEDS: ClassVar[Collection[str]]
-    COLUMNS: ClassVar[Sequence[str]]
+    NAME: str
+    VERSION: str
+    KEYS: Mapping[str, FeatureKind] = {}
+    NEEDS: Sequence[str] = ()
+    COLUMNS: Sequence[str] = ()
 
-    def __init__(self, facts: ShardFacts) -> None: ...
+    def __init__(self, facts: ShardFacts) -> None:
+        self.facts = facts
+        self.columns: dict[str, list[Any]] = {name: [] for name in self.COLUMNS}
 
+    @abc.abstractmethod
     def add(self, item: Item) -> None:
         """Adds the next Example."""
 
-    def finish(self) -> Finished:
-        """Returns what was made of all Examples."""
+    def finish(self) -> msgspec.Struct | None:
+        """Completes `columns`; returns a struct with the fields of `Statistics` that it counts."""
+        return None
 
 
 def first(values: Sequence[_T] | None, default: _T) -> _T:

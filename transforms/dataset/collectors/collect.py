@@ -57,9 +57,8 @@ class ShardCollectors:
         columns: dict[str, Sequence[Any]] = {}
         collected = {}
         for each in self._collectors:
-            finished = each.finish()
-            columns.update(finished.columns)
-            counted = finished.statistics
+            counted = each.finish()
+            columns |= each.columns
             collected[each.NAME] = Collected(
                 each.VERSION, None if counted is None else merge_statistics([counted])
             )

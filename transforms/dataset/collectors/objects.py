@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from shardbeam.transforms.dataset.collectors.base import (
     MAX_COLLECTED,
     ByName,
-    Finished,
+    Collector,
     Item,
     ShardFacts,
     Values,
@@ -100,33 +99,32 @@ class ObjectStatistics(msgspec.Struct, frozen=True, kw_only=True):
     same_boxes: dict[str, ByName] = {}
 
 
-class ObjectsCollector:
+class ObjectsCollector(Collector):
     """Counts the objects of Examples, and fills in the findings of each Example."""
 
-    NAME: ClassVar[str] = "objects"
-    VERSION: ClassVar[str] = counted_version(ObjectStatistics, OBJECT_BINS)
-    KEYS: ClassVar[Mapping[str, FeatureKind]] = {
-        "image/width": FeatureKind.INT64,
-        "image/height": FeatureKind.INT64,
+    NAME = "objects"
+    VERSION = counted_version(ObjectStatistics, OBJECT_BINS)
+    KEYS = {  # noqa: RUF012  # Never changed.
+        **dict.fromkeys(("image/width", "image/height"), FeatureKind.INT64),
         **dict.fromkeys(_BOX_KEYS, FeatureKind.FLOAT),
-        "image/object/class/text": FeatureKind.BYTES,
-        "image/object/class/label": FeatureKind.INT64,
-        "image/object/area": FeatureKind.FLOAT,
-        "image/object/is_crowd": FeatureKind.INT64,
-        "image/object/mask": FeatureKind.BYTES,
         "image/object/keypoint/text": FeatureKind.BYTES,
         "image/object/keypoint/visibility": FeatureKind.INT64,
         "annotation/bbox": FeatureKind.FLOAT,
-        "annotation/class/text": FeatureKind.BYTES,
-        "annotation/class/label": FeatureKind.INT64,
-        "annotation/area": FeatureKind.FLOAT,
-        "annotation/is_crowd": FeatureKind.INT64,
-        "annotation/mask": FeatureKind.BYTES,
+        **{
+            f"{prefix}/{key}": kind
+            for prefix in ("image/object", "annotation")
+            for key, kind in (
+                *(("class/text", FeatureKind.BYTES), ("class/label", FeatureKind.INT64)),
+                *(("area", FeatureKind.FLOAT), ("is_crowd", FeatureKind.INT64)),
+                ("mask", FeatureKind.BYTES),
+            )
+        },
     }
-    NEEDS: ClassVar[Collection[str]] = PICTURE_KINDS
-    COLUMNS: ClassVar[Sequence[str]] = ("findings",)
+    NEEDS = PICTURE_KINDS
+    COLUMNS = ("findings",)
 
     def __init__(self, facts: ShardFacts) -> None:
+        super().__init__(facts)
         self._left_out = facts.left_out(self.KEYS)
         self._total = ObjectStatistics()
         # {number of an Example: {kind: greatest strength}} of those with findings
@@ -223,16 +221,15 @@ class ObjectsCollector:
         elif finding.name:
             self._objects_by_finding[kind, finding.name] += 1
 
-    def finish(self) -> Finished:
-        """Returns the findings of each Example by kind, and the counts."""
+    def finish(self) -> ObjectStatistics:
+        """Completes the findings of each Example, by kind, and returns the counts."""
         self._fold()
-        nothing: list[Mapping[str, Any]] = []
-        findings = [nothing] * self._examples
+        findings = self.columns["findings"] = [()] * self._examples
         for number, strengths in self._strengths.items():
             findings[number] = [
                 {"kind": kind, "strength": strength} for kind, strength in sorted(strengths.items())
             ]
-        return Finished({"findings": findings}, self._total)
+        return self._total
 
     def _fold(self) -> None:
         """Adds the collected values to the total, and forgets them."""

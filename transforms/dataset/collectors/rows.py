@@ -3,56 +3,37 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
 
-from shardbeam.transforms.dataset.collectors.base import Finished, Item, ShardFacts
+from shardbeam.transforms.dataset.collectors.base import Collector, Item, ShardFacts
 from shardbeam.transforms.dataset.index import index_version
-from shardbeam.transforms.examples.features import FeatureKind
 
-# {column: field of an `Item`}
-_FIELDS = {
-    "key": "key",
-    "source": "source",
-    "offset": "place",
-    "length": "size_bytes",
-    "sha256": "sha256",
-    "width": "width",
-    "height": "height",
-    "format": "format",
-    "objects": "objects",
-    "crc32c": "crc32c",
-}
+# The fields of an `Item` that have a column.
+_FIELDS = (
+    *("key", "source", "offset", "length", "sha256", "width", "height", "format", "objects"),
+    "crc32c",
+)
 
 
-class RowsCollector:
+class RowsCollector(Collector):
     """Fills the columns that every row has."""
 
-    NAME: ClassVar[str] = "rows"
+    NAME = "rows"
     # The index is rendered again whenever its bytes would differ.
-    VERSION: ClassVar[str] = index_version()
-    KEYS: ClassVar[Mapping[str, FeatureKind]] = {}
-    NEEDS: ClassVar[Collection[str]] = ()
-    COLUMNS: ClassVar[Sequence[str]] = ("split", "shard", *_FIELDS)
+    VERSION = index_version()
+    COLUMNS = (*_FIELDS, "split", "shard")
 
     def __init__(self, facts: ShardFacts) -> None:
-        self._facts = facts
-        self._columns: dict[str, list[Any]] = {column: [] for column in _FIELDS}
-        self._add_to = [column.append for column in self._columns.values()]
-        self._fields = operator.attrgetter(*_FIELDS.values())
+        super().__init__(facts)
+        self._add_to = [self.columns[name].append for name in _FIELDS]
+        self._fields = operator.attrgetter(*_FIELDS)
 
     def add(self, item: Item) -> None:
         """Adds the next Example."""
         for append, value in zip(self._add_to, self._fields(item), strict=True):
             append(value)
 
-    def finish(self) -> Finished:
-        """Returns the columns."""
-        rows = len(self._columns["key"])
-        return Finished(
-            {
-                "split": [self._facts.split] * rows,
-                "shard": [self._facts.shard] * rows,
-                **self._columns,
-            }
-        )
+    def finish(self) -> None:
+        """Completes the columns that have one value."""
+        rows = len(self.columns["key"])
+        self.columns["split"] = [self.facts.split] * rows
+        self.columns["shard"] = [self.facts.shard] * rows

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,7 +18,7 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.collectors.base import (
     MAX_COLLECTED,
     ByName,
-    Finished,
+    Collector,
     Item,
     ShardFacts,
     count_names,
@@ -155,35 +154,35 @@ def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
     )
 
 
-class StatisticsCollector:
+class StatisticsCollector(Collector):
     """Counts images, classes and captions.
 
     Values are collected first, and put into bins for many Examples together.
     """
 
-    NAME: ClassVar[str] = "statistics"
-    VERSION: ClassVar[str] = counted_version(Statistics, BINS)
-    KEYS: ClassVar[Mapping[str, FeatureKind]] = {
-        "image/encoded": FeatureKind.BYTES,
-        "image/format": FeatureKind.BYTES,
-        "image/width": FeatureKind.INT64,
-        "image/height": FeatureKind.INT64,
-        "image/class/text": FeatureKind.BYTES,
-        "image/class/label": FeatureKind.INT64,
-        "image/caption": FeatureKind.BYTES,
-        "image/segmentation/class/encoded": FeatureKind.BYTES,
-        "image/panoptic/category_mask": FeatureKind.BYTES,
-        "image/object/bbox/xmin": FeatureKind.FLOAT,
-        "image/object/class/text": FeatureKind.BYTES,
-        "image/object/class/label": FeatureKind.INT64,
-        "annotation/bbox": FeatureKind.FLOAT,
-        "annotation/class/text": FeatureKind.BYTES,
-        "annotation/class/label": FeatureKind.INT64,
+    NAME = "statistics"
+    VERSION = counted_version(Statistics, BINS)
+    KEYS = {
+        **dict.fromkeys(
+            (
+                *("image/encoded", "image/format", "image/class/text", "image/caption"),
+                *("image/segmentation/class/encoded", "image/panoptic/category_mask"),
+                *("image/object/class/text", "annotation/class/text"),
+            ),
+            FeatureKind.BYTES,
+        ),
+        **dict.fromkeys(
+            (
+                *("image/width", "image/height", "image/class/label"),
+                *("image/object/class/label", "annotation/class/label"),
+            ),
+            FeatureKind.INT64,
+        ),
+        **dict.fromkeys(("image/object/bbox/xmin", "annotation/bbox"), FeatureKind.FLOAT),
     }
-    NEEDS: ClassVar[Collection[str]] = ()
-    COLUMNS: ClassVar[Sequence[str]] = ()
 
     def __init__(self, facts: ShardFacts) -> None:
+        super().__init__(facts)
         self._left_out = facts.left_out(self.KEYS)
         self._class_names = {number: name.encode() for number, name in facts.map_names.items()}
         self._total = Statistics()
@@ -208,7 +207,7 @@ class StatisticsCollector:
         if self._left_out:
             values = {key: each for key, each in values.items() if key not in self._left_out}
         get = values.get
-        self._example_bytes.append(item.size_bytes)
+        self._example_bytes.append(item.length)
         if item.image_bytes:
             self._image_bytes += item.image_bytes
             width, height = first(get("image/width"), 0), first(get("image/height"), 0)
@@ -230,10 +229,10 @@ class StatisticsCollector:
         ):
             self._unannotated += 1
 
-    def finish(self) -> Finished:
+    def finish(self) -> Statistics:
         """Returns the counts."""
         self._fold()
-        return Finished(statistics=self._total)
+        return self._total
 
     def _fold(self) -> None:
         """Adds the collected values to the total, and forgets them."""
