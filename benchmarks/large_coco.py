@@ -3,7 +3,7 @@
 `python -m benchmarks.large_coco`, or `make bench-large`. Files of 367 MB and 4 GB, like COCO's own,
 are written below `benchmarks/data/` first, where they stay for the next time. The memory is what
 the process holds beyond its imports, without pages of files (`RssAnon`, so Linux only). Then the
-shorter one is read as files of up to 256 MB are, from memory, for comparison.
+shorter one is read as files of up to 512 MiB are, from memory, for comparison.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.formats.annotation_file import repeated_key
+from shardbeam.transforms.formats.annotation_file import KeyCheck, repeated_key
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.coco_reading import URI, annotation, document, image, read_coco
@@ -42,7 +42,8 @@ _GOOD = json.dumps(document()).encode()
         (_GOOD.replace(b"600.25", b"NaN"), r"line 1, column \d+", "NaN is no JSON: write null"),
         (_GOOD.replace(b"600.25", b"-Infinity"), r"line 1, column \d+", "-Infinity is no JSON"),
         (_GOOD.replace(b"600.25", b"1e999"), r"\$\.annotations\[0\]\.area", "out of range"),
-        (b'{\n"images": [{"id": 1, "file_name": "\xe9.jpg"}]}', "line 2, column 36", "UTF-8"),
+        (b'{"images": [{"id": 1, "file_name": "\xe9.jpg"}]}', r"\$\.images\[0\]", "UTF-8"),
+        (b'{\n"images": [], "\xe9": 1}', "line 2, column 16", "UTF-8"),
         (_GOOD.replace(b'"image_id": 7', b'"image_id": "\xe9"'), r"\$\.annotations\[0\]", "UTF-8"),
         (b'{"info": ' + b"[" * 100_000, "", "nested too deeply"),
         (b"[]", r"\$", "expected 'object', got 'array'"),
@@ -221,30 +222,36 @@ def test_a_key_that_is_given_twice(written: str, twice: str, place: str, key: st
     assert raised.value.problem == f"the key {key!r} is given twice"
 
 
+_KEYS = st.lists(st.text(st.sampled_from('ab1"\\é:,\ud800')), min_size=1, max_size=4)
+_VALUES = st.recursive(
+    st.integers() | st.text(st.sampled_from('ab":,\\')),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abid"), inner),
+)
+
+
 @given(
-    keys=st.lists(st.text(st.sampled_from('ab"\\é:,\ud800')), min_size=1, max_size=4),
-    values=st.lists(
-        st.recursive(
-            st.integers() | st.text(st.sampled_from('ab":,\\')),
-            lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abid"), inner),
-        ),
-        min_size=4,
-        max_size=4,
-    ),
+    all_keys=st.lists(_KEYS, min_size=1, max_size=4),
+    values=st.lists(_VALUES, min_size=4, max_size=4),
     is_ascii=st.booleans(),
 )
-def test_a_key_is_repeated_or_not(keys: list[str], values: list[Any], is_ascii: bool) -> None:
+def test_a_key_is_repeated_or_not(
+    all_keys: list[list[str]], values: list[Any], is_ascii: bool
+) -> None:
     """As Python's decoder sees it; lone surrogates are replaced."""
-    pairs = [
-        f"{json.dumps(key, ensure_ascii=is_ascii or not key.isprintable())}: {json.dumps(value)}"
-        for key, value in zip(keys, values, strict=False)
-    ]
-    written = [key.replace("\ud800", "\ufffd") for key in keys]
-    repeated = [key for key, count in Counter(written).items() if count > 1]
+    check = KeyCheck()
+    for keys in all_keys:
+        pairs = [
+            f"{json.dumps(key, ensure_ascii=is_ascii or not key.isprintable())}: "
+            f"{json.dumps(value)}"
+            for key, value in zip(keys, values, strict=False)
+        ]
+        written = [key.replace("\ud800", "\ufffd") for key in keys]
+        repeated = [key for key, count in Counter(written).items() if count > 1]
+        data = f"{{{', '.join(pairs)}}}".encode()
 
-    found = repeated_key(f"{{{', '.join(pairs)}}}".encode())
-
-    assert found == next(iter(repeated), None)
+        assert repeated_key(data) == next(iter(repeated), None)
+        # Also after other objects.
+        assert check.repeated_key(data) == next(iter(repeated), None)
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:

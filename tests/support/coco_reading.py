@@ -18,8 +18,10 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.json_text import TextOnDisk
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, StoredFile
+from shardbeam.transforms.storage.disk_file import DiskFile
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.making import make_format
 
@@ -55,6 +57,10 @@ class BytesOnDisk(StoredBytes):
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # The reader closes it.
         file.write(self._data)
         return file
+
+    def text(self) -> TextOnDisk:
+        """The content, as a text on disk."""
+        return TextOnDisk(DiskFile(self.open_local(URI), uri=URI))
 
 
 class ParsedCoco(NamedTuple):

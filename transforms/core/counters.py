@@ -79,7 +79,7 @@ class Counters:
 
     Attributes:
         files: Files that were listed.
-        scanned_bytes: Bytes of large annotation files in which the entries were found.
+        scanned_bytes: Bytes of COCO and LVIS files in which the entries were found.
         annotation_bytes: Bytes of annotation files that were decoded.
         annotation_files: Listed annotation files that were read.
         entries: Annotation entries that were read; in tables without images, rows.

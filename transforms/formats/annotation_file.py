@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category
-from shardbeam.transforms.formats.json_text import Places, TextInMemory, TextOnDisk
+from shardbeam.transforms.formats.json_text import JsonText, TextInMemory, TextOnDisk
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, StoredFile, nearest_path, too_large
 from shardbeam.transforms.storage.disk_file import open_on_disk
@@ -37,6 +37,8 @@ _SIGNATURES = (
     (codecs.BOM_UTF16_LE, "the file is UTF-16 text: save it as UTF-8"),
     (codecs.BOM_UTF16_BE, "the file is UTF-16 text: save it as UTF-8"),
 )
+# What decoders raise; `decode_json` describes it.
+DECODING_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 TRUNCATED = "the JSON ends in the middle: the file is truncated"
 _UTF16_WITHOUT_BOM = re.compile(rb"[\s{\[]\0|\0[\s{\[]")
 
@@ -57,6 +59,9 @@ _ESCAPE = re.compile(
 
 # Longer JSON skips the quick comparison of its texts: a whole file has too many.
 _SHORT_BYTES = 1 << 16
+# What is left out of an object to compare its keys with those of others, and the most of these.
+_OF_NUMBERS = b"0123456789.-+ ,[]"
+_MOST_KNOWN = 1_000
 # U+FFFD in a spelling that no program writes, so that replaced surrogates can be counted.
 _REPLACED = rb"\uFffD"
 _object_decoder = JsonDecoder(dict[str, msgspec.Raw])
@@ -73,7 +78,7 @@ def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def open_json(uri: str, *, storage: Storage) -> bytes | TextOnDisk:
+def open_json(uri: str, *, storage: Storage) -> JsonText:
     """Reads a JSON file of annotations, without its mark; a long one is opened and stays on disk.
 
     Raises:
@@ -83,7 +88,7 @@ def open_json(uri: str, *, storage: Storage) -> bytes | TextOnDisk:
     with explain_errors(uri):
         stored = storage.stat(uri)
         if stored is None or not _stays_on_disk(stored, storage=storage):
-            return read_annotation_file(uri, storage=storage)
+            return TextInMemory(read_annotation_file(uri, storage=storage))
         if stored.size_bytes > limits.ANNOTATION_BYTES:
             raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
         return TextOnDisk(open_on_disk(stored, storage=storage))
@@ -156,12 +161,12 @@ def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
 
 
 def decode_json(
-    data: bytes | msgspec.Raw,
+    data: bytes | memoryview | msgspec.Raw,
     *,
     decoder: JsonDecoder[T],
     uri: str,
     place: str = "",
-    places: Places | None = None,
+    place_at: Callable[[int], str] | None = None,
 ) -> T:
     """Decodes a JSON file, or a part of one.
 
@@ -172,7 +177,7 @@ def decode_json(
         decoder: Decodes the expected type.
         uri: The file, for errors.
         place: The part's path in the file, such as `$.annotations[3]`; empty for the whole file.
-        places: Finds places in the file, where `data` is the file with a part left out.
+        place_at: Finds the place of a position in `data`, where `data` is not the whole file.
 
     Raises:
         InputError: `data` is not JSON, or not of the type that `decoder` expects.
@@ -183,18 +188,28 @@ def decode_json(
     except msgspec.ValidationError as error:
         raise _validation_error(error, uri=uri, root=place or "$") from error
     except UnicodeDecodeError as error:
-        where = place or (places or TextInMemory(bytes(data))).first_undecodable()
+        text = bytes(data)
+        where = place or (place_at or TextInMemory(text).at)(_first_undecodable(text))
         raise InputError(uri=uri, place=where, problem="expected UTF-8 text") from error
     except msgspec.DecodeError as error:
         text = bytes(data)
         replaced = replace_surrogates(text)
         if replaced != text:
-            return decode_json(replaced, decoder=decoder, uri=uri, place=place, places=places)
+            return decode_json(replaced, decoder=decoder, uri=uri, place=place, place_at=place_at)
         if place:
             raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
-        raise _malformed(error, data=text, uri=uri, places=places) from error
+        place_at = place_at or TextInMemory(text).at
+        raise _malformed(error, data=text, uri=uri, place_at=place_at) from error
     except RecursionError as error:
         raise InputError(uri=uri, place=place, problem="the JSON is nested too deeply") from error
+
+
+def _first_undecodable(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
 
 
 def foreign_content(data: bytes) -> str | None:
@@ -241,11 +256,8 @@ def decode_row(line: bytes, *, decoder: JsonDecoder[T]) -> tuple[T, int]:
 def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     """Finds a key that a JSON object has twice; a decoder would silently take the last one."""
     data = bytes(text)
-    if len(data) < _SHORT_BYTES and b"\\" not in data:
-        # This runs for each of a million annotations, and most have no text twice.
-        texts = data.split(b'"')[1::2]
-        if len(set(texts)) == len(texts):
-            return None
+    if _has_different_texts(data):
+        return None
     try:
         values = {key: bytes(value) for key, value in _object_decoder.decode(data).items()}
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -256,6 +268,34 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     outside = data.count(b'"') - sum(value.count(b'"') for value in values.values())
     # With more quotes than the keys have, a key is repeated, or has a quote in it.
     return None if outside == 2 * len(values) else _first_repeated(data)
+
+
+class KeyCheck:
+    """Finds keys that JSON objects have twice, quickly where most have the same keys."""
+
+    def __init__(self) -> None:
+        # Good objects without their numbers and the marks between these.
+        self._known: set[bytes] = set()
+
+    def repeated_key(self, text: bytes | msgspec.Raw) -> str | None:
+        """Finds a key that an object has twice."""
+        data = bytes(text)
+        skeleton = data.translate(None, _OF_NUMBERS)
+        if skeleton in self._known:
+            return None
+        # Keys that differ without their digits differ with them.
+        if len(self._known) < _MOST_KNOWN and _has_different_texts(skeleton):
+            self._known.add(skeleton)
+            return None
+        return repeated_key(data)
+
+
+def _has_different_texts(data: bytes) -> bool:
+    """Whether all texts of a short JSON value differ, so that no key can be there twice."""
+    if len(data) >= _SHORT_BYTES or b"\\" in data:
+        return False
+    texts = data.split(b'"')[1::2]
+    return len(set(texts)) == len(texts)
 
 
 def _first_repeated(data: bytes) -> str | None:
@@ -327,7 +367,7 @@ def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) ->
 
 
 def _malformed(
-    error: msgspec.DecodeError, *, data: bytes, uri: str, places: Places | None
+    error: msgspec.DecodeError, *, data: bytes, uri: str, place_at: Callable[[int], str]
 ) -> InputError:
     if not data or data.isspace():
         return InputError(uri=uri, problem="the file is empty")
@@ -335,12 +375,11 @@ def _malformed(
     if foreign is not None:
         return InputError(uri=uri, problem=foreign)
     message = str(error)
-    places = places or TextInMemory(data)
     byte = _BYTE.search(message)
     if byte is None:
-        return InputError(uri=uri, place=places.at(len(data)), problem=TRUNCATED)
+        return InputError(uri=uri, place=place_at(len(data)), problem=TRUNCATED)
     problem = _not_a_number(message, data) or _BYTE.sub("", message)
-    return InputError(uri=uri, place=places.at(int(byte[1])), problem=problem)
+    return InputError(uri=uri, place=place_at(int(byte[1])), problem=problem)
 
 
 def _not_a_number(message: str, data: bytes) -> str:

@@ -11,19 +11,7 @@ from shardbeam.transforms.storage.disk_file import DiskFile
 _STEP_BYTES = 1 << 20
 
 
-class Places(abc.ABC):
-    """Finds lines and columns in a text."""
-
-    @abc.abstractmethod
-    def at(self, position: int) -> str:
-        """Returns the place at a number of bytes from the beginning: `line 4, column 17`."""
-
-    @abc.abstractmethod
-    def first_undecodable(self) -> str:
-        """Returns the place of the first byte that is not UTF-8."""
-
-
-class JsonText(Places):
+class JsonText(abc.ABC):
     """A text without its byte order mark.
 
     Attributes:
@@ -45,7 +33,7 @@ class JsonText(Places):
         return [self.read(begin, end) for begin, end in ranges]
 
     def at(self, position: int) -> str:
-        """Returns a place, after counting the lines before it."""
+        """Returns the place at a number of bytes from the beginning: `line 4, column 17`."""
         lines, line_begin = 1, -1
         for begin in range(0, position, _STEP_BYTES):
             step = self.read(begin, min(begin + _STEP_BYTES, position, self.size_bytes))
@@ -53,18 +41,6 @@ class JsonText(Places):
             last = step.rfind(b"\n")
             line_begin = begin + last if last >= 0 else line_begin
         return f"line {lines}, column {position - line_begin}"
-
-    def first_undecodable(self) -> str:
-        """Returns the place of the first byte that is not UTF-8; of the first byte if all are."""
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        for begin in range(0, self.size_bytes, _STEP_BYTES):
-            end = min(begin + _STEP_BYTES, self.size_bytes)
-            waiting, _ = decoder.getstate()
-            try:
-                decoder.decode(self.read(begin, end), final=end == self.size_bytes)
-            except UnicodeDecodeError as error:
-                return self.at(begin - len(waiting) + error.start)
-        return self.at(0)
 
 
 class TextInMemory(JsonText):
@@ -97,37 +73,3 @@ class TextOnDisk(JsonText):
         data = [self._file.read(self._begin + begin, self._begin + end) for begin, end in ranges]
         self._file.check()
         return data
-
-
-class Excerpt(Places):
-    """A text without a part in its middle, so that it fits into memory.
-
-    Args:
-        text: The text.
-        begin: Where the part that is left out begins.
-        end: Where it ends.
-        until: Where the excerpt ends.
-
-    Attributes:
-        data: The excerpt.
-    """
-
-    def __init__(self, text: JsonText, *, begin: int, end: int, until: int) -> None:
-        self._text = text
-        self._begin = begin
-        self._left_out = end - begin
-        self.data = b"".join((text.read(0, begin), text.read(end, until)))
-
-    def at(self, position: int) -> str:
-        """Returns the place in the whole text of a position in the excerpt."""
-        return self._text.at(position if position < self._begin else position + self._left_out)
-
-    def first_undecodable(self) -> str:
-        """Returns the place of the first byte of the whole text that is not UTF-8."""
-        return self._text.first_undecodable()
-
-
-def whole(text: JsonText) -> Excerpt:
-    """Returns all of a text."""
-    end = text.size_bytes
-    return Excerpt(text, begin=end, end=end, until=end)

@@ -18,6 +18,6 @@ LIST_BYTES = 256 << 20
 ANNOTATION_BYTES = 8 << 30
 IMAGE_ANNOTATION_BYTES = 256 << 20
 # A longer COCO or LVIS file stays on disk while it is read.
-WHOLE_ANNOTATION_BYTES = 256 << 20
+WHOLE_ANNOTATION_BYTES = 512 << 20
 # A protobuf message, such as an Example.
 RECORD_BYTES = (2 << 30) - 1

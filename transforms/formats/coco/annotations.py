@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -20,16 +18,16 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import BoxFormat, Kind
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around, turn_box
-from shardbeam.transforms.examples.geometry.segmentation import find_outline_box, has_segmentation
 from shardbeam.transforms.formats.annotation_file import (
+    DECODING_ERRORS,
     count_replaced,
     decode_json,
     lost_classes,
 )
 from shardbeam.transforms.formats.box_format import BoxUnits
+from shardbeam.transforms.formats.coco.boxes import BoxReader, find_rotation
 from shardbeam.transforms.formats.coco.coco_file import (
     CocoAnnotation,
     CocoCategory,
@@ -41,28 +39,13 @@ from shardbeam.transforms.formats.coco.coco_file import (
 
 _NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
 _KEYPOINT_VALUES = 3
-_NUMBERS: Mapping[BoxFormat, str] = {
-    "xywh": "[x, y, width, height]",
-    "xyxy": "[xmin, ymin, xmax, ymax]",
-    "cxcywh": "[x, y, width, height] from the centre",
-    "yxyx": "[ymin, xmin, ymax, xmax]",
-}
-# An object that is kept: whether there is one, then its id, category, box, area, and `is_crowd`.
-_KEPT = struct.Struct("=?qq5d?")
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
 
 
-class _Attributes(msgspec.Struct):
-    rotation: object = None
-
-
-_annotation_decoder = JsonDecoder(CocoAnnotation)
-_attributes_decoder = JsonDecoder(_Attributes)
+# Some tools write numbers as texts, or ids as `1.0`.
+_annotation_decoder = JsonDecoder(CocoAnnotation, strict=False)
 _names_decoder = JsonDecoder(list[str] | None)
 _pairs_decoder = JsonDecoder(list[tuple[int, int]] | None)
-_numbers_decoder = JsonDecoder(list[float] | None)
-# A mapping is a run-length encoding.
-_polygons_decoder = JsonDecoder(list[list[float]] | dict[str, msgspec.Raw] | None, strict=False)
 
 
 def panoptic_file_error(uri: str) -> InputError:
@@ -75,7 +58,7 @@ def panoptic_file_error(uri: str) -> InputError:
     )
 
 
-class _Row(NamedTuple):
+class _Row(msgspec.Struct, gc=False):
     """One entry of `annotations`.
 
     Attributes:
@@ -85,10 +68,10 @@ class _Row(NamedTuple):
         bbox: Its box as `(xmin, ymin, xmax, ymax)`; None where it has none.
         computed: How and from what the box was computed; None where it is as given.
         keypoints: Its keypoints, where they are wanted.
-        segmentation: Its segmentation as JSON; empty where it has none.
+        segmentation: Its segmentation as JSON; empty where it has none, or none is wanted.
     """
 
-    text: bytes
+    text: bytes | msgspec.Raw
     item: CocoAnnotation
     label: str | None
     bbox: Box | None
@@ -96,7 +79,9 @@ class _Row(NamedTuple):
     keypoints: Sequence[float]
     segmentation: bytes
 
-    def object(self, *, label: str, bbox: Box, keypoints: Sequence[float] = ()) -> ObjectAnnotation:
+    def object(
+        self, *, label: str, bbox: Box, segmentation: bytes, keypoints: Sequence[float] = ()
+    ) -> ObjectAnnotation:
         """Makes an object, or a region of stuff."""
         return ObjectAnnotation(
             label=label,
@@ -104,7 +89,7 @@ class _Row(NamedTuple):
             area=-1.0 if self.item.area is None else self.item.area,
             is_crowd=bool(self.item.iscrowd),
             annotation_id=self.item.id or 0,
-            segmentation=self.segmentation,
+            segmentation=segmentation,
             keypoints=tuple(keypoints),
         )
 
@@ -161,47 +146,26 @@ class AnnotationReader:
         if not file.is_image_info:
             file.require("annotations")
         self._file = file
-        self._wanted = wanted
-        self._box_format = box_format
-        self._corners = CORNERS[box_format]
+        # Looking up an enum takes longer than all else that is done for an annotation.
+        self._reads_captions = Kind.CAPTIONS in wanted
+        self._reads_keypoints = Kind.KEYPOINTS in wanted
+        self._reads_labels = Kind.CLASSIFICATION in wanted
+        self._reads_masks = Kind.INSTANCE_MASKS in wanted
+        self._reads_objects = Kind.DETECTION in wanted
+        self._reads_stuff = Kind.SEMANTIC in wanted
+        self._reads_only_boxes = self._reads_objects and not (
+            self._reads_keypoints or self._reads_masks or self._reads_stuff
+        )
+        self._reads_segmentations = self._reads_labels or self._reads_masks or self._reads_stuff
         self._is_normalized = box_units == "fraction"
+        self._boxes = BoxReader(file.uri, box_format=box_format, is_normalized=self._is_normalized)
         # Number of annotations of a kind that is read.
         self._known = 0
         self._first_error: tuple[int, InputError] | None = None
         self._needs_categories = False
         self._lost: dict[str, dict[str, int]] = {}
-        kinds = {Kind.DETECTION, Kind.SEMANTIC, Kind.INSTANCE_MASKS} & set(wanted)
-        keeps = kinds == {Kind.DETECTION}
-        # The ordinary objects, at the positions of their annotations.
-        self._kept = bytearray(_KEPT.size * len(file.annotations) if keeps else 0)
         # {category id: the largest number of keypoints of its objects}
         self._keypoint_counts: dict[int | None, int] = {}
-
-    def keep(self, first: int, items: Sequence[CocoAnnotation]) -> None:
-        """Keeps the ordinary objects of a block of annotations, so that they are decoded once.
-
-        An ordinary object has an id, a category, a box of four numbers and an area; no caption,
-        no rotation, and no keypoints if these are wanted. Where masks or stuff are wanted, none is
-        ordinary. `annotate` reads all other annotations from the file.
-
-        Args:
-            first: The position of the first annotation.
-            items: The annotations.
-        """
-        if not self._kept:
-            return
-        reads_keypoints = Kind.KEYPOINTS in self._wanted
-        for index, item in enumerate(items, first):
-            if (
-                not (reads_keypoints and item.keypoints)
-                and item.bbox is not None
-                and len(item.bbox) == 4
-                and None not in (item.id, item.category_id, item.area)
-                and item.caption is None
-                and not (item.attributes and b'"rotation"' in bytes(item.attributes))
-            ):
-                values = item.id, item.category_id, *item.bbox, item.area, item.iscrowd
-                _KEPT.pack_into(self._kept, index * _KEPT.size, True, *values)
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
         """Reads the annotations of one image, given by their positions in the file.
@@ -211,61 +175,86 @@ class AnnotationReader:
         """
         found = _Found()
         first_error: InputError | None = None
-        size = _KEPT.size
-        # The first byte says whether one was kept.
-        unkept = [at for at in rows if not self._kept[at * size]] if self._kept else rows
-        read = dict(zip(unkept, self._file.read_rows(unkept), strict=True))
-        for index in rows:
-            if index not in read and self._add_kept(index, found):
-                continue
-            text, item = read.get(index) or next(self._file.read_rows([index]))
+        texts = self._file.annotations.texts(rows)
+        for index, text in zip(rows, texts, strict=True):
             try:
-                row = self._read_row(index, text, item, image=image)
+                item = self._decode_annotation(index, text)
+                if not self._add_plain(item, found):
+                    self._add(self._read_row(index, text, item, image=image), found)
             except InputError as error:
                 first_error = first_error or error
                 if self._first_error is None or index < self._first_error[0]:
                     self._first_error = index, error
-                continue
-            self._add(row, found)
         if first_error is not None:
             raise first_error
         annotations = found.annotations_of(image)
         return _in_fractions(annotations) if self._is_normalized else annotations
 
-    def _add_kept(self, index: int, found: _Found) -> bool:
-        """Adds an object that was kept; returns False if a rule changes it."""
-        _, annotation_id, category_id, x, y, width, height, area, is_crowd = _KEPT.unpack_from(
-            self._kept, index * _KEPT.size
-        )
-        label, bbox = self._file.names.get(category_id), self._corners(x, y, width, height)
-        identity = annotation_id, label, bbox
-        if label is None or identity in found.objects:
+    def _decode_annotation(self, index: int, text: bytes | msgspec.Raw) -> CocoAnnotation:
+        try:
+            return _annotation_decoder.decode(text)
+        except DECODING_ERRORS:
+            place = f"$.annotations[{index}]"
+            return self._decode_part(text, decoder=_annotation_decoder, place=place)
+
+    def _add_plain(self, item: CocoAnnotation, found: _Found) -> bool:
+        """Adds an object that has a box and that no rule changes; returns False for all else.
+
+        Most annotations are such objects. `_read_row` and `_add` treat them in the same way, but
+        take three times as long.
+        """
+        label, bbox = self._file.names.get(item.category_id), item.bbox
+        if (
+            not self._reads_only_boxes
+            or label is None
+            or bbox is None
+            or len(bbox) != 4
+            or not math.isfinite(sum(bbox))
+            or item.caption is not None
+            or item.attributes
+        ):
+            return False
+        corners = self._boxes.corners(*bbox)
+        identity = item.id or 0, label, corners
+        if identity in found.objects:
             return False
         self._known += 1
         found.objects[identity] = ObjectAnnotation(
-            label=label, bbox=bbox, area=area, is_crowd=is_crowd, annotation_id=annotation_id
+            label=label,
+            bbox=corners,
+            area=-1.0 if item.area is None else item.area,
+            is_crowd=bool(item.iscrowd),
+            annotation_id=item.id or 0,
         )
         return True
 
     def _read_row(
-        self, index: int, text: bytes, item: CocoAnnotation | None, *, image: CocoImage
+        self,
+        index: int,
+        text: bytes | msgspec.Raw,
+        item: CocoAnnotation,
+        *,
+        image: CocoImage,
     ) -> _Row:
-        if item is None:
-            place = f"$.annotations[{index}]"
-            item = self._decode_part(text, decoder=_annotation_decoder, place=place)
-        bbox, box_from = self._bbox(item, index=index, image=image)
+        place = f"$.annotations[{index}]"
+        bbox, box_from = self._boxes.read(item, place=place, image=image)
         computed: tuple[Correction, object] | None = None
         if box_from is not None:
             computed = box_from, None
-        keypoints = self._keypoints(item, index=index)
-        segmentation = bytes(item.segmentation)
-        if _NO_SEGMENTATION.fullmatch(segmentation):
-            segmentation = b""
-        if item.bbox and bbox and not segmentation and (rotation := _rotation(item)):
+        keypoints: Sequence[float] = ()
+        if item.keypoints and self._reads_keypoints:
+            keypoints = self._boxes.read_keypoints(item, place=place)
+        segmentation = b""
+        if self._reads_segmentations or item.attributes:
+            segmentation = bytes(item.segmentation)
+            if _NO_SEGMENTATION.fullmatch(segmentation):
+                segmentation = b""
+        rotation = find_rotation(item) if item.bbox and not segmentation else 0.0
+        if bbox and rotation:
             if self._is_normalized:
                 raise InputError(
                     uri=self._file.uri,
-                    place=f"$.annotations[{index}].attributes.rotation",
+                    place=f"{place}.attributes.rotation",
                     problem="a turned box in fractions; write turned boxes in pixels",
                 )
             # CVAT gives the box before it is turned.
@@ -282,18 +271,18 @@ class AnnotationReader:
             self._add_caption(row, found)
         if is_caption and row.bbox is None:
             return
-        if Kind.SEMANTIC in self._wanted:
+        if self._reads_stuff:
             self._add_region(row, found)
-        elif Kind.CLASSIFICATION in self._wanted and row.bbox is None and not row.segmentation:
+        elif self._reads_labels and row.bbox is None and not row.segmentation:
             self._add_label(row, found)
-        elif Kind.DETECTION in self._wanted:
+        elif self._reads_objects:
             self._add_object(row, found)
         else:
             self._known += 1
 
     def _add_caption(self, row: _Row, found: _Found) -> None:
         self._known += 1
-        if Kind.CAPTIONS in self._wanted:
+        if self._reads_captions:
             found.captions.append(row.item.caption or "")
             lone = count_replaced(row.text)
             found.corrections[Correction.LONE_SURROGATE_REPLACED.value] += lone
@@ -305,7 +294,10 @@ class AnnotationReader:
         elif not row.segmentation:
             found.corrections.note(Correction.REGION_UNUSABLE_DROPPED, row.label)
         else:
-            found.stuff.append(row.object(label=row.label, bbox=row.bbox or (0.0, 0.0, 0.0, 0.0)))
+            bbox = row.bbox or (0.0, 0.0, 0.0, 0.0)
+            found.stuff.append(
+                row.object(label=row.label, bbox=bbox, segmentation=row.segmentation)
+            )
 
     def _add_label(self, row: _Row, found: _Found) -> None:
         self._known += 1
@@ -327,10 +319,12 @@ class AnnotationReader:
             found.corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, row.item.id)
         else:
             keypoints = self._usable_keypoints(row, found)
-            item = row.object(label=row.label, bbox=row.bbox, keypoints=keypoints)
-            if Kind.INSTANCE_MASKS not in self._wanted:
-                item = msgspec.structs.replace(item, segmentation=b"")
-            found.objects[identity] = item
+            found.objects[identity] = row.object(
+                label=row.label,
+                bbox=row.bbox,
+                keypoints=keypoints,
+                segmentation=row.segmentation if self._reads_masks else b"",
+            )
 
     def _usable_keypoints(self, row: _Row, found: _Found) -> Sequence[float]:
         """Returns the keypoints of an object that is kept; none where they are malformed."""
@@ -338,6 +332,8 @@ class AnnotationReader:
         if row.computed is not None:
             correction, given = row.computed
             found.corrections.note(correction, given, row.bbox)
+        if not keypoints:
+            return ()
         if not _are_keypoints(keypoints):
             found.corrections.note(Correction.KEYPOINTS_MALFORMED_DROPPED, keypoints)
             keypoints = ()
@@ -376,7 +372,7 @@ class AnnotationReader:
                 "outline, keypoints or a caption; is this a file of COCO instances, keypoints, "
                 "captions or stuff?",
             )
-        if not {Kind.DETECTION, Kind.CLASSIFICATION, Kind.SEMANTIC} & set(self._wanted):
+        if not (self._reads_objects or self._reads_labels or self._reads_stuff):
             return
         for index, category in file.categories.items():
             yield Category(
@@ -384,72 +380,15 @@ class AnnotationReader:
                 source_id=category.id,
                 origin=file.uri,
                 keypoints=self._keypoint_names(category, index=index),
-                is_thing=Kind.SEMANTIC not in self._wanted,
+                is_thing=not self._reads_stuff,
                 skeleton=self._skeleton(category),
                 is_background=file.is_dummy(category),
             )
         yield from lost_classes(self._lost, origin=file.uri)
 
-    def _bbox(
-        self, item: CocoAnnotation, *, index: int, image: CocoImage
-    ) -> tuple[Box | None, Correction | None]:
-        """Returns `(xmin, ymin, xmax, ymax)`, and what that was computed from if it is not given.
-
-        Without a box, it is that of the polygons or the run lengths, or else of the keypoints.
-        """
-        place = f"$.annotations[{index}]"
-        if item.bbox:
-            if len(item.bbox) != 4:
-                raise InputError(
-                    uri=self._file.uri,
-                    place=f"{place}.bbox",
-                    problem=f"expected {_NUMBERS[self._box_format]}, got {len(item.bbox)} numbers",
-                )
-            if not all(map(math.isfinite, item.bbox)):
-                # Numbers that are written as texts can be NaN.
-                raise InputError(
-                    uri=self._file.uri, place=f"{place}.bbox", problem="expected finite numbers"
-                )
-            return self._corners(*item.bbox), None
-        if item.caption is not None:
-            return None, None
-        size = int(image.width or 0), int(image.height or 0)
-        try:
-            if has_segmentation(item.segmentation) and (
-                found := find_outline_box(
-                    bytes(item.segmentation), size=size, normalized=self._is_normalized
-                )
-            ):
-                return found
-        except ValueError as error:
-            place_of_part = f"{place}.segmentation"
-            if bytes(item.segmentation).startswith(b'"'):
-                raise InputError(
-                    uri=self._file.uri, place=place_of_part, problem=str(error)
-                ) from error
-            # This raises an error that names the place, except for run lengths.
-            self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place_of_part)
-        labelled: list[float] = []
-        if item.keypoints:
-            values = self._decode_keypoints(item, index=index)
-            for x, y, visibility in zip(values[0::3], values[1::3], values[2::3], strict=False):
-                labelled += (x, y) if visibility > 0 else ()
-        if not labelled or not all(map(math.isfinite, labelled)):
-            return None, None
-        return box_around(labelled), Correction.BOX_FROM_KEYPOINTS
-
-    def _keypoints(self, item: CocoAnnotation, *, index: int) -> Sequence[float]:
-        if Kind.KEYPOINTS not in self._wanted or not item.keypoints:
-            return ()
-        return self._decode_keypoints(item, index=index)
-
-    def _decode_keypoints(self, item: CocoAnnotation, *, index: int) -> Sequence[float]:
-        place = f"$.annotations[{index}].keypoints"
-        return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
-
     def _keypoint_names(self, category: CocoCategory, *, index: int) -> tuple[str, ...]:
         """Names a category's keypoints; those without a unique name are numbered."""
-        if Kind.KEYPOINTS not in self._wanted:
+        if not self._reads_keypoints:
             return ()
         declared: list[str] = []
         if category.keypoints:
@@ -469,11 +408,11 @@ class AnnotationReader:
 
         COCO numbers keypoints from 1. If a 0 occurs, they are taken to be numbered from 0.
         """
-        if Kind.KEYPOINTS not in self._wanted or not category.skeleton:
+        if not self._reads_keypoints or not category.skeleton:
             return ()
         try:
             pairs = _pairs_decoder.decode(category.skeleton) or ()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except DECODING_ERRORS:
             return ()
         start = 0 if any(0 in pair for pair in pairs) else 1
         shifted = {(first - start, second - start) for first, second in pairs}
@@ -481,19 +420,6 @@ class AnnotationReader:
 
     def _decode_part(self, part: bytes | msgspec.Raw, *, decoder: JsonDecoder[T], place: str) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
-
-
-def _rotation(item: CocoAnnotation) -> float:
-    """Returns by how many degrees the box is turned clockwise around its centre, as CVAT has it."""
-    if not item.attributes:
-        return 0.0
-    try:
-        rotation = _attributes_decoder.decode(item.attributes).rotation
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return 0.0
-    if isinstance(rotation, bool) or not isinstance(rotation, (int, float)):
-        return 0.0
-    return rotation % 360 if abs(rotation) <= MAX_FLOAT32 else 0.0
 
 
 def _in_fractions(annotations: ImageAnnotations) -> ImageAnnotations:

@@ -24,6 +24,7 @@ from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco.coco_panoptic import PanopticReader, PngNames, find_png_names
+from shardbeam.transforms.formats.coco.entries import read_entries
 from shardbeam.transforms.formats.coco.recognize import (
     TASKS,
     CocoBoxes,
@@ -248,12 +249,12 @@ class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
             if file_index < len(self.annotations)
             else PanopticReader(file, names=self._png_names)
         )
-        yield from file.entries(
+        yield from read_entries(
+            file,
             reader.annotate,
             key_of=lambda image: normalize_key(image.file_name),
             join_of=self._join_of,
             file_index=file_index,
-            keep=reader.keep if isinstance(reader, AnnotationReader) else None,
         )
         yield from reader.categories()
 

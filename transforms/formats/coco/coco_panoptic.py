@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, Segment
+from shardbeam.transforms.formats.annotation_file import decode_json
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.coco.recognize import sniff_png_names
 from shardbeam.transforms.formats.names import normalize_key, without_extension
@@ -126,7 +127,6 @@ class _Named(msgspec.Struct, gc=False):
 # Some tools write ids as texts.
 _annotation_decoder = JsonDecoder(_Annotation, strict=False)
 _named_decoder = JsonDecoder(_Named)
-_names_decoder = JsonDecoder(list[_Named])
 
 
 class PanopticReader:
@@ -140,22 +140,15 @@ class PanopticReader:
         file.require("annotations", "categories")
         self._file = file
         self._names = names
-        for positions, text in file.annotations.blocks():
-            for index, named in zip(positions, self._decode_names(positions, text), strict=True):
-                if not named.file_name:
-                    raise InputError(
-                        uri=file.uri,
-                        place=f"$.annotations[{index}]",
-                        problem="expected file_name and segments_info; is this a file of panoptic "
-                        "segments?",
-                    )
-
-    def _decode_names(self, positions: range, text: bytes) -> Iterable[_Named]:
-        try:
-            return _names_decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # One of them has an unexpected form.
-            return (self._file.decode(index, decoder=_named_decoder) for index in positions)
+        for index, text in enumerate(file.annotations):
+            place = f"$.annotations[{index}]"
+            if not decode_json(text, decoder=_named_decoder, uri=file.uri, place=place).file_name:
+                raise InputError(
+                    uri=file.uri,
+                    place=place,
+                    problem="expected file_name and segments_info; is this a file of panoptic "
+                    "segments?",
+                )
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
         """Reads the segments of one image from the first of its annotations (`rows`)."""

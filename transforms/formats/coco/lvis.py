@@ -26,6 +26,7 @@ from shardbeam.transforms.formats.base import Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64
+from shardbeam.transforms.formats.coco.entries import read_entries
 from shardbeam.transforms.formats.coco.recognize import CocoBoxes, recognize_coco
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
@@ -135,8 +136,8 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
                 changes=corrections.changes,
             )
 
-        yield from file.entries(
-            annotate, key_of=_key_of, join_of=_join_of, file_index=file_index, keep=reader.keep
+        yield from read_entries(
+            file, annotate, key_of=_key_of, join_of=_join_of, file_index=file_index
         )
         yield from reader.categories()
 

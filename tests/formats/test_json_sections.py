@@ -16,19 +16,23 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.formats import annotation_file, json_text
+from shardbeam.transforms.formats import json_text
+from shardbeam.transforms.formats.annotation_file import decode_json
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
+from shardbeam.transforms.formats.coco.entries import read_entries
 from shardbeam.transforms.formats.coco.lvis import LvisFormat
-from shardbeam.transforms.formats.json_text import Excerpt, JsonText, TextInMemory
-from shardbeam.transforms.formats.parsing import json_array, json_scan
-from shardbeam.transforms.formats.parsing.json_scan import ArrayOnDisk, scan_array
+from shardbeam.transforms.formats.json_text import TextInMemory, TextOnDisk
+from shardbeam.transforms.formats.parsing import json_sections
+from shardbeam.transforms.formats.parsing.json_sections import find_sections
 from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.disk_file import DiskFile
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import build
 from tests.support.coco_reading import (
     URI,
+    BytesOnDisk,
     annotation,
     document,
     image,
@@ -51,8 +55,7 @@ _PANOPTIC: dict[str, Any] = {"panoptic": URI, "panoptic_masks": "m", "_masks": T
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_scan, "_SCAN_BYTES", 100)
-    monkeypatch.setattr(json_array, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(json_sections, "_PIECE_BYTES", 100)
     monkeypatch.setattr(json_text, "_STEP_BYTES", 70)
 
 
@@ -94,15 +97,16 @@ def test_shards_have_the_same_bytes(
     data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     build(*sample.command(data), output=tmp_path / "in memory")
     monkeypatch.setattr(limits, "WHOLE_ANNOTATION_BYTES", 0)
-    scanned: list[str] = []
+    opened: list[TextOnDisk] = []
 
-    def recording(text: JsonText, *, key: str, uri: str) -> tuple[Excerpt, ArrayOnDisk | None]:
-        scanned.append(uri)
-        return scan_array(text, key=key, uri=uri)
+    class Recording(TextOnDisk):
+        def __init__(self, file: DiskFile) -> None:
+            super().__init__(file)
+            opened.append(self)
 
-    monkeypatch.setattr("shardbeam.transforms.formats.coco.coco_file.scan_array", recording)
+    monkeypatch.setattr("shardbeam.transforms.formats.annotation_file.TextOnDisk", Recording)
     build(*sample.command(data), output=tmp_path / "on disk")
-    assert scanned
+    assert opened
     assert read_dataset(tmp_path / "on disk") == read_dataset(tmp_path / "in memory")
 
 
@@ -211,26 +215,23 @@ _SOURCES: list[Format] = [
 @given(
     data=_files(),
     source=st.sampled_from(_SOURCES),
-    scan_bytes=st.integers(1, 40) | st.just(10_000),
-    block_bytes=st.sampled_from([1, 50, 400, 64_000]),
-    error_bytes=st.sampled_from([1, 30, 10_000]),
+    piece_bytes=st.integers(1, 40) | st.sampled_from([400, 10_000]),
 )
-@example(b'{"images": [], "annotations": [}', _SOURCES[0], 1, 1, 1)
-@example(b'{"images": [], "annotations": [\x0b]}', _SOURCES[0], 3, 1, 1)
-@example(b'{"images": [], "annotations": {"annotations": []}}', _SOURCES[0], 2, 1, 1)
-@example(b'{"images": [], "annot\\u0061tions": [{"image_id": 1}]}', _SOURCES[0], 2, 1, 1)
-@example(b'["annotations", [1 2]]', _SOURCES[0], 2, 1, 1)
-# The text in which the error is looked for first ends behind "2.".
-@example(b'{"images": [], "annotations": [{"bbox": [10, 2.5], "id" 3}]}', _SOURCES[0], 99, 1, 1)
-def test_any_text(
-    data: bytes, source: Format, scan_bytes: int, block_bytes: int, error_bytes: int
-) -> None:
+@example(b'{"images": [], "annotations": [}', _SOURCES[0], 1)
+@example(b'{"images": [], "annotations": [\x0b]}', _SOURCES[0], 3)
+@example(b'{"images": [], "annotations": {"annotations": []}}', _SOURCES[0], 2)
+@example(b'{"images": [], "annot\\u0061tions": [{"image_id": 1}]}', _SOURCES[0], 2)
+@example(b'["annotations", [1 2]]', _SOURCES[0], 2)
+# A piece ends behind "2.".
+@example(b'{"images": [], "annotations": [{"bbox": [10, 2.5], "id" 3}]}', _SOURCES[0], 44)
+# A piece ends between the halves of a pair of surrogates.
+@example(b'{"images": [], "annotations": ["\\ud83d\\ude00"]}', _SOURCES[0], 38)
+def test_any_text(data: bytes, source: Format, piece_bytes: int) -> None:
     """Entries, defects, corrections and errors with their places are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_scan, "_SCAN_BYTES", scan_bytes)
-        patch.setattr(json_scan, "_ERROR_BYTES", error_bytes)
-        patch.setattr(json_array, "BLOCK_BYTES", block_bytes)
-        patch.setattr(json_text, "_STEP_BYTES", scan_bytes)
+        patch.setattr(json_sections, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(json_sections, "_TOKEN_BYTES", 12)
+        patch.setattr(json_text, "_STEP_BYTES", piece_bytes)
         with contextlib.suppress(InputError):
             # It compares the two.
             read_content(source, data)
@@ -241,31 +242,35 @@ def test_any_text(
     entries=st.lists(_VALUES, max_size=6),
     indent=st.sampled_from([None, 0, 1]),
     is_first=st.booleans(),
-    scan_bytes=st.integers(1, 30),
+    piece_bytes=st.integers(1, 30),
 )
-def test_the_array_and_the_rest(
+def test_the_sections_and_the_entries(
     document: dict[str, Any],
     entries: list[Any],
     indent: int | None,
     is_first: bool,
-    scan_bytes: int,
+    piece_bytes: int,
 ) -> None:
     """As `json` decodes them, in pieces of any length, even of one byte."""
+    document = {key.replace("\ud800", "\ufffd"): value for key, value in document.items()}
     document.pop("annotations", None)
     whole = (
         {"annotations": entries, **document} if is_first else {**document, "annotations": entries}
     )
-    text = TextInMemory(json.dumps(whole, indent=indent).encode())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_scan, "_SCAN_BYTES", scan_bytes)
-        rest, found = scan_array(text, key="annotations", uri=URI)
-
-    assert json.loads(rest.data) == whole | {"annotations": []}
-    assert found is not None
+    data = json.dumps(whole, indent=indent).encode()
     replaced = json.loads(json.dumps(entries).replace("\\ud800", "\\ufffd"))
-    assert [json.loads(found[index]) for index in range(len(found))] == replaced
-    by_blocks = [entry for _, block in found.blocks() for entry in json.loads(block)]
-    assert by_blocks == replaced
+    for text in (TextInMemory(data), BytesOnDisk(data).text()):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_sections, "_PIECE_BYTES", piece_bytes)
+            sections = find_sections(text, arrays=("annotations",), uri=URI)
+
+            assert sections.keys() == {key for key, value in whole.items() if value is not None}
+            found = sections["annotations"]
+            assert found is not None
+            assert [json.loads(bytes(each)) for each in found] == replaced
+            assert len(found) == len(replaced)
+        backwards = range(len(replaced))[::-1]
+        assert [json.loads(bytes(each)) for each in found.texts(backwards)] == replaced[::-1]
 
 
 _CHANGES: dict[str, Callable[[Path], object]] = {
@@ -301,8 +306,12 @@ def test_a_file_that_changes_is_an_error(
     else:
         opened = CocoFile(str(file), storage=LocalStorage(), image_type=CocoImage)
         change(file)
-        entries = opened.entries(
-            lambda image, rows: ImageAnnotations(image_id=""), key_of=str, join_of=str, file_index=0
+        entries = read_entries(
+            opened,
+            lambda image, rows: ImageAnnotations(image_id=""),
+            key_of=str,
+            join_of=str,
+            file_index=0,
         )
 
     with pytest.raises(InputError, match="was changed while it was read; run the same command"):
@@ -342,7 +351,7 @@ def test_memory_does_not_grow_with_the_annotations(
 ) -> None:
     """All that is held of an annotation are two numbers."""
     monkeypatch.setattr(limits, "WHOLE_ANNOTATION_BYTES", 0)
-    monkeypatch.setattr(json_scan, "_SCAN_BYTES", 1 << 12)
+    monkeypatch.setattr(json_sections, "_PIECE_BYTES", 1 << 12)
     file = tmp_path / "instances.json"
     polygon = [[float(number) for number in range(400)]]
     rows = [annotation(id=k, image_id=7 + k % 100, segmentation=polygon) for k in range(2_000)]
@@ -355,23 +364,21 @@ def test_memory_does_not_grow_with_the_annotations(
 
 
 def test_the_error_of_a_long_file_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Valid entries before the error are not decoded again."""
-    monkeypatch.setattr(json_array, "BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(json_scan, "_ERROR_BYTES", 1_000)
+    """Only the piece with the error is decoded again."""
+    monkeypatch.setattr(json_sections, "_PIECE_BYTES", 2_000)
     data = json.dumps(document(annotations=[annotation(id=k) for k in range(1_000)])).encode()
     decoded: list[int] = []
-    decode = annotation_file.decode_json
 
     def recording(data: bytes, **options: Any) -> Any:  # noqa: ANN401
         decoded.append(len(data))
-        return decode(data, **options)
+        return decode_json(data, **options)
 
-    monkeypatch.setattr(json_scan, "decode_json", recording)
     for broken in (data[:-500], data.replace(b'"id": 900', b'"id" 900')):
         with pytest.raises(InputError) as raised:
             read_coco(broken)
-        decoded.clear()
-        with pytest.raises(InputError) as again:
-            scan_array(TextInMemory(broken), key="annotations", uri=URI)
+        with monkeypatch.context() as patch:
+            patch.setattr(json_sections, "decode_json", recording)
+            with pytest.raises(InputError) as again:
+                find_sections(BytesOnDisk(broken).text(), arrays=("annotations",), uri=URI)
         assert str(again.value) == str(raised.value)
-        assert max(decoded) < 10_000 < len(broken)
+        assert max(decoded) < 5_000 < len(broken)

@@ -1,20 +1,16 @@
-"""COCO's annotations are decoded in blocks; the outcome is that of decoding each by itself."""
+"""Most annotations take a short way through the reader; the outcome is that of the long way."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.coco.coco_file import CocoAnnotation, CocoFile, CocoImage
+from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.lvis import LvisFormat
-from shardbeam.transforms.formats.parsing import json_array
-from shardbeam.transforms.formats.parsing.json_array import JsonArray
 from tests.support.coco_reading import (
     URI,
     ParsedCoco,
@@ -24,54 +20,6 @@ from tests.support.coco_reading import (
     read_coco,
     read_content,
 )
-
-_CAPTION = dict.fromkeys(["bbox", "category_id", "area", "iscrowd", "segmentation"], ...)
-
-
-def _count_decoded(content: dict[str, Any], *, tasks: list[str], masks: bool = False) -> int:
-    """Counts the annotations that are read again when their image is."""
-    positions: set[int] = set()
-    read_rows = CocoFile.read_rows
-
-    def recording(
-        self: CocoFile[CocoImage], rows: Sequence[int]
-    ) -> Iterator[tuple[bytes, CocoAnnotation | None]]:
-        positions.update(rows)
-        return read_rows(self, rows)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CocoFile, "read_rows", recording)
-        read_coco(content, tasks=tasks, masks=masks)
-    return len(positions)
-
-
-@pytest.mark.parametrize(
-    ("changes", "tasks", "masks", "decoded"),
-    [
-        ({}, ["detection"], False, 0),
-        ({}, ["detection", "captions"], False, 0),
-        ({"iscrowd": ..., "segmentation": ..., "num_keypoints": 3}, ["detection"], False, 0),
-        ({"image_id": "7"}, ["detection"], False, 0),
-        ({"note": [{"id": 3}]}, ["detection"], False, 0),
-        ({"keypoints": [1, 2, 2]}, ["detection"], False, 0),
-        ({"keypoints": [1, 2, 2]}, ["keypoints"], False, 1),
-        ({"category_id": 99}, ["detection"], False, 1),
-        ({"id": 2}, ["detection"], False, 1),
-        ({"bbox": ...}, ["detection"], False, 1),
-        ({"bbox": [1, 2, 3]}, ["detection"], False, 1),
-        ({"area": ...}, ["detection"], False, 1),
-        ({"caption": "A dog."}, ["detection"], False, 1),
-        ({"area": "12"}, ["detection"], False, 3),
-        ({}, ["detection"], True, 3),
-        ({}, ["semantic"], False, 3),
-    ],
-)
-def test_ordinary_objects_are_decoded_once(
-    changes: dict[str, Any], tasks: list[str], masks: bool, decoded: int
-) -> None:
-    rows = [annotation(id=2), annotation(id=3), annotation(**{"id": 4, **changes})]
-
-    assert _count_decoded(document(annotations=rows), tasks=tasks, masks=masks) == decoded
 
 
 @pytest.mark.parametrize(
@@ -111,10 +59,6 @@ def _outcome(data: bytes, *, tasks: list[str] | None, masks: bool) -> ParsedCoco
         return read_coco(data, tasks=tasks, masks=masks)
     except InputError as error:
         return str(error)
-
-
-def _each_by_itself(array: JsonArray) -> Iterator[tuple[range, bytes]]:
-    yield range(len(array)), b""
 
 
 _POLYGONS: list[object] = [[[1, 2, 5, 2, 5, 9]], [], None, {"counts": [1], "size": [1, 1]}]
@@ -167,7 +111,6 @@ def _text(value: object, is_ascii: bool) -> str:
 @given(
     rows=st.lists(_entries(), max_size=4),
     is_bare=st.booleans(),
-    block_bytes=st.integers(1, 2_000),
     tasks=st.sampled_from(
         [
             None,
@@ -180,8 +123,8 @@ def _text(value: object, is_ascii: bool) -> str:
     ),
     masks=st.booleans(),
 )
-def test_annotations_are_read_in_blocks_as_each_is_by_itself(
-    rows: list[str], is_bare: bool, block_bytes: int, tasks: list[str] | None, masks: bool
+def test_the_short_way_is_the_long_way(
+    rows: list[str], is_bare: bool, tasks: list[str] | None, masks: bool
 ) -> None:
     """Entries, defects and corrections are the same, and so are errors and their places."""
     content = document(
@@ -194,8 +137,7 @@ def test_annotations_are_read_in_blocks_as_each_is_by_itself(
     written = f'"annotations": [{joined}]' if is_bare else f", {joined}" if rows else ""
     data = json.dumps(content).replace(placeholder, written).encode()
 
+    found = _outcome(data, tasks=tasks, masks=masks)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_array, "BLOCK_BYTES", block_bytes)
-        found = _outcome(data, tasks=tasks, masks=masks)
-        patch.setattr(JsonArray, "blocks", _each_by_itself)
+        patch.setattr(AnnotationReader, "_add_plain", lambda *_: False)
         assert _outcome(data, tasks=tasks, masks=masks) == found

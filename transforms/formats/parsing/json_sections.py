@@ -1,0 +1,294 @@
+"""Finds the sections of a JSON file whose root is an object, and the entries of its long arrays.
+
+A file in memory is decoded as a whole. One on disk is walked through once, in pieces; what is kept
+of an entry is its position, and its text is read when it is needed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.formats.annotation_file import (
+    decode_json,
+    replace_surrogates,
+)
+from shardbeam.transforms.formats.json_text import JsonText, TextInMemory
+
+_PIECE_BYTES = 1 << 20
+# An error this close to the end of a piece may go away with more of the text.
+_TOKEN_BYTES = 64
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_BETWEEN = b", \t\n\r"
+# msgspec's message when a value ends before the text does. It counts bytes from 1.
+_BEHIND = re.compile(r"trailing characters \(byte (\d+)\)$")
+_BYTE = re.compile(r"\(byte (\d+)\)$")
+
+_value_decoder = JsonDecoder(msgspec.Raw)
+_key_decoder = JsonDecoder(str)
+_object_decoder = JsonDecoder(dict[str, msgspec.Raw])
+_array_decoder = JsonDecoder(list[msgspec.Raw] | None)
+
+
+class Entries:
+    """The entries of an array, as the texts that the decoder has found in memory.
+
+    Attributes:
+        size_bytes: The length of the array's text.
+    """
+
+    def __init__(self, texts: Sequence[msgspec.Raw] = (), *, size_bytes: int = 0) -> None:
+        self._texts = texts
+        self.size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        """Returns the number of entries."""
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[bytes | msgspec.Raw]:
+        """Yields the text of each entry; lone surrogates may have been replaced."""
+        return iter(self._texts)
+
+    def texts(self, positions: Iterable[int]) -> Sequence[bytes | msgspec.Raw]:
+        """Returns the texts of several entries, given by their positions in the array."""
+        return [self._texts[at] for at in positions]
+
+
+class EntriesOnDisk(Entries):
+    """The entries of an array, as text that is read when it is needed.
+
+    Args:
+        text: The file.
+        begins: The position of each entry, and that of the closing bracket.
+        has_surrogates: Whether there may be lone surrogates, which are then replaced.
+    """
+
+    def __init__(self, text: JsonText, begins: array[int], *, has_surrogates: bool) -> None:
+        super().__init__(size_bytes=begins[-1] - begins[0])
+        self._text = text
+        self._begins = begins
+        self._has_surrogates = has_surrogates
+
+    def __len__(self) -> int:
+        """Returns the number of entries."""
+        return len(self._begins) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the text of each entry, and reads many at a time."""
+        begins, first = self._begins, 0
+        while first < len(self):
+            # At least one entry.
+            end = bisect.bisect_right(begins, begins[first] + _PIECE_BYTES, lo=first + 2) - 1
+            piece = self._text.read(begins[first], begins[end])
+            if self._has_surrogates:
+                piece = replace_surrogates(piece)
+            for index in range(first, end):
+                entry = piece[begins[index] - begins[first] : begins[index + 1] - begins[first]]
+                yield entry.rstrip(_BETWEEN)
+            first = end
+
+    def texts(self, positions: Iterable[int]) -> Sequence[bytes]:
+        """Returns the texts of several entries, given by their positions in the array."""
+        begins = self._begins
+        texts = self._text.read_many((begins[at], begins[at + 1]) for at in positions)
+        if self._has_surrogates:
+            texts = [*map(replace_surrogates, texts)]
+        return [text.rstrip(_BETWEEN) for text in texts]
+
+
+Sections = Mapping[str, Entries | None]
+
+
+def find_sections(text: JsonText, *, arrays: Collection[str], uri: str) -> Sections:
+    """Finds the sections of a JSON file, which are the members of its root.
+
+    Args:
+        text: The file.
+        arrays: The sections that must be arrays.
+        uri: The file, for errors.
+
+    Returns:
+        `{section: entries}` of the sections that are not `null`; for sections that are not among
+        `arrays`, None.
+
+    Raises:
+        InputError: The file is not a JSON object, has a section twice, or one of `arrays` is
+            something else.
+    """
+    scanner = _Scanner(text, uri=uri)
+    if scanner.peek() != b"{":
+        raise scanner.error(b"")
+    keys: list[str] = []
+    sections: dict[str, Entries | None] = {}
+    texts: dict[str, memoryview] = {}
+    for before in scanner.items(b"{", b'"":""', close=b"}"):
+        if scanner.peek() != b'"':
+            raise scanner.error(before)
+        place_at = scanner.place_at()
+        key = decode_json(
+            scanner.skip_value(before), decoder=_key_decoder, uri=uri, place_at=place_at
+        )
+        keys.append(key)
+        if scanner.peek() != b":":
+            raise scanner.error(b'{""')
+        scanner.move(1)
+        if scanner.peek() == b"[" and key in arrays and not isinstance(text, TextInMemory):
+            sections[key] = scanner.skip_array()
+        elif key in arrays:
+            texts[key] = scanner.skip_value(b'{"":')
+        elif bytes(scanner.skip_value(b'{"":')[:5]).rstrip() != b"null":
+            sections[key] = None
+    if scanner.peek():
+        raise scanner.error(b"{}")
+    for key, count in Counter(keys).items():
+        if count > 1:
+            raise InputError(uri=uri, place="$", problem=f"the key {key!r} is given twice")
+    for key, array_text in texts.items():
+        entries = decode_json(array_text, decoder=_array_decoder, uri=uri, place=f"$.{key}")
+        if entries is not None:
+            sections[key] = Entries(entries, size_bytes=len(array_text))
+    return sections
+
+
+class _Scanner:
+    """Walks through a JSON text, of which it holds a piece."""
+
+    def __init__(self, text: JsonText, *, uri: str) -> None:
+        self._text = text
+        self._uri = uri
+        self._has_surrogates = False
+        # Where the piece begins in the text, and how far the scanner is in the piece.
+        self._begin = self._at = 0
+        self._piece = memoryview(b"")
+        self._piece_bytes = text.size_bytes if isinstance(text, TextInMemory) else _PIECE_BYTES
+        counters.scanned_bytes.expect(text.size_bytes)
+
+    def _read(self, size_bytes: int) -> None:
+        """Reads a piece that begins where the scanner is."""
+        begin, scanned = self._begin + self._at, self._begin + len(self._piece)
+        end = min(begin + size_bytes, self._text.size_bytes)
+        piece = self._text.read(begin, end)
+        self._piece = memoryview(replace_surrogates(piece) if self._has_surrogates else piece)
+        self._begin, self._at = begin, 0
+        counters.scanned_bytes.add(end - scanned)
+
+    @property
+    def _is_last(self) -> bool:
+        return self._begin + len(self._piece) >= self._text.size_bytes
+
+    def move(self, number: int) -> None:
+        """Moves behind some characters of the piece."""
+        self._at += number
+
+    def place_at(self, offset: int = 0) -> Callable[[int], str]:
+        """Returns what finds places of a text that begins where the scanner is, or beside it."""
+        begin = self._begin + self._at + offset
+        return lambda position: self._text.at(begin + position)
+
+    def peek(self) -> bytes:
+        """Moves behind whitespace; returns the next character, or nothing at the file's end."""
+        self._at = _SPACE.match(self._piece, self._at).end()  # type: ignore[union-attr]  # It matches anything.
+        while self._at == len(self._piece) and not self._is_last:
+            self._read(self._piece_bytes)
+            self._at = _SPACE.match(self._piece).end()  # type: ignore[union-attr]
+        return bytes(self._piece[self._at : self._at + 1])
+
+    def items(self, begin: bytes, item: bytes, *, close: bytes) -> Iterator[bytes]:
+        """Walks through an object or an array; whoever iterates moves behind each item.
+
+        Args:
+            begin: A short file up to the opening bracket.
+            item: A short item.
+            close: The closing bracket.
+
+        Yields:
+            A short file up to each item, for errors.
+        """
+        self.move(1)
+        before = begin
+        mark = self.peek()
+        while mark != close:
+            yield before
+            mark = self.peek()
+            if mark == b",":
+                before = begin + item + mark
+                self.move(1)
+                self.peek()
+            elif mark != close:
+                raise self.error(begin + item)
+        self.move(1)
+
+    def skip_array(self) -> EntriesOnDisk:
+        """Moves behind an array; returns its entries."""
+        begins = array("q")
+        for before in self.items(b'{"":[', b'""', close=b"]"):
+            begins.append(self._begin + self._at)
+            self.skip_value(before)
+        begins.append(self._begin + self._at - 1)
+        return EntriesOnDisk(self._text, begins, has_surrogates=self._has_surrogates)
+
+    def skip_value(self, before: bytes) -> memoryview:
+        """Moves behind a value.
+
+        Args:
+            before: A short file up to the value, for errors.
+
+        Returns:
+            The value's text.
+
+        Raises:
+            InputError: The value is not JSON.
+        """
+        while True:
+            rest = self._piece[self._at :]
+            end = self._find_end(rest, before)
+            if end is not None:
+                self._at += end
+                return rest[:end]
+            self._read(max(self._piece_bytes, 2 * len(rest)))
+
+    def _find_end(self, rest: memoryview, before: bytes) -> int | None:
+        """Returns where a value ends; None if more text has to be read."""
+        message = ""
+        try:
+            _value_decoder.decode(rest)
+        except msgspec.DecodeError as error:
+            message = str(error)
+            behind = _BEHIND.search(message)
+            if behind is not None:
+                return int(behind[1]) - 1
+        except RecursionError:
+            raise self.error(before) from None
+        if not message:
+            # A number at the end of a piece may go on behind it.
+            return len(rest) if self._is_last else None
+        if not self._has_surrogates and replace_surrogates(bytes(rest)) != rest:
+            self._has_surrogates = True
+            return None
+        byte = _BYTE.search(message)
+        if self._is_last or (byte is not None and int(byte[1]) + _TOKEN_BYTES < len(rest)):
+            raise self.error(before)
+        return None
+
+    def error(self, before: bytes) -> InputError:
+        """Makes the error that the decoder raises where the scanner is.
+
+        Args:
+            before: A short file up to there.
+        """
+        data = before + self._piece[self._at :]
+        place_at = self.place_at(-len(before))
+        try:
+            decode_json(data, decoder=_object_decoder, uri=self._uri, place_at=place_at)
+        except InputError as error:
+            return error
+        raise AssertionError("the text is JSON")
