@@ -13,7 +13,7 @@ from google.auth import exceptions as auth_exceptions
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import failures
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, StoredFile, WriteFailedError
-from shardbeam.transforms.storage.gcs import client
+from shardbeam.transforms.storage.gcs import client, objects
 from shardbeam.transforms.storage.gcs import storage as gcs_storage
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from shardbeam.transforms.storage.usage import usage_counter
@@ -361,13 +361,13 @@ def test_objects_compressed_by_the_storage(gcs: ProxiedGcs, bucket: str) -> None
     """The test server cannot store compressed objects, so the test compresses its answer."""
     import gzip
 
-    assert gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=False) == DATA
+    assert objects.unpack(gzip.compress(DATA), uri=bucket, pinned=False) == DATA
     with pytest.raises(OSError, match="Content-Encoding: gzip"):
-        gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=True)
+        objects.unpack(gzip.compress(DATA), uri=bucket, pinned=True)
     with pytest.raises(InputError, match="has more than 9 bytes"):
-        gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=False, max_bytes=9)
+        objects.unpack(gzip.compress(DATA), uri=bucket, pinned=False, max_bytes=9)
     with pytest.raises(InputError, match="not gzip data"):
-        gcs_storage._unpack(b"{}", uri=bucket, pinned=False)
+        objects.unpack(b"{}", uri=bucket, pinned=False)
 
 
 def test_listings_hold_files_only(gcs: ProxiedGcs, bucket: str) -> None:
@@ -380,10 +380,10 @@ def test_the_proxy_enforces_what_the_server_does_not(gcs: ProxiedGcs, x: str) ->
     """Else the tests above would show nothing."""
     from google.api_core.exceptions import PreconditionFailed
 
-    blob = gcs_storage._blob(x)
+    blob = objects.blob_of(x)
     for call in (
         lambda: blob.delete(if_generation_match=1),
-        lambda: gcs_storage._blob(f"{x}2").rewrite(blob, if_source_generation_match=1),
+        lambda: objects.blob_of(f"{x}2").rewrite(blob, if_source_generation_match=1),
     ):
         with pytest.raises(PreconditionFailed):
             call()

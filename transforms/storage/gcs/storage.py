@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import gzip
 import io
-import re
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
 
 import google_crc32c
 from google.api_core.exceptions import (
@@ -23,9 +19,7 @@ from google.api_core.exceptions import (
     from_http_response,
 )
 from google.auth.exceptions import GoogleAuthError
-from google.cloud.storage import Blob
 from google.cloud.storage.exceptions import InvalidResponse
-from google.cloud.storage.fileio import BlobWriter
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import failures
@@ -34,7 +28,6 @@ from shardbeam.transforms.storage.base import (
     ListingPart,
     StoredFile,
     WriteFailedError,
-    too_large,
 )
 from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.gcs.client import (
@@ -44,15 +37,24 @@ from shardbeam.transforms.storage.gcs.client import (
     is_transient,
     no_bucket,
 )
+from shardbeam.transforms.storage.gcs.objects import (
+    SCHEME,
+    UploadWriter,
+    blob_of,
+    download,
+    generation_of,
+    is_content,
+    request,
+    split_uri,
+    stored_file,
+    unpack,
+)
 from shardbeam.transforms.storage.object_listing import PAGE_SIZE, ObjectStorage, Page
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-T = TypeVar("T")
 
-_SCHEME = "gs://"
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _LIST_FIELDS = "items(name,size,generation),nextPageToken"
 _SHARD_TYPE = "application/octet-stream"
 # Size of one request of an upload: a multiple of 256 KiB; at least 8 MiB are recommended.
@@ -72,7 +74,7 @@ class GcsStorage(ObjectStorage):
 
     def list_page(self, part: ListingPart, *, folder: str = "", deep: bool = True) -> Page:
         """Makes one request for names."""
-        bucket, name = _split(part.root)
+        bucket, name = split_uri(part.root)
         prefix = f"{name.rstrip('/')}/" if name else ""
         first = f"{prefix}{part.start}"
 
@@ -93,7 +95,7 @@ class GcsStorage(ObjectStorage):
             return Page(
                 # Without the name after which the part begins, and without the root's own object.
                 [
-                    _stored_file(blob, path=blob.name[len(prefix) :])
+                    stored_file(blob, path=blob.name[len(prefix) :])
                     for blob in blobs
                     if blob.name > first
                 ],
@@ -101,7 +103,7 @@ class GcsStorage(ObjectStorage):
                 iterator.next_page_token or "",
             )
 
-        uri = f"{_SCHEME}{bucket}/{prefix}{folder}"
+        uri = f"{SCHEME}{bucket}/{prefix}{folder}"
         try:
             return attempt(request, uri=uri, operation="list")
         except NotFound as error:
@@ -109,14 +111,14 @@ class GcsStorage(ObjectStorage):
 
     def stat(self, uri: str) -> StoredFile | None:
         """Describes an object."""
-        blob = _blob(uri)
+        blob = blob_of(uri)
         if not blob.name:
             return None
         try:
-            _request(blob.reload, uri=uri, operation="get")
+            request(blob.reload, uri=uri, operation="get")
         except NotFound:
             return None
-        return _stored_file(blob)
+        return stored_file(blob)
 
     def read(
         self,
@@ -145,10 +147,10 @@ class GcsStorage(ObjectStorage):
         if size_bytes == 0:
             return b""
         whole = offset == 0 and size_bytes is None
-        blob = _blob(uri, generation=version)
+        blob = blob_of(uri, generation=version)
         try:
-            data: bytes = _request(
-                partial(_download, blob, max_bytes=max_bytes),
+            data: bytes = request(
+                partial(download, blob, max_bytes=max_bytes),
                 uri=uri,
                 operation="get",
                 start=None if whole else offset,
@@ -166,13 +168,13 @@ class GcsStorage(ObjectStorage):
                 raise FileNotFoundError(f"{uri}: no such object") from error
             raise self._explain_gone(uri, version=version) from error
         if whole and blob.content_encoding == "gzip":
-            return _unpack(data, uri=uri, pinned=bool(version), max_bytes=max_bytes)
+            return unpack(data, uri=uri, pinned=bool(version), max_bytes=max_bytes)
         return data
 
     def _explain_gone(self, uri: str, *, version: str) -> Exception:
         """Finds out why a version is gone, which the storage's answer does not say."""
-        bucket, name = _split(uri)
-        only = ListingPart(f"{_SCHEME}{bucket}", end=f"{name}\x01")
+        bucket, name = split_uri(uri)
+        only = ListingPart(f"{SCHEME}{bucket}", end=f"{name}\x01")
         # Unlike a request for the object, this one fails where the bucket is gone.
         for file in self.list_page(only, folder=name).files:
             if file.uri == uri and file.version == version:
@@ -199,7 +201,7 @@ class GcsStorage(ObjectStorage):
         """Uploads a small object if the present one has the given generation."""
         del scratch
         try:
-            return self.insert(uri, data, generation=_generation(version))
+            return self.insert(uri, data, generation=generation_of(version))
         except FileExistsError:
             return None
 
@@ -219,11 +221,11 @@ class GcsStorage(ObjectStorage):
             InputError: The storage twice refuses the upload because of an object that does not
                 exist.
         """
-        blob = _blob(uri)
+        blob = blob_of(uri)
         crc32c = f"{google_crc32c.value(data):08x}"
         for is_repeated in (False, True):
             try:
-                _request(
+                request(
                     blob.upload_from_string,
                     data,
                     uri=uri,
@@ -237,7 +239,7 @@ class GcsStorage(ObjectStorage):
             except PreconditionFailed as error:
                 # Perhaps an earlier attempt, whose answer was lost, has uploaded it.
                 stored = self.stat(uri)
-                if stored is not None and _is(stored, size_bytes=len(data), crc32c=crc32c):
+                if stored is not None and is_content(stored, size_bytes=len(data), crc32c=crc32c):
                     return stored.version
                 if stored is not None or generation:
                     raise FileExistsError(f"{uri} is there already") from error
@@ -254,13 +256,13 @@ class GcsStorage(ObjectStorage):
         After a lost answer, this shows whether the request succeeded.
         """
         stored = self.stat(uri)
-        is_ours = stored is not None and _is(stored, size_bytes=size_bytes, crc32c=crc32c)
+        is_ours = stored is not None and is_content(stored, size_bytes=size_bytes, crc32c=crc32c)
         return stored if is_ours else None
 
     def is_folder(self, uri: str) -> bool:
         """Returns whether there is a folder; consoles make an object `name/` for an empty one."""
         folder = f"{uri.rstrip('/')}/"
-        return not _blob(folder).name or self.stat(folder) is not None or self.holds(uri)
+        return not blob_of(folder).name or self.stat(folder) is not None or self.holds(uri)
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Copies an object on the server and deletes the source."""
@@ -269,7 +271,7 @@ class GcsStorage(ObjectStorage):
             raise FileNotFoundError(f"{source}: no such object")
         try:
             self.rewrite(
-                stored.uri, destination, version=stored.version, generation=_generation(replaces)
+                stored.uri, destination, version=stored.version, generation=generation_of(replaces)
             )
         except ChangedError:
             # Perhaps an earlier attempt, whose answer was lost, has copied it.
@@ -317,12 +319,12 @@ class GcsStorage(ObjectStorage):
             FileNotFoundError: The source, in that version, does not exist.
             ChangedError: The destination has another version.
         """
-        pinned = _blob(source, generation=version)
-        target = _blob(destination)
+        pinned = blob_of(source, generation=version)
+        target = blob_of(destination)
         token: str | None = None
         while True:
             try:
-                token, _, _ = _request(
+                token, _, _ = request(
                     target.rewrite,
                     pinned,
                     uri=destination,
@@ -340,13 +342,15 @@ class GcsStorage(ObjectStorage):
                     raise FileNotFoundError(f"{source}: no such object any more") from error
                 raise ChangedError(f"{destination} was changed meanwhile") from error
             if token is None:
-                return _stored_file(target)
+                return stored_file(target)
 
     def delete(self, uri: str, *, version: str | None = None) -> bool:
         """Deletes an object."""
         generation = None if version is None else int(version)
         try:
-            _request(_blob(uri).delete, uri=uri, operation="delete", if_generation_match=generation)
+            request(
+                blob_of(uri).delete, uri=uri, operation="delete", if_generation_match=generation
+            )
         except PreconditionFailed:
             return False
         except NotFound:
@@ -365,7 +369,7 @@ class _Upload(io.RawIOBase):
         self._uri = uri
         self._storage = storage
         self._first = bytearray()
-        self._parts: _Parts | None = None
+        self._parts: UploadWriter | None = None
         self._size_bytes = 0
         self._crc32c = 0
 
@@ -395,9 +399,9 @@ class _Upload(io.RawIOBase):
             raise self._explain(error) from error
         return len(content)
 
-    def _begin(self) -> _Parts:
-        return _Parts(
-            _blob(self._uri),
+    def _begin(self) -> UploadWriter:
+        return UploadWriter(
+            blob_of(self._uri),
             chunk_size=PART_BYTES,
             content_type=_SHARD_TYPE,
             checksum="crc32c",
@@ -441,100 +445,3 @@ class _Upload(io.RawIOBase):
             uri=self._uri,
             problem=f"the upload failed ({one_line(error)}); run the same command again",
         )
-
-
-class _Parts(BlobWriter):
-    """The library's writer, changed so that only `publish` ends the upload.
-
-    The library would also publish an incomplete object when the writer is closed or dropped.
-    """
-
-    def publish(self) -> None:
-        super().close()
-
-    def close(self) -> None:
-        """Abandons the upload; the storage removes it after some days."""
-
-
-def _request(
-    method: Callable[..., T], *arguments: object, uri: str, operation: str, **options: object
-) -> T:
-    """Makes a request with a method of the client, and repeats it if it fails (`attempt`)."""
-    call = partial(method, *arguments, client=gcs_client(), timeout=failures.TIMEOUT_S, retry=None)
-    return attempt(partial(call, **options), uri=uri, operation=operation)
-
-
-def _split(uri: str) -> tuple[str, str]:
-    bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
-    if not _BUCKET.fullmatch(bucket):
-        raise InputError(uri=uri, problem="expected gs://BUCKET/NAME")
-    return bucket, name
-
-
-def _generation(version: str | None) -> int:
-    """Returns the generation for a precondition: 0 if there must be no object."""
-    return 0 if version is None else int(version)
-
-
-def _blob(uri: str, *, generation: str | None = None) -> Blob:
-    bucket, name = _split(uri)
-    return (
-        gcs_client().bucket(bucket).blob(name, generation=int(generation) if generation else None)
-    )
-
-
-def _stored_file(blob: Blob, *, path: str | None = None) -> StoredFile:
-    crc32c = blob.crc32c
-    return StoredFile(
-        path=blob.name.rpartition("/")[2] if path is None else path,
-        uri=f"{_SCHEME}{blob.bucket.name}/{blob.name}",
-        size_bytes=blob.size or 0,
-        version=str(blob.generation),
-        crc32c="" if crc32c is None else base64.b64decode(crc32c).hex(),
-    )
-
-
-def _is(stored: StoredFile, *, size_bytes: int, crc32c: str) -> bool:
-    return (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
-
-
-class _SmallFile(io.BytesIO):
-    """A buffer for a download that raises an error when the object is too long."""
-
-    def __init__(self, uri: str, *, max_bytes: int) -> None:
-        super().__init__()
-        self._uri = uri
-        self._max_bytes = max_bytes
-
-    def write(self, data: Buffer, /) -> int:
-        written = super().write(data)
-        if self.tell() > self._max_bytes:
-            raise too_large(self._uri, max_bytes=self._max_bytes)
-        return written
-
-
-def _download(blob: Blob, *, max_bytes: int | None, **options: Any) -> bytes:  # noqa: ANN401
-    if max_bytes is None:
-        return cast(bytes, blob.download_as_bytes(**options))
-    uri = f"{_SCHEME}{blob.bucket.name}/{blob.name}"
-    with _SmallFile(uri, max_bytes=max_bytes) as file:
-        blob.download_to_file(file, **options)
-        return file.getvalue()
-
-
-def _unpack(data: bytes, *, uri: str, pinned: bool, max_bytes: int | None = None) -> bytes:
-    if pinned:
-        # The unpacked size is not the listed one.
-        raise OSError(0, "the object is stored with Content-Encoding: gzip; store it as it is", uri)
-    try:
-        if max_bytes is None:
-            return gzip.decompress(data)
-        with gzip.open(io.BytesIO(data)) as file:
-            unpacked = file.read(max_bytes + 1)
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(
-            uri=uri, problem="its metadata say Content-Encoding: gzip, but it is not gzip data"
-        ) from error
-    if len(unpacked) > max_bytes:
-        raise too_large(uri, max_bytes=max_bytes)
-    return unpacked
