@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco_mask
 
-from shardbeam.transforms.examples.geometry.segmentation import (
+from shardbeam.transforms.examples.geometry.mask_crops import (
     find_patch_in_runs,
     parse_counts,
     read_counts,

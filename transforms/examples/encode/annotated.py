@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -15,7 +15,12 @@ from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
-from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.reasons import (
+    LOST_LABELS,
+    LOST_OBJECTS,
+    Correction,
+    Reason,
+)
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.box_readings import (
     BOXES,
@@ -333,3 +338,52 @@ class FeatureGroup(NamedTuple):
     values: Callable[[AnnotatedImage], Values]
     optional: tuple[FeatureSpec, ...] = ()
     by_object: bool = False
+
+
+def find_lost(subject: AnnotatedImage) -> dict[Correction, int]:
+    """Counts what is lost of an image's annotations, if it would look as if it had none.
+
+    Objects that the config leaves out are not lost, and neither are those of the background. Lost
+    labels only count if nothing else is left.
+
+    Returns:
+        `{correction: count}`; empty if the image may be written.
+    """
+    if subject.objects:
+        return {}
+    annotations = subject.annotations
+    found = {what: subject.corrections[what.value] for what in LOST_OBJECTS}
+    found[Correction.OBJECT_WITHOUT_BOX_DROPPED] -= sum(
+        sum(shapes.values())
+        for label, shapes in annotations.lost.items()
+        if label in subject.label_map.left_out
+    )
+    is_annotated_otherwise = (
+        annotations.captions
+        or annotations.masks
+        or annotations.stuff
+        or annotations.segments
+        or annotations.values
+        or subject.label_map.written.keys() & annotations.labels
+    )
+    if not is_annotated_otherwise:
+        found |= {what: subject.corrections[what.value] for what in LOST_LABELS}
+    return {what: count for what, count in sorted(found.items()) if count > 0}
+
+
+def describe_lost(lost: Mapping[Correction, int], *, subject: AnnotatedImage) -> str:
+    """Describes what is lost of an image's annotations, with examples."""
+    kinds = []
+    for what, count in lost.items():
+        (before, _), *_ = subject.corrections.changes.get(what.value) or [(None, None)]
+        example = "" if before is None else f" ({'such as ' * (count > 1)}{before})"
+        kinds.append(f"{count:,} {what.value}{example}")
+    return f"nothing is left of its annotations: {', '.join(kinds)}"
+
+
+def boxes_in_pixels(annotations: ImageAnnotations) -> Iterator[Box] | None:
+    """Returns the boxes that are given in pixels; None if nothing is annotated in pixels."""
+    objects = (*annotations.objects, *annotations.stuff)
+    if annotations.normalized or not (objects or annotations.masks):
+        return None
+    return (item.bbox for item in objects)

@@ -21,10 +21,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import (
-    LOST_LABELS,
-    LOST_OBJECTS,
     PASSING_REASONS,
-    Correction,
     Exclusion,
     Reason,
 )
@@ -38,14 +35,20 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.core.sharding import image_number
-from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, Values
+from shardbeam.transforms.examples.encode.annotated import (
+    AnnotatedImage,
+    Values,
+    boxes_in_pixels,
+    describe_lost,
+    find_lost,
+)
 from shardbeam.transforms.examples.encode.label_digest import (
     digest_image,
     digest_image_by_object,
 )
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.encode.serialize import ExampleLayout
-from shardbeam.transforms.examples.geometry.boxes import Box, annotated_frame
+from shardbeam.transforms.examples.geometry.boxes import annotated_frame
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
 from shardbeam.transforms.images.cost import mask_bytes
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -343,7 +346,7 @@ class RecordEncoder:
             orientation=image.orientation,
             upright=image.upright,
             settings=self._settings.image,
-            boxes=_boxes_in_pixels(annotations),
+            boxes=boxes_in_pixels(annotations),
             normalized=annotations.normalized,
         )
         if frame.correction is not None:
@@ -366,9 +369,9 @@ class RecordEncoder:
 
     def _examples(self, subject: AnnotatedImage) -> Iterator[EncodedExample]:
         """Renders the values of an image's Examples and serializes each Example."""
-        lost = {} if self._settings.objects_lost == "keep" else _find_lost(subject)
+        lost = {} if self._settings.objects_lost == "keep" else find_lost(subject)
         if lost:
-            raise RejectedError(Reason.OBJECTS_LOST, _describe_lost(lost, subject=subject))
+            raise RejectedError(Reason.OBJECTS_LOST, describe_lost(lost, subject=subject))
         with self._memory.take(_masks_bytes(subject)) if subject.masks else nullcontext():
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
         if self._settings.single_label and len(subject.labels) != 1:
@@ -408,60 +411,12 @@ class RecordEncoder:
             )
 
 
-def _find_lost(subject: AnnotatedImage) -> dict[Correction, int]:
-    """Counts what is lost of an image's annotations, if it would look as if it had none.
-
-    Objects that the config leaves out are not lost, and neither are those of the background. Lost
-    labels only count if nothing else is left.
-
-    Returns:
-        `{correction: count}`; empty if the image may be written.
-    """
-    if subject.objects:
-        return {}
-    annotations = subject.annotations
-    found = {what: subject.corrections[what.value] for what in LOST_OBJECTS}
-    found[Correction.OBJECT_WITHOUT_BOX_DROPPED] -= sum(
-        sum(shapes.values())
-        for label, shapes in annotations.lost.items()
-        if label in subject.label_map.left_out
-    )
-    is_annotated_otherwise = (
-        annotations.captions
-        or annotations.masks
-        or annotations.stuff
-        or annotations.segments
-        or annotations.values
-        or subject.label_map.written.keys() & annotations.labels
-    )
-    if not is_annotated_otherwise:
-        found |= {what: subject.corrections[what.value] for what in LOST_LABELS}
-    return {what: count for what, count in sorted(found.items()) if count > 0}
-
-
-def _describe_lost(lost: Mapping[Correction, int], *, subject: AnnotatedImage) -> str:
-    kinds = []
-    for what, count in lost.items():
-        (before, _), *_ = subject.corrections.changes.get(what.value) or [(None, None)]
-        example = "" if before is None else f" ({'such as ' * (count > 1)}{before})"
-        kinds.append(f"{count:,} {what.value}{example}")
-    return f"nothing is left of its annotations: {', '.join(kinds)}"
-
-
 def _masks_bytes(subject: AnnotatedImage) -> int:
     """Returns the bytes that decoding an image's masks takes."""
     # A mask is only decoded if it has the image's size or the annotated one.
     sizes = (subject.file_size, subject.scaled_size or subject.file_size)
     pixels = max(width * height for width, height in sizes)
     return sum(mask_bytes(data, pixels=pixels) for data in subject.masks.values())
-
-
-def _boxes_in_pixels(annotations: ImageAnnotations) -> Iterator[Box] | None:
-    """Returns the boxes that are given in pixels; None if nothing is annotated in pixels."""
-    objects = (*annotations.objects, *annotations.stuff)
-    if annotations.normalized or not (objects or annotations.masks):
-        return None
-    return (item.bbox for item in objects)
 
 
 def _found(data: bytes | RejectedError) -> bytes:
