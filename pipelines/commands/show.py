@@ -47,8 +47,9 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.examples.decode.decode import Picture, make_picture
+from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
 from shardbeam.transforms.storage.base import StoredFile

@@ -25,8 +25,8 @@ from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredDataset, read_feature_map
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.decode.decode import Picture
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.find import storage_for
 
 # The changes of objects that are changes of labels.

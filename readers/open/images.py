@@ -20,8 +20,9 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError, naming
-from shardbeam.transforms.examples.decode.decode import Picture, make_picture
+from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile
 

@@ -13,7 +13,7 @@ from shardbeam.readers.report.finding_cards import Note
 from shardbeam.readers.report.styles import Classes, Style, class_name, write_number
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, Thumbnail
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 
 _CAPTIONS = 10
 _FEATURES = 200

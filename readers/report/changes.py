@@ -29,7 +29,7 @@ from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_thumbnail
 from shardbeam.transforms.core.text import NO_NAME
-from shardbeam.transforms.examples.decode.decode import Picture
+from shardbeam.transforms.examples.decode.picture import Picture
 
 # At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50

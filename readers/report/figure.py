@@ -24,7 +24,7 @@ from shardbeam.readers.report.styles import (
 )
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 Size: TypeAlias = tuple[int, int]

@@ -32,7 +32,7 @@ from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import limits_of
 from shardbeam.transforms.dataset.index import index_path, load_index
-from shardbeam.transforms.examples.decode.decode import Picture
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.base import join_uri
 
 # Reads the pictures of a split with their places, in order.

@@ -14,7 +14,8 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.decode.decode import annotations_of, class_of, make_picture
+from shardbeam.transforms.examples.decode.annotations import annotations_of, class_of
+from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import (

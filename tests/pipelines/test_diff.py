@@ -24,7 +24,7 @@ from shardbeam.readers.compare.difference import Change, ChangeKind, Difference
 from shardbeam.readers.compare.image_changes import compare_pictures
 from shardbeam.readers.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
-from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run

@@ -17,7 +17,7 @@ from shardbeam.readers.compare.image_changes import (
     PictureChange,
     compare_pictures,
 )
-from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.geometry.boxes import Box
 
 

@@ -11,7 +11,7 @@ from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.sampled_images import Candidate, FoundPicture, Sample, sample_pictures
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 
 Classes = Mapping[str, list[list[str]]]
 

@@ -20,7 +20,7 @@ from shardbeam.readers.report.thumbnails import (
     draw_thumbnail,
     fit_thumbnail,
 )
-from shardbeam.transforms.examples.decode.decode import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.encode.mask_png import encode_map
 from tests.support.example_builders import write_png
 from tests.support.tfrecords import draw_image

@@ -1,12 +1,12 @@
-"""Reads Examples back: as pictures to look at, and as the annotations of their images.
+"""Reads Examples back as pictures to look at.
 
 It is the inverse of `encode`, for Examples of any program: with the keys of the TF Object Detection
 API and the TF Model Garden, with ours, or with others that a `FeatureMap` names.
 
 A field that an Example lacks is empty. Values that do not fit together (lists of different lengths,
 values of the wrong kind, coordinates that are not numbers) are left out. `Picture.problems` names
-them, for people who look for what is wrong with a dataset. `annotations_of` refuses an Example
-whose values contradict each other.
+them, for people who look for what is wrong with a dataset. `annotations.annotations_of` refuses an
+Example whose values contradict each other.
 """
 
 from __future__ import annotations
@@ -14,129 +14,35 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
-import msgspec
-import numpy as np
-
-from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation, Value
+from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.encode.image_features import IMAGE
+from shardbeam.transforms.examples.decode.picture import (
+    ANNOTATION,
+    MAX_SIDE_PX,
+    NO_ID,
+    OBJECT,
+    FeatureValues,
+    Keypoint,
+    Picture,
+    PictureObject,
+)
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
     feature_values,
 )
-from shardbeam.transforms.examples.geometry.boxes import Box, Size
-from shardbeam.transforms.examples.geometry.mask_crops import find_patch
-from shardbeam.transforms.examples.geometry.segmentation import encode_patch
+from shardbeam.transforms.examples.geometry.boxes import Box
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
-from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.read_header import recognize_image
 
-# The id of an object or label that has none.
-NO_ID = -1
-# Values of the pixels without a class in a class map, unless a class of the dataset has that id.
-NO_CLASS = (0, 255)
-
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_OBJECT = "image/object/"
-_ANNOTATION = "annotation/"
-_AREAS = (f"{_OBJECT}area", f"{_ANNOTATION}area")
-_TYPES = {FeatureKind.BYTES: bytes, FeatureKind.INT64: int, FeatureKind.FLOAT: float}
 # A box with a larger coordinate is probably not in fractions of the image.
 _FAR = 2.0
 
-# x and y in fractions of the image; visibility.
-Keypoint: TypeAlias = tuple[float, float, int]
 
 _VISIBLE = 2
-# No image has a longer side.
-_MAX_SIDE_PX = (1 << 31) - 1
-_Values: TypeAlias = Sequence["bytes | int | float"]
 _T = TypeVar("_T")
-
-
-class PictureObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of a picture.
-
-    Attributes:
-        label: Name of its class; empty where it is not known.
-        label_id: Id of its class; `NO_ID` where there is none.
-        box: `(xmin, ymin, xmax, ymax)` in fractions of the image, as written: the box may reach
-            beyond the image, or end before it begins; None if there is none.
-        is_crowd: Whether it is a group of objects.
-        area: In pixels² of the image; 0 where it is not written.
-        mask: A PNG of the whole image with the values 0 and 1; empty if there is none.
-        keypoints: `(x, y, visibility)` each: in fractions of the image, and 0 (not labelled), 1
-            (hidden) or 2 (visible).
-        skeleton: Pairs of indexes into `keypoints` that a line joins.
-        attributes: Its other values, by their key without `image/object/`.
-        annotation_id: Its id in `example_per: annotation`; 0 where there is none.
-    """
-
-    label: str = ""
-    label_id: int = NO_ID
-    box: Box | None = None
-    is_crowd: bool = False
-    area: float = 0.0
-    mask: bytes = b""
-    keypoints: tuple[Keypoint, ...] = ()
-    skeleton: tuple[tuple[int, int], ...] = ()
-    attributes: Mapping[str, Value] = {}
-    annotation_id: int = 0
-
-
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """An Example as a picture to be drawn.
-
-    Attributes:
-        key: The image's key (`image/filename`, or else `image/source_id`).
-        split: Its split.
-        shard: Name of its shard's file.
-        number: Its number in the split, from 1.
-        image: The encoded image; empty where there is none.
-        format: Format of the image: `jpeg`, `png`, `raw`, or another one that its bytes show.
-        width: Width of the image in pixels; 0 if it is not known.
-        height: Height of the image in pixels; 0 if it is not known.
-        labels: Classes of the image as a whole: their names, or their ids.
-        label_ids: Their ids; `NO_ID` where there is none.
-        captions: Texts that describe it.
-        objects: Its objects.
-        class_map: A PNG with the class id of each pixel, or one of `NO_CLASS`; the category mask of
-            a panoptic map; empty if there is none.
-        instance_map: A PNG with the segment number of each pixel of a panoptic map; empty if there
-            is none.
-        features: `{key as written: values}` of the whole Example.
-        problems: The values that do not fit together, one line each.
-        contradictions: Those of them that leave open what is annotated.
-        is_of_annotation: Whether the Example holds one object of its image (`example_per:
-            annotation`).
-    """
-
-    key: str
-    split: str = ""
-    shard: str = ""
-    number: int = 1
-    image: bytes = b""
-    format: str = ""
-    width: int = 0
-    height: int = 0
-    labels: tuple[str, ...] = ()
-    label_ids: tuple[int, ...] = ()
-    captions: tuple[str, ...] = ()
-    objects: tuple[PictureObject, ...] = ()
-    class_map: bytes = b""
-    instance_map: bytes = b""
-    features: Mapping[str, _Values] = {}
-    problems: tuple[str, ...] = ()
-    contradictions: tuple[str, ...] = ()
-    is_of_annotation: bool = False
 
 
 def make_picture(
@@ -166,7 +72,7 @@ def make_picture(
     if not image and not feature_map.is_ours:
         image = _find_image(features)
     file_format, width, height = _describe_image(image, values=values)
-    is_of_annotation = f"{_ANNOTATION}bbox" in values
+    is_of_annotation = f"{ANNOTATION}bbox" in values
     objects: list[PictureObject] = []
     if with_objects and is_of_annotation:
         objects = _read_annotation(values, width=width, height=height)
@@ -205,7 +111,7 @@ class _ExampleValues:
         contradictions: Those of them that leave open what is annotated.
     """
 
-    def __init__(self, features: Mapping[str, _Values], *, feature_map: FeatureMap) -> None:
+    def __init__(self, features: Mapping[str, FeatureValues], *, feature_map: FeatureMap) -> None:
         self.feature_map = feature_map
         self.problems: list[str] = []
         self.contradictions: list[str] = []
@@ -215,7 +121,7 @@ class _ExampleValues:
     def __contains__(self, default_key: str) -> bool:
         return self._written(default_key) in self._features
 
-    def __getitem__(self, default_key: str) -> _Values:
+    def __getitem__(self, default_key: str) -> FeatureValues:
         self._read.add(default_key)
         return self._features.get(self._written(default_key), ())
 
@@ -277,7 +183,7 @@ def _first(values: Sequence[_T]) -> _T | None:
     return values[0] if values else None
 
 
-def _find_image(features: Mapping[str, _Values]) -> bytes:
+def _find_image(features: Mapping[str, FeatureValues]) -> bytes:
     """Finds the image of an Example with unknown keys; empty unless there is exactly one."""
     images = [
         values[0]
@@ -327,16 +233,16 @@ def _read_labels(values: _ExampleValues) -> list[tuple[str, int]]:
 
 
 def _read_objects(values: _ExampleValues) -> list[PictureObject]:
-    sides = [values.floats(f"{_OBJECT}bbox/{side}") for side in _SIDES]
-    ids = values.integers(f"{_OBJECT}class/label")
-    names = values.texts(f"{_OBJECT}class/text")
-    masks = values.bytes_of(f"{_OBJECT}mask")
+    sides = [values.floats(f"{OBJECT}bbox/{side}") for side in _SIDES]
+    ids = values.integers(f"{OBJECT}class/label")
+    names = values.texts(f"{OBJECT}class/text")
+    masks = values.bytes_of(f"{OBJECT}mask")
     lengths = Counter(len(found) for found in sides if found) or Counter(
         len(found) for found in (ids, names, masks) if found
     )
     count = lengths.most_common(1)[0][0] if lengths else 0
     sides = [
-        values.of_each(f"{_OBJECT}bbox/{side}", found, count=count)
+        values.of_each(f"{OBJECT}bbox/{side}", found, count=count)
         for side, found in zip(_SIDES, sides, strict=True)
     ]
     if all(sides):
@@ -345,13 +251,13 @@ def _read_objects(values: _ExampleValues) -> list[PictureObject]:
         boxes = [None] * count
         if any(sides):
             values.contradict("a side of the boxes is missing")
-    ids = values.of_each(f"{_OBJECT}class/label", ids, count=count) or [NO_ID] * count
-    names = values.of_each(f"{_OBJECT}class/text", names, count=count) or [""] * count
-    masks = values.of_each(f"{_OBJECT}mask", masks, count=count) or [b""] * count
-    crowds = values.integers(f"{_OBJECT}is_crowd")
-    crowds = values.of_each(f"{_OBJECT}is_crowd", crowds, count=count) or [0] * count
-    areas = values.floats(f"{_OBJECT}area")
-    areas = values.of_each(f"{_OBJECT}area", areas, count=count) or [0.0] * count
+    ids = values.of_each(f"{OBJECT}class/label", ids, count=count) or [NO_ID] * count
+    names = values.of_each(f"{OBJECT}class/text", names, count=count) or [""] * count
+    masks = values.of_each(f"{OBJECT}mask", masks, count=count) or [b""] * count
+    crowds = values.integers(f"{OBJECT}is_crowd")
+    crowds = values.of_each(f"{OBJECT}is_crowd", crowds, count=count) or [0] * count
+    areas = values.floats(f"{OBJECT}area")
+    areas = values.of_each(f"{OBJECT}area", areas, count=count) or [0.0] * count
     keypoints = _read_keypoints(values, count=count)
     attributes = _read_attributes(values, count=count)
     return [
@@ -378,9 +284,9 @@ def _read_annotation(values: _ExampleValues, *, width: int, height: int) -> list
         width: Width of the stored image in pixels; 0 if it is not known.
         height: Height of the stored image in pixels; 0 if it is not known.
     """
-    given = values.floats(f"{_ANNOTATION}bbox")
+    given = values.floats(f"{ANNOTATION}bbox")
     stated = [_first(values.integers(f"image/{side}")) or 0 for side in ("width", "height")]
-    if all(0 < side <= _MAX_SIDE_PX for side in stated):
+    if all(0 < side <= MAX_SIDE_PX for side in stated):
         # The Example's pixels are those of the image as it describes it, which may be turned.
         width, height = stated
     box: Box | None = None
@@ -390,16 +296,16 @@ def _read_annotation(values: _ExampleValues, *, width: int, height: int) -> list
         x, y, box_width, box_height = given
         sides = (x / width, y / height, (x + box_width) / width, (y + box_height) / height)
         box = _checked_box(sides, values=values)
-    label_id = _first(values.integers(f"{_ANNOTATION}class/label"))
+    label_id = _first(values.integers(f"{ANNOTATION}class/label"))
     return [
         _make_object(
-            label=_first(values.texts(f"{_ANNOTATION}class/text")) or "",
+            label=_first(values.texts(f"{ANNOTATION}class/text")) or "",
             label_id=NO_ID if label_id is None else label_id,
             box=box,
-            is_crowd=bool(_first(values.integers(f"{_ANNOTATION}is_crowd"))),
-            area=_first(values.floats(f"{_ANNOTATION}area")) or 0.0,
-            mask=_first(values.bytes_of(f"{_ANNOTATION}mask")) or b"",
-            annotation_id=_first(values.integers(f"{_ANNOTATION}id")) or 0,
+            is_crowd=bool(_first(values.integers(f"{ANNOTATION}is_crowd"))),
+            area=_first(values.floats(f"{ANNOTATION}area")) or 0.0,
+            mask=_first(values.bytes_of(f"{ANNOTATION}mask")) or b"",
+            annotation_id=_first(values.integers(f"{ANNOTATION}id")) or 0,
             attributes=_read_attributes(values, count=1)[0],
             feature_map=values.feature_map,
         )
@@ -451,9 +357,9 @@ def _checked_box(box: Sequence[float], *, values: _ExampleValues) -> Box | None:
 
 
 def _read_keypoints(values: _ExampleValues, *, count: int) -> list[tuple[Keypoint, ...]]:
-    xs = values.floats(f"{_OBJECT}keypoint/x")
-    ys = values.floats(f"{_OBJECT}keypoint/y")
-    visibilities = values.integers(f"{_OBJECT}keypoint/visibility") or [_VISIBLE] * len(xs)
+    xs = values.floats(f"{OBJECT}keypoint/x")
+    ys = values.floats(f"{OBJECT}keypoint/y")
+    visibilities = values.integers(f"{OBJECT}keypoint/visibility") or [_VISIBLE] * len(xs)
     if xs and (not count or len(xs) % count or not len(xs) == len(ys) == len(visibilities)):
         values.contradict(
             f"{len(xs):,} x, {len(ys):,} y and {len(visibilities):,} visibilities of keypoints for "
@@ -471,10 +377,10 @@ def _read_keypoints(values: _ExampleValues, *, count: int) -> list[tuple[Keypoin
 def _read_attributes(values: _ExampleValues, *, count: int) -> list[dict[str, Value]]:
     """Reads the other values of each object: keys that formats or other programs add."""
     attributes: list[dict[str, Value]] = [{} for _ in range(count)]
-    for key in values.unread(_OBJECT):
+    for key in values.unread(OBJECT):
         found = values[key]
-        if len(found) == count and not key.startswith(f"{_OBJECT}keypoint/"):
-            name = key.removeprefix(_OBJECT)
+        if len(found) == count and not key.startswith(f"{OBJECT}keypoint/"):
+            name = key.removeprefix(OBJECT)
             for attribute, value in zip(attributes, found, strict=True):
                 attribute[name] = (
                     value.decode(errors="replace") if isinstance(value, bytes) else value
@@ -483,194 +389,3 @@ def _read_attributes(values: _ExampleValues, *, count: int) -> list[dict[str, Va
 
 
 # Annotations of an image.
-
-
-def annotations_of(
-    picture: Picture,
-    *,
-    feature_map: FeatureMap,
-    extras: Sequence[ExtraFeature] = (),
-    masks: bool = True,
-) -> ImageAnnotations:
-    """Makes the annotations that an Example holds, as a format gives them.
-
-    Coordinates are fractions of the image, as in the Example, and so are areas: of the area that
-    the Example gives the image, or else of the stored image. Width and height are those that the
-    Example gives.
-
-    Args:
-        picture: The Example.
-        feature_map: How it is read, as for `make_picture`.
-        extras: Other keys that are read: `ImageAnnotations.values` and
-            `ObjectAnnotation.attributes` hold their values.
-        masks: Whether masks of objects are decoded.
-
-    Raises:
-        RejectedError: Values of the Example contradict each other, or are not of the kind that
-            `extras` names; an object or a label has neither a name nor an id; or a mask cannot be
-            read.
-    """
-    if picture.contradictions:
-        raise _malformed("; ".join(picture.contradictions))
-    images = _values_of(picture, IMAGE, feature_map=feature_map)
-    if len(images) > 1:
-        raise _malformed(f"{len(images):,} images in {IMAGE}")
-    corrections = Corrections()
-    stated, actual = _stated_size(picture, feature_map=feature_map), (picture.width, picture.height)
-    if min(stated) <= 0:
-        size, stated = actual, (0, 0)
-    else:
-        size = stated
-        if stated not in (actual, actual[::-1]):
-            corrections.note(Correction.SIZE_CORRECTED, stated, actual)
-    has_areas = (
-        any(_values_of(picture, key, feature_map=feature_map) for key in _AREAS) and min(size) > 0
-    )
-    attributes = _object_extras(picture, feature_map=feature_map, extras=extras)
-    objects = []
-    for item, extra in zip(picture.objects, attributes, strict=True):
-        if item.box is None:
-            corrections.note_lost(class_of(item)[0], "no box")
-            continue
-        objects.append(
-            ObjectAnnotation(
-                label=_checked_name(class_of(item)[0]),
-                bbox=item.box,
-                area=item.area / (size[0] * size[1]) if has_areas else -1.0,
-                is_crowd=item.is_crowd,
-                annotation_id=item.annotation_id,
-                segmentation=(
-                    _runs_of(item.mask, size=size, stored=actual) if masks and item.mask else b""
-                ),
-                keypoints=tuple(value for point in item.keypoints for value in point),
-                attributes=extra,
-            )
-        )
-    labels = {_checked_name(label): 1.0 for label in picture.labels}
-    confidences = _values_of(picture, "image/class/confidence", feature_map=feature_map)
-    if confidences and len(confidences) != len(picture.labels):
-        raise _malformed(
-            f"{len(picture.labels):,} labels and {len(confidences):,} values in "
-            "image/class/confidence"
-        )
-    for label, confidence in zip(picture.labels, confidences, strict=False):
-        labels[label] = float(confidence)
-    source_id = _values_of(picture, "image/source_id", feature_map=feature_map)
-    return ImageAnnotations(
-        image_id=_text(source_id[0], key="image/source_id") if source_id else "",
-        width=stated[0],
-        height=stated[1],
-        labels=tuple(labels),
-        objects=tuple(objects),
-        corrections=dict(corrections),
-        changes=corrections.changes,
-        lost=corrections.lost,
-        normalized=True,
-        label_confidences=tuple(labels.values()) if confidences else (),
-        captions=picture.captions,
-        values={
-            extra.spec.key: tuple(
-                _carried(value, extra=extra, feature_map=feature_map) for value in found
-            )
-            for extra in extras
-            if not extra.per_object
-            and (found := _checked_values(picture, extra, feature_map=feature_map))
-        },
-    )
-
-
-def class_of(item: PictureObject) -> tuple[str, int]:
-    """Returns an object's class and its id; a class without a name has its id as name."""
-    unnamed = "" if item.label_id == NO_ID else str(item.label_id)
-    return item.label or unnamed, item.label_id
-
-
-def keypoint_names(picture: Picture, *, feature_map: FeatureMap) -> tuple[str, ...]:
-    """Returns the names of the keypoints of a picture's objects; their numbers if they lack names.
-
-    All objects of a dataset have the same keypoints. Without an object it is not known which.
-    """
-    count = len(picture.objects[0].keypoints) if picture.objects else 0
-    texts = _values_of(picture, f"{_OBJECT}keypoint/text", feature_map=feature_map)[:count]
-    names = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
-    return tuple(names if len(set(names)) == count else map(str, range(count)))
-
-
-def _values_of(picture: Picture, default_key: str, *, feature_map: FeatureMap) -> _Values:
-    return picture.features.get(feature_map.keys.get(default_key, default_key), ())
-
-
-def _stated_size(picture: Picture, *, feature_map: FeatureMap) -> Size:
-    width, height = (
-        next(iter(_values_of(picture, f"image/{side}", feature_map=feature_map)), 0)
-        for side in ("width", "height")
-    )
-    if not (isinstance(width, int) and isinstance(height, int)):
-        return 0, 0
-    return (width, height) if max(width, height) <= _MAX_SIDE_PX else (0, 0)
-
-
-def _object_extras(
-    picture: Picture, *, feature_map: FeatureMap, extras: Sequence[ExtraFeature]
-) -> list[dict[str, Value]]:
-    """Reads the values of each object's other keys; a key that is absent has none."""
-    attributes: list[dict[str, Value]] = [{} for _ in picture.objects]
-    for extra in extras:
-        found = _checked_values(picture, extra, feature_map=feature_map) if extra.per_object else ()
-        if found and len(found) != len(attributes):
-            raise _malformed(
-                f"{extra.spec.key} has {len(found):,} values for {len(attributes):,} objects"
-            )
-        for attribute, value in zip(attributes, found, strict=False):
-            attribute[extra.spec.key] = _carried(value, extra=extra, feature_map=feature_map)
-    return attributes
-
-
-def _checked_values(picture: Picture, extra: ExtraFeature, *, feature_map: FeatureMap) -> _Values:
-    spec = extra.spec
-    found = _values_of(picture, spec.key, feature_map=feature_map)
-    if found and not isinstance(found[0], _TYPES[spec.kind]):
-        raise _malformed(f"{spec.key} holds no {spec.kind.value} values, as other Examples do")
-    if found and not spec.repeated and len(found) != spec.length:
-        raise _malformed(
-            f"{spec.key} has {len(found):,} values, and {spec.length:,} in other Examples"
-        )
-    return found
-
-
-def _carried(value: bytes | int | float, *, extra: ExtraFeature, feature_map: FeatureMap) -> Value:
-    if extra.spec.role is FeatureRole.LABEL and isinstance(value, int):
-        # Formats give names of classes, so that ids follow the labels' settings.
-        return feature_map.class_names.get(value, str(value))
-    return _text(value, key=extra.spec.key) if isinstance(value, bytes) else value
-
-
-def _text(value: bytes | int | float, *, key: str) -> str:
-    if not isinstance(value, bytes):
-        raise _malformed(f"{key} holds no bytes")
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise _malformed(f"{key}: byte {error.start}: expected UTF-8 text") from error
-
-
-def _checked_name(name: str) -> str:
-    if not name:
-        raise _malformed("an object or a label has neither a name nor an id")
-    return name
-
-
-def _runs_of(mask: bytes, *, size: Size, stored: Size) -> bytes:
-    """Encodes a mask's pixels that are not 0 in COCO's form; empty if there are none.
-
-    The mask has the size that the Example gives, perhaps with its sides exchanged, or that of the
-    stored image.
-    """
-    pixels = (read_indices(mask, size=size, annotated=stored) != 0).view(np.uint8)
-    patch = find_patch(pixels)
-    height, width = pixels.shape
-    return b"" if patch is None else encode_patch(patch, frame=(width, height))
-
-
-def _malformed(detail: str) -> RejectedError:
-    return RejectedError(Reason.ANNOTATION_MALFORMED, detail)

@@ -12,14 +12,12 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.examples.decode.decode import (
-    Picture,
-    make_picture,
-)
+from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import (
     FeatureMap,
     StoredKeys,
 )
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import check_key, known_keys
 from shardbeam.transforms.examples.features import (
@@ -36,8 +34,8 @@ from shardbeam.transforms.formats.tfrecord_layout import Layout
 _SAMPLED_EXAMPLES = 64
 # A longer text is data of another kind; records are about 1 KB.
 _MAX_TEXT_BYTES = 4096
-_OBJECT = "image/object/"
-_ANNOTATION = "annotation/"
+OBJECT = "image/object/"
+ANNOTATION = "annotation/"
 _LABEL = "image/class/label"
 _PANOPTIC = "image/panoptic/"
 _OF_KIND = {
@@ -87,7 +85,7 @@ class _Keys:
         """Adds one of the default keys."""
         if key.startswith(_PANOPTIC):
             self.left_out[key] = "panoptic maps cannot be read back"
-        elif key.startswith((_OBJECT, _ANNOTATION)):
+        elif key.startswith((OBJECT, ANNOTATION)):
             self.kinds.add(Kind.DETECTION)
         if key in _OF_KIND:
             self.kinds.add(_OF_KIND[key])
@@ -145,7 +143,7 @@ def _add_features(
             keys.add_default(key)
         else:
             extra = msgspec.structs.replace(spec, key=key)
-            keys.add(ExtraFeature(extra, per_object=key.startswith(_OBJECT)), uri=uri)
+            keys.add(ExtraFeature(extra, per_object=key.startswith(OBJECT)), uri=uri)
 
 
 def default_keys(feature_map: FeatureMap) -> dict[str, str]:
@@ -180,7 +178,7 @@ def _add_samples(files: Sequence[str], *, feature_map: FeatureMap, keys: _Keys) 
                     keys.add_default(key)
                     continue
                 of_objects.setdefault(key, []).append(
-                    key.startswith(_OBJECT) and len(values) == len(picture.objects)
+                    key.startswith(OBJECT) and len(values) == len(picture.objects)
                 )
                 problem = _why_not_carried(key, kind=kind, values=values)
                 if problem:

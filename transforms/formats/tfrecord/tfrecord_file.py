@@ -26,18 +26,17 @@ from shardbeam.transforms.core.records import (
     MaskRole,
     encode_annotations,
 )
-from shardbeam.transforms.examples.decode.decode import (
-    NO_ID,
-    Picture,
+from shardbeam.transforms.examples.decode.annotations import (
     annotations_of,
     class_of,
     keypoint_names,
-    make_picture,
 )
+from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import (
     FeatureMap,
     StoredKeys,
 )
+from shardbeam.transforms.examples.decode.picture import NO_ID, Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import known_keys
 from shardbeam.transforms.formats.annotation_file import lost_classes
