@@ -11,20 +11,24 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import counting
-from shardbeam.transforms.core.counts import check_arrived, count_all, encode_element
+from shardbeam.transforms.core.counts import Counts, count_all, encode_element, lost_error
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.duplicates.near_duplicates import (
     Matches,
     count_partitions,
-    list_partitions,
     match_rows,
 )
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 
-# `((space of the compared values, partition of it), (key of a shard, its packed rows))`
-_Packed = tuple[tuple[int, int], tuple[str, bytes]]
+# `((space of the compared values, partition of it), (packed rows of a shard, all that it sends))`;
+# the latter comes with the rows for the first partition.
+_Packed = tuple[tuple[int, int], tuple[bytes, Counts | None]]
+_FIRST = (0, 0)
+
+_ROWS = "rows of indexes"
+_SHARDS = "indexes of shards"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -81,30 +85,32 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
 def _pack_shard(
     shard: ShardResult, inputs: InputCounts, *, splits: Sequence[str], near: bool, staging: Staging
 ) -> list[_Packed]:
-    partitions = count_partitions(_count_records(inputs))
+    partitions = count_partitions(sum(split.images for split in inputs.splits.values()))
     with explain_write_errors(staging.output):
-        return [
-            (partition, (shard.key, rows))
-            for partition, rows in pack_shard(
-                shard, splits=splits, partitions=partitions, near=near, staging=staging
-            )
-        ]
-
-
-def _count_records(inputs: InputCounts) -> int:
-    return sum(split.images for split in inputs.splits.values())
+        packed = dict(
+            pack_shard(shard, splits=splits, partitions=partitions, near=near, staging=staging)
+        )
+    # One element says what the shard has sent, so it is there even if it has no rows.
+    packed.setdefault(_FIRST, b"")
+    counts = Counts(received={_SHARDS: count_all([shard.key.encode()])})
+    for partition, rows in packed.items():
+        counts.send(_ROWS, encode_element(partition), rows)
+    return [
+        (partition, (rows, counts if partition == _FIRST else None))
+        for partition, rows in packed.items()
+    ]
 
 
 def _match_rows(
-    element: tuple[tuple[int, int], Iterable[tuple[str, bytes]]], *, near: int
+    element: tuple[tuple[int, int], Iterable[tuple[bytes, Counts | None]]], *, near: int
 ) -> Matches:
-    (space, partition), values = element
-    packed = list(values)
-    return msgspec.structs.replace(
-        match_rows(space, [rows for _, rows in packed], near=near),
-        partition=partition,
-        shards=count_all(key.encode() for key, _ in packed),
-    )
+    partition, values = element
+    packed, total = list(values), Counts()
+    for rows, counts in packed:
+        total.receive(_ROWS, encode_element(partition), rows)
+        total.add(counts or Counts())
+    found = match_rows(partition[0], [rows for rows, _ in packed], near=near)
+    return msgspec.structs.replace(found, counts=total)
 
 
 def _report(
@@ -116,15 +122,12 @@ def _report(
     near: int,
     staging: Staging,
 ) -> Duplicates:
+    del inputs
     matches = list(matches)
-    partitions = list_partitions(_count_records(inputs), near=near > 0)
-    check_arrived(
-        "partitions of indexes",
-        sent=count_all(map(encode_element, partitions)),
-        received=count_all(encode_element((match.space, match.partition)) for match in matches),
-    )
-    sent = count_all(shard.key.encode() for shard in shards)
+    total = Counts(sent={_SHARDS: count_all(shard.key.encode() for shard in shards)})
     for match in matches:
-        check_arrived("indexes of shards", sent=sent, received=match.shards)
+        total.add(match.counts)
+    if lost := total.lost():
+        raise lost_error(lost)
     with explain_write_errors(staging.output):
         return report_duplicates(shards, matches, splits=splits, near=near, staging=staging)

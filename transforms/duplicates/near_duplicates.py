@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardbeam.transforms.core.counts import Count
+from shardbeam.transforms.core.counts import Counts
 from shardbeam.transforms.dataset.index import first_bits
 
 # The columns of an index that `pack_rows` reads.
@@ -61,15 +61,13 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
         space: 0 for digests of files, 1 to 4 for a band of hashes.
         links: Pairs of rows, packed.
         crowded: How many hashes agree in the band with too many others to compare them all.
-        partition: The number of the partition.
-        shards: The count of the shards whose rows were compared.
+        counts: The rows that were received, and what their shards have sent.
     """
 
     space: int
     links: bytes
     crowded: int = 0
-    partition: int = 0
-    shards: Count = msgspec.field(default_factory=Count)
+    counts: Counts = msgspec.field(default_factory=Counts)
 
 
 class Groups(NamedTuple):
@@ -92,12 +90,6 @@ class Groups(NamedTuple):
     telling: Flags
 
 
-def list_partitions(records: int, *, near: bool) -> list[tuple[int, int]]:
-    """Lists the partitions of all spaces, `(space, partition)`; each shard has rows for each."""
-    spaces = range(len(_BANDS) + 1) if near else (0,)
-    return [(space, number) for space in spaces for number in range(count_partitions(records))]
-
-
 def count_partitions(records: int) -> int:
     """Returns the number of partitions of each space."""
     return max(1, math.ceil(records / _RECORDS_PER_PARTITION))
@@ -106,7 +98,7 @@ def count_partitions(records: int) -> int:
 def pack_rows(
     index: pa.Table, *, split: int, shard: int, partitions: int, near: bool
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Packs a shard's rows for the comparison: `((space, partition), rows)`, perhaps no rows.
+    """Packs a shard's rows for the comparison: `((space, partition), rows)`.
 
     If an image has several rows, one for each of its objects, only the first is packed; rows
     without an image are left out.
@@ -142,8 +134,8 @@ def _pack(
     rows: npt.NDArray[np.void], values: Numbers, *, space: int, partitions: int
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
     partition = (values * _MULTIPLIER >> np.uint64(32)) % np.uint64(partitions)
-    for number in range(partitions):
-        yield (space, number), rows[partition == number].tobytes()
+    for number in np.unique(partition):
+        yield (space, int(number)), rows[partition == number].tobytes()
 
 
 def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
