@@ -44,7 +44,7 @@ main(["--help"])
 
 # Modules of Shardbeam, without `__init__`, that are loaded.
 BUILD = 159  # every stage of a build, its checks; a module a collector; COCO's boxes and entries
-OPEN = 60  # what finds, indexes and reads Examples
+OPEN = 59  # what finds, indexes and reads Examples
 HELP = 50  # names, flags and help of all commands, and the formats' keys
 
 

@@ -218,7 +218,7 @@ def _draw(shown: _Shown, *, feature_map: FeatureMap, path: str, mark: Mark) -> N
 
     image = draw_image(shown.picture(feature_map), feature_map=feature_map)
     write_file(path, encode_png(image, mark=mark.text), flag="--output")
-    size = f"{image.width}x{image.height} pixels"
+    size = f"{image.width} \N{MULTIPLICATION SIGN} {image.height} pixels"
     write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
 
 

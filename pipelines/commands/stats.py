@@ -23,8 +23,8 @@ from shardbeam.pipelines.cli.tables import (
     stdout_layout,
 )
 from shardbeam.pipelines.failures import RunError
-from shardbeam.readers.open.count_tasks import plan_counts
 from shardbeam.readers.open.find_findings import list_kinds
+from shardbeam.readers.open.make_index import plan_counts
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     dataset_name,

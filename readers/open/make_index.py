@@ -1,4 +1,4 @@
-"""Makes indexes of anyone's uncompressed TFRecord files."""
+"""Makes indexes of anyone's uncompressed TFRecord files, and plans the counting of datasets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from shardbeam.transforms.dataset.collectors.base import ShardFacts
 from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
 from shardbeam.transforms.dataset.collectors.rows import RowsCollector
+from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, list_class_ids
@@ -26,7 +27,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
 from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.shards.count import CountTask, read_items
-from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.base import StoredFile, join_uri
 
 # The objects of an Example are as many as the values of the first of these keys that it has.
 _OBJECTS = (
@@ -155,3 +156,24 @@ class _Values:
 def _integers(values: Sequence[Any]) -> list[int]:
     """Returns the values that the index can hold as ids."""
     return [value for value in values if isinstance(value, int) and value in _INT32]
+
+
+def plan_counts(dataset: StoredDataset) -> list[CountTask]:
+    """Makes a task for each shard of a dataset.
+
+    Raises:
+        InputError: A split is incomplete.
+    """
+    in_folder = dataset.features is not None
+    listed = dataset.listed_files() if in_folder else {}
+    return [
+        CountTask(
+            data=shard,
+            container=split.container,
+            split=split.name,
+            index=join_uri(dataset.path, index_path(shard.path)) if in_folder else "",
+            listed=listed.get(index_path(shard.path)),
+        )
+        for split in (dataset.find_split(each.name) for each in dataset.splits)
+        for shard in split.shards
+    ]

@@ -23,14 +23,18 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from shardbeam.readers.open.arguments import (
+    Where,
     absolute_path,
     as_number,
     as_numbers,
     check_flag,
     check_size,
     check_texts,
+    check_where,
     is_list,
+    select,
     shown,
+    where_columns,
 )
 from shardbeam.readers.open.items import (
     BOX_FORMATS,
@@ -51,7 +55,6 @@ from shardbeam.readers.open.record_reader import (
     read_indexes,
     read_one_with_objects,
 )
-from shardbeam.readers.open.selection import Where, check_where, select, where_columns
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     open_dataset,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from shardbeam.readers.open.count_tasks import plan_counts
+from shardbeam.readers.open.make_index import plan_counts
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
 from shardbeam.transforms.core.errors import InputError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardbeam.readers.open.count_tasks import plan_counts
+from shardbeam.readers.open.make_index import plan_counts
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.shards.count import count_shard, merge_counts

@@ -27,8 +27,8 @@ from pyarrow import parquet
 import shardbeam
 from shardbeam.readers.open import open_files as files_module
 from shardbeam.readers.open import pixels as pixels_module
+from shardbeam.readers.open.arguments import Where
 from shardbeam.readers.open.items import Item
-from shardbeam.readers.open.selection import Where
 from shardbeam.readers.open.sequence import ExampleSequence
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from tests.support.builds import Build, build, build_config, build_shapes
