@@ -272,11 +272,10 @@ def _print_json(
 
 
 def _show_rejects(arguments: ShowArguments) -> None:
-    files = find_lines(arguments.path, what="rejects").files
     limit = arguments.limit or _LINES
     shown: list[StoredReject] = []
     counts: Counter[tuple[str, str]] = Counter()
-    for file in files:
+    for file in find_lines(arguments.path, what="rejects").files:
         for reject in read_lines(file.uri, StoredReject):
             if arguments.split in (None, reject.split):
                 counts[reject.split, reject.reason] += 1
