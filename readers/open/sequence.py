@@ -364,7 +364,6 @@ def open(  # As in gzip and tarfile.
         cache_bytes=cache_bytes,
         checksums=bool(checksums),
     )
-    # The index is in memory, so the cached property need not read it again.
     source.opened, tables = _open_split(source, dataset=dataset, columns=where_columns(where))
     selection: range | npt.NDArray[np.int64] = range(source.opened.records.size)
     if where:
@@ -375,7 +374,7 @@ def open(  # As in gzip and tarfile.
             tables=tables,
             class_names=feature_map.class_names,
             has_maps=not feature_map.numbered_maps
-            and any(feature.key in maps for feature in source.opened.contents.features),
+            and not maps.isdisjoint(each.key for each in source.opened.contents.features),
             path=dataset.path,
             fix=how_to_index(dataset.path),
         )
