@@ -17,12 +17,7 @@ import numpy.typing as npt
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.records import (
-    MAX_BLURRED_SHARE,
-    OBJECT_VALUE,
-    ImageRef,
-    MaskValues,
-)
+from shardbeam.transforms.core.records import MAX_BLURRED_SHARE, OBJECT_VALUE, ImageRef, MaskValues
 from shardbeam.transforms.images.mask_file import read_any_indices
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for

@@ -13,12 +13,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.names import (
-    SPLIT_NAMES,
-    is_hidden,
-    is_image_name,
-    is_split_name,
-)
+from shardbeam.transforms.formats.names import SPLIT_NAMES, is_hidden, is_image_name, is_split_name
 from shardbeam.transforms.storage.archives.open import expand_root, is_archive, list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

@@ -35,12 +35,7 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.join.join import (
-    JoinSettings,
-    join_key,
-    join_text,
-    without_loose,
-)
+from shardbeam.transforms.formats.join.join import JoinSettings, join_key, join_text, without_loose
 from shardbeam.transforms.formats.join.sources import (
     PlacedFile,
     Source,

@@ -18,20 +18,9 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.convert import (
-    apply_orientation,
-    encode,
-    resize,
-    to_gray,
-    to_rgb,
-)
+from shardbeam.transforms.images.convert import apply_orientation, encode, resize, to_gray, to_rgb
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import (
-    decode_image,
-    has_more_frames,
-    open_image,
-    verify_png,
-)
+from shardbeam.transforms.images.decode import decode_image, has_more_frames, open_image, verify_png
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
 from shardbeam.transforms.images.measures import measure_image

@@ -21,11 +21,7 @@ from shardbeam.transforms.examples.decode.picture import (
     PictureObject,
 )
 from shardbeam.transforms.examples.encode.image_features import IMAGE
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-)
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.examples.geometry.boxes import Size
 from shardbeam.transforms.examples.geometry.mask_crops import find_patch
 from shardbeam.transforms.examples.geometry.segmentation import encode_patch

@@ -29,9 +29,7 @@ from shardbeam.transforms.examples.decode.picture import (
     PictureObject,
 )
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import (
-    feature_values,
-)
+from shardbeam.transforms.examples.features import feature_values
 from shardbeam.transforms.examples.geometry.boxes import Box
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
 from shardbeam.transforms.images.read_header import recognize_image

@@ -15,19 +15,9 @@ from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
-from shardbeam.transforms.core.reasons import (
-    LOST_LABELS,
-    LOST_OBJECTS,
-    Correction,
-    Reason,
-)
+from shardbeam.transforms.core.reasons import LOST_LABELS, LOST_OBJECTS, Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
-from shardbeam.transforms.examples.box_readings import (
-    BOXES,
-    EXCHANGED,
-    OUTSIDE,
-    try_readings,
-)
+from shardbeam.transforms.examples.box_readings import BOXES, EXCHANGED, OUTSIDE, try_readings
 from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, FeatureSpec
 from shardbeam.transforms.examples.geometry.boxes import (
     BORDER_TOLERANCE_PX,

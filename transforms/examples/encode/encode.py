@@ -20,11 +20,7 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
-from shardbeam.transforms.core.reasons import (
-    PASSING_REASONS,
-    Exclusion,
-    Reason,
-)
+from shardbeam.transforms.core.reasons import PASSING_REASONS, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
@@ -42,10 +38,7 @@ from shardbeam.transforms.examples.encode.annotated import (
     describe_lost,
     find_lost,
 )
-from shardbeam.transforms.examples.encode.label_digest import (
-    digest_image,
-    digest_image_by_object,
-)
+from shardbeam.transforms.examples.encode.label_digest import digest_image, digest_image_by_object
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.examples.geometry.boxes import annotated_frame

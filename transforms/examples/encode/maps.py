@@ -12,12 +12,7 @@ from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import (
-    MAX_BLURRED_SHARE,
-    OBJECT_VALUE,
-    MaskRole,
-    MaskValues,
-)
+from shardbeam.transforms.core.records import MAX_BLURRED_SHARE, OBJECT_VALUE, MaskRole, MaskValues
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.encode.mask_png import encode_map
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, one_value

@@ -13,12 +13,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    MaskRole,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader

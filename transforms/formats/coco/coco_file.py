@@ -22,10 +22,7 @@ from shardbeam.transforms.formats.annotation_file import (
     explain_errors,
     open_json,
 )
-from shardbeam.transforms.formats.parsing.json_sections import (
-    Entries,
-    find_sections,
-)
+from shardbeam.transforms.formats.parsing.json_sections import Entries, find_sections
 from shardbeam.transforms.storage.base import Storage
 
 # Crowd annotations have ids beyond int32.

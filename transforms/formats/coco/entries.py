@@ -13,11 +13,7 @@ import numpy as np
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    ImageAnnotations,
-    encode_annotations,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, ImageAnnotations, encode_annotations
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, ImageId, ImageT
 from shardbeam.transforms.formats.names import escape_key, key_problem
 from shardbeam.transforms.storage.disk_file import UnreadableError

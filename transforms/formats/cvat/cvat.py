@@ -18,16 +18,8 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    Category,
-    encode_annotations,
-)
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    value_list,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, Category, encode_annotations
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.box_format import BoxReading
@@ -35,12 +27,7 @@ from shardbeam.transforms.formats.cvat.shapes import OCCLUDED, ImageReader
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement, xml_children
-from shardbeam.transforms.formats.recognition import (
-    Folder,
-    Recognized,
-    counted,
-    describe_missing,
-)
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, describe_missing
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

@@ -11,13 +11,8 @@ import numpy as np
 
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import (
-    ImageAnnotations,
-    ObjectAnnotation,
-)
-from shardbeam.transforms.examples.features import (
-    MAX_FLOAT32,
-)
+from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.boxes import (
     Box,
     Size,

@@ -27,12 +27,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
-from shardbeam.transforms.formats.base import (
-    ATTACHED_FILE_INDEX,
-    BESIDE_FILE_INDEX,
-    Format,
-    Kind,
-)
+from shardbeam.transforms.formats.base import ATTACHED_FILE_INDEX, BESIDE_FILE_INDEX, Format, Kind
 from shardbeam.transforms.formats.names import (
     foreign_name,
     is_linked_folder,

@@ -10,9 +10,7 @@ import msgspec
 
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import (
-    ObjectAnnotation,
-)
+from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.core.text import describe_base64
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.boxes import Box, Size, box_around

@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import (
-    Value,
-)
+from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.formats.names import key_problem
 from shardbeam.transforms.formats.parsing.lines import read_lines
 from shardbeam.transforms.formats.parsing.table_columns import CellError

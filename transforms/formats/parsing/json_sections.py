@@ -17,10 +17,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.annotation_file import (
-    decode_json,
-    replace_surrogates,
-)
+from shardbeam.transforms.formats.annotation_file import decode_json, replace_surrogates
 from shardbeam.transforms.formats.json_text import JsonText, TextInMemory
 
 _PIECE_BYTES = 1 << 20

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.parsing.lines import binary_problem
-from shardbeam.transforms.formats.parsing.table_columns import (
-    CellError,
-)
+from shardbeam.transforms.formats.parsing.table_columns import CellError
 
 OPEN_QUOTE = "a quote does not end in its line"
 # `(first line, last line, cells)` of a row; a text instead of the cells describes their problem.

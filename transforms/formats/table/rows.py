@@ -16,11 +16,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.examples.box_readings import CORNERS
-from shardbeam.transforms.formats.names import (
-    escape_key,
-    key_problem,
-    normalize_key,
-)
+from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     ColumnType,
@@ -32,10 +28,7 @@ from shardbeam.transforms.formats.parsing.table_columns import (
 from shardbeam.transforms.formats.table.first_rows import Row, image_name
 from shardbeam.transforms.formats.table.keys import TableKeys, TableLayout
 from shardbeam.transforms.formats.table.layout import DISCARD, MAX_CLASS_ID, split_name
-from shardbeam.transforms.formats.table.table_boxes import (
-    four_numbers,
-    is_missing,
-)
+from shardbeam.transforms.formats.table.table_boxes import four_numbers, is_missing
 
 # pandas writes whole numbers with `.0` if a cell of their column is empty.
 _CLASS_ID = re.compile(r"([0-9]{1,9})(?:\.0*)?", re.ASCII)

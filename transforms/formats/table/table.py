@@ -14,17 +14,9 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.box_format import (
-    BoxReading,
-)
-from shardbeam.transforms.formats.names import (
-    is_image_name,
-    normalize_key,
-)
-from shardbeam.transforms.formats.parsing.table_columns import (
-    column_feature,
-    join_names,
-)
+from shardbeam.transforms.formats.box_format import BoxReading
+from shardbeam.transforms.formats.names import is_image_name, normalize_key
+from shardbeam.transforms.formats.parsing.table_columns import column_feature, join_names
 from shardbeam.transforms.formats.table.first_rows import Row
 from shardbeam.transforms.formats.table.keys import TableKeys, TableLayout
 from shardbeam.transforms.formats.table.layout import find_layout

@@ -13,10 +13,7 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.examples.decode.decode import make_picture
-from shardbeam.transforms.examples.decode.feature_map import (
-    FeatureMap,
-    StoredKeys,
-)
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import check_key, known_keys

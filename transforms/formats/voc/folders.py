@@ -17,10 +17,7 @@ from shardbeam.transforms.formats.names import (
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
-from shardbeam.transforms.formats.split_folders import (
-    TopFolders,
-    sort_tops,
-)
+from shardbeam.transforms.formats.split_folders import TopFolders, sort_tops
 from shardbeam.transforms.formats.voc.maps import MASK_FOLDERS
 
 IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.names import (
-    is_hidden,
-)
+from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, SplitList
 
 # `trainval` repeats the two splits before it, so it is used only if both are missing.

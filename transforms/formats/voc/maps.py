@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.records import (
-    ImageRef,
-    MaskRole,
-)
+from shardbeam.transforms.core.records import ImageRef, MaskRole
 from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.mask_values import (
     FirstMaps,
@@ -23,9 +20,7 @@ from shardbeam.transforms.formats.mask_values import (
     ids_of_classes,
     look_at_maps,
 )
-from shardbeam.transforms.formats.names import (
-    is_hidden,
-)
+from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, read_file
 from shardbeam.transforms.images.mask_file import has_voc_colours
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import (
-    Value,
-)
+from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around, turn_box
 from shardbeam.transforms.formats.parsing.xml_file import NUMBER, XmlElement
 

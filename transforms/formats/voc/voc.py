@@ -40,18 +40,11 @@ from shardbeam.transforms.formats.mask_values import (
     MaskValuesKey,
     check_mask_keys,
 )
-from shardbeam.transforms.formats.names import (
-    is_hidden,
-    is_image_name,
-    normalize_key,
-)
+from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, SplitList
 from shardbeam.transforms.formats.parsing.xml_file import read_xml
 from shardbeam.transforms.formats.recognition import Folder, Recognized
-from shardbeam.transforms.formats.split_folders import (
-    mixed_problem,
-    sort_splits,
-)
+from shardbeam.transforms.formats.split_folders import mixed_problem, sort_splits
 from shardbeam.transforms.formats.voc.folders import (
     ANNOTATION_FOLDERS,
     IMAGE_FOLDERS,

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import (
-    ImageRef,
-)
+from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
