@@ -13,7 +13,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
-from shardbeam.transforms.images.decode import decode_image
+from shardbeam.transforms.images.decode import open_image
 from shardbeam.transforms.images.header import check_pixel_count
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.png import scan_png
@@ -106,7 +106,7 @@ def decode_masks(
 def _decoded(data: bytes, file_format: FileFormat | None) -> Any:  # noqa: ANN401
     if file_format is None:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, "not an image file")
-    return decode_image(data, file_format=file_format, settings=_LIMITS)
+    return open_image(data, file_format=file_format, settings=_LIMITS).decode()
 
 
 def _decode_jpeg(data: bytes, colours: str) -> npt.NDArray[np.uint8] | None:

@@ -315,8 +315,10 @@ def test_corrections_of_parsing_and_of_the_image_are_counted_in() -> None:
         annotate(corrections={dropped: 2}, changes={dropped: [(7, None)]}),
         label_map=LABEL_MAP,
         image=make_image(
-            corrections=(Correction.IMAGE_CONVERTED, Correction.IMAGE_RESIZED),
-            changes=(("gif", "jpeg"), ((8, 6), (4, 3))),
+            corrections={
+                Correction.IMAGE_CONVERTED: ("gif", "jpeg"),
+                Correction.IMAGE_RESIZED: ((8, 6), (4, 3)),
+            },
         ),
     )
     assert rendered.corrections == {

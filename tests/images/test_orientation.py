@@ -101,7 +101,7 @@ def test_an_orientation_that_is_kept_leaves_the_bytes_alone(kind: str) -> None:
     stored = check_image(data, name="", settings=ImageConfig(orientation="keep"))
     assert stored.data is data
     assert (stored.width, stored.height) == (48, 32)
-    assert (stored.orientation, stored.upright, stored.corrections) == (6, False, ())
+    assert (stored.orientation, stored.upright, stored.corrections) == (6, False, {})
 
 
 @pytest.mark.parametrize(

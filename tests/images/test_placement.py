@@ -56,8 +56,7 @@ def test_pixels_are_those_of_pillow(
     assert (stored.width, stored.height) == size
     assert (stored.file_width, stored.file_height) == picture.size
     assert stored.channels == len(mode)
-    assert stored.corrections == (Correction.IMAGE_RESIZED,)
-    assert stored.changes == ((picture.size, size),)
+    assert stored.corrections == {Correction.IMAGE_RESIZED: (picture.size, size)}
     np.testing.assert_array_equal(
         np.asarray(pixels_of(stored.data)), np.asarray(expected(picture, size))
     )

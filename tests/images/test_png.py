@@ -13,7 +13,7 @@ from PIL import Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.decode import decode_image, verify_png
+from shardbeam.transforms.images.decode import open_image, verify_png
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.images.sniff import FileFormat
@@ -25,7 +25,7 @@ RGB = save(photograph(), "PNG")
 def scan(data: bytes) -> ImageHeader:
     header = scan_png(data, complete=True)
     verify_png(data)
-    with decode_image(data, file_format=FileFormat.PNG, settings=ImageConfig()):
+    with open_image(data, file_format=FileFormat.PNG, settings=ImageConfig()).decode():
         return header
 
 

@@ -115,8 +115,7 @@ def make_image(
     file_size: tuple[int, int] | None = None,
     orientation: int = 1,
     upright: bool = True,
-    corrections: tuple[Correction, ...] = (),
-    changes: tuple[Change, ...] = (),
+    corrections: Mapping[Correction, Change] = {},
     placement: Placement | None = None,
 ) -> StoredImage:
     """Makes an image as it is stored; sizes are (width, height) in pixels."""
@@ -131,8 +130,6 @@ def make_image(
         orientation=orientation,
         upright=upright,
         corrections=corrections,
-        changes=changes,
-        notes=(),
         placement=placement,
     )
 

@@ -20,9 +20,15 @@ from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.convert import apply_orientation, encode, resize, to_gray, to_rgb
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import decode_image, has_more_frames, open_image, verify_png
+from shardbeam.transforms.images.decode import has_more_frames, open_image, verify_png
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
-from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
+from shardbeam.transforms.images.jpeg import (
+    CheckedFile,
+    check_by_decoding,
+    check_jpeg,
+    count_scans,
+    scan_jpeg,
+)
 from shardbeam.transforms.images.measures import measure_image
 from shardbeam.transforms.images.placement import Placement, place
 from shardbeam.transforms.images.png import scan_png
@@ -51,9 +57,8 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         file_height: Height in pixels as stored in the source file, before any orientation.
         orientation: The source file's EXIF orientation, 1 to 8; 1 where it has none.
         upright: Whether the pixels of `data` show the picture upright.
-        corrections: Changes that were made, and faults that were kept.
-        changes: The values before and after each correction.
-        notes: The decoder's complaints about damage or junk that was kept, one line each.
+        corrections: Changes that were made, and faults that were kept, each with the values before
+            and after it.
         channels: Values of a pixel of `data`: 1 or 3.
         measures: `{measure: value}` of the upright picture (`images.measures`); empty where
             pictures are not decoded.
@@ -68,9 +73,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     file_height: int
     orientation: int = 1
     upright: bool = True
-    corrections: tuple[Correction, ...] = ()
-    changes: tuple[Change, ...] = ()
-    notes: tuple[str, ...] = ()
+    corrections: Mapping[Correction, Change] = {}
     channels: int = 3
     measures: Mapping[str, int] = {}
     placement: Placement | None = None
@@ -110,9 +113,8 @@ def check_image(
             raise RejectedError(Reason.NOT_AN_IMAGE, LFS_POINTER)
         # It shows no bytes: a link may lead to any file of the user.
         raise RejectedError(Reason.NOT_AN_IMAGE, "it begins like no known image format")
-    corrections, changes = _check_name(name, file_format, settings=settings)
+    corrections = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
-    notes: tuple[str, ...] = ()
     measures: Mapping[str, int] = {}
     if header is not None:
         kept = _is_kept(header, settings=settings)
@@ -124,8 +126,7 @@ def check_image(
             )
             measures = found.measures
             if found.correction is not None:
-                corrections, notes = (*corrections, found.correction), (found.complaint,)
-                changes = (*changes, (found.complaint, None))
+                corrections[found.correction] = found.complaint, None
         if kept:
             return StoredImage(
                 data=data,
@@ -137,17 +138,16 @@ def check_image(
                 orientation=header.orientation,
                 upright=header.orientation == 1,
                 corrections=corrections,
-                changes=changes,
-                notes=notes,
                 channels=1 if header.gray else 3,
                 measures=measures,
             )
-    stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
-    return msgspec.structs.replace(
-        stored,
-        corrections=corrections + stored.corrections,
-        changes=changes + stored.changes,
-        notes=notes,
+    return _convert(
+        data,
+        file_format,
+        scanned=header,
+        corrections=corrections,
+        settings=settings,
+        memory=memory,
     )
 
 
@@ -179,10 +179,10 @@ def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) 
             Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
         )
     image = Image.fromarray(cifar_pixels(pixels))
-    corrections: list[tuple[Correction, Change]] = []
+    corrections: dict[Correction, Change] = {}
     placement = None
     if not raw:
-        corrections.append((Correction.IMAGE_CONVERTED, (None, "png")))
+        corrections[Correction.IMAGE_CONVERTED] = None, "png"
         image, placement = _resize(image, settings=settings, corrections=corrections)
     png = io.BytesIO()
     if not raw:
@@ -194,8 +194,7 @@ def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) 
         height=image.height,
         file_width=CIFAR_SIDE_PX,
         file_height=CIFAR_SIDE_PX,
-        corrections=tuple(correction for correction, _ in corrections),
-        changes=tuple(change for _, change in corrections),
+        corrections=corrections,
         measures=measure_image(image),
         placement=placement,
     )
@@ -240,12 +239,12 @@ def codec_versions() -> dict[str, str]:
 
 def _check_name(
     name: str, file_format: FileFormat, *, settings: ImageConfig
-) -> tuple[tuple[Correction, ...], tuple[Change, ...]]:
+) -> dict[Correction, Change]:
     claimed = claimed_format(name)
     if settings.verify == "none" or claimed is None or claimed is file_format:
-        return (), ()
+        return {}
     if settings.wrong_extension == "keep":
-        return (Correction.WRONG_EXTENSION_KEPT,), ((claimed.value, file_format.value),)
+        return {Correction.WRONG_EXTENSION_KEPT: (claimed.value, file_format.value)}
     raise RejectedError(
         Reason.WRONG_EXTENSION,
         f"the name says {claimed.value}, the content is {file_format.value}",
@@ -291,15 +290,9 @@ def _verify(
     if file_format is FileFormat.PNG:
         verify_png(data)
         if kept:
-            with decode_image(
-                data,
-                file_format=file_format,
-                settings=settings,
-                scanned=header,
-                converts=False,
-                memory=memory,
-            ) as decoded:
-                return CheckedFile(measure_image(decoded.image, orientation=header.orientation))
+            return check_by_decoding(
+                data, file_format=file_format, header=header, settings=settings, memory=memory
+            )
         return CheckedFile()
     if not header.storable:
         return CheckedFile()
@@ -314,14 +307,14 @@ def _convert(
     file_format: FileFormat,
     *,
     scanned: ImageHeader | None,
+    corrections: dict[Correction, Change],
     settings: ImageConfig,
     memory: MemoryBudget,
 ) -> StoredImage:
-    corrections: list[tuple[Correction, Change]] = []
     opened = open_image(
         data, file_format=file_format, settings=settings, scanned=scanned, memory=memory
     )
-    with opened.decode(memory=memory) as decoded:
+    with opened.decode() as decoded:
         header = decoded.header
         upright = decoded.upright or header.orientation == 1
         if header.storable and header.gray:
@@ -329,15 +322,14 @@ def _convert(
         else:
             image = to_rgb(decoded.image, background=settings.background)
         if not header.storable or file_format.value != settings.encoding:
-            change = file_format.value, settings.encoding
-            corrections.append((Correction.IMAGE_CONVERTED, change))
+            corrections[Correction.IMAGE_CONVERTED] = file_format.value, settings.encoding
         if has_more_frames(opened):
-            corrections.append((Correction.FIRST_FRAME_KEPT, ("several frames", "the first")))
+            corrections[Correction.FIRST_FRAME_KEPT] = "several frames", "the first"
         if not upright and settings.orientation == "apply":
             image = apply_orientation(image, header.orientation)
             upright = True
         if upright and header.orientation != 1:
-            corrections.append((Correction.ORIENTATION_APPLIED, (header.orientation, 1)))
+            corrections[Correction.ORIENTATION_APPLIED] = header.orientation, 1
         image, placement = _resize(image, settings=settings, corrections=corrections)
         turn = 1 if upright else header.orientation
         measures = measure_image(image, orientation=turn) if settings.verify == "decode" else {}
@@ -356,8 +348,7 @@ def _convert(
         file_height=header.height,
         orientation=header.orientation,
         upright=upright,
-        corrections=tuple(correction for correction, _ in corrections),
-        changes=tuple(change for _, change in corrections),
+        corrections=corrections,
         channels=1 if image.mode == "L" else 3,
         measures=measures,
         placement=placement,
@@ -368,13 +359,13 @@ def _resize(
     image: Image.Image,
     *,
     settings: ImageConfig,
-    corrections: list[tuple[Correction, Change]],
+    corrections: dict[Correction, Change],
 ) -> tuple[Image.Image, Placement | None]:
     """Resizes a picture; returns it with `StoredImage.placement`."""
     placement = place(image.size, settings=settings)
     if placement is None:
         return image, None
-    corrections.append((Correction.IMAGE_RESIZED, (image.size, placement.size)))
+    corrections[Correction.IMAGE_RESIZED] = image.size, placement.size
     is_whole = placement.crop_size == image.size and placement.target_size == placement.size
     resized = resize(image, placement=placement, background=settings.background)
     return resized, None if is_whole else placement

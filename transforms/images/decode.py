@@ -142,6 +142,7 @@ class OpenedImage(NamedTuple):
         image: Pillow's image.
         header: The file's header; its width and height may be 0 before it is decoded.
         size_bytes: The memory for decoding and, if asked for, converting it, file included.
+        memory: The budget that it shares with other images.
     """
 
     data: bytes
@@ -149,13 +150,11 @@ class OpenedImage(NamedTuple):
     image: ImageFile.ImageFile
     header: ImageHeader
     size_bytes: float
+    memory: MemoryBudget
 
     @contextlib.contextmanager
-    def decode(self, *, memory: MemoryBudget = _UNLIMITED) -> Iterator[DecodedImage]:
+    def decode(self) -> Iterator[DecodedImage]:
         """Decodes the first picture, and holds its memory until the context ends.
-
-        Args:
-            memory: The budget that it shares with other images.
 
         Raises:
             RejectedError: It cannot be decoded, or Pillow fails inside the context.
@@ -165,7 +164,7 @@ class OpenedImage(NamedTuple):
         upright = self.file_format is FileFormat.TIFF
         # By default it would also turn them by their XMP metadata.
         image.info.pop("xmp", None)
-        with pillow_errors_as_rejects(self.file_format), memory.take(self.size_bytes):
+        with pillow_errors_as_rejects(self.file_format), self.memory.take(self.size_bytes):
             image.load()
             if not header.width:
                 is_turned = upright and header.is_sideways
@@ -212,7 +211,7 @@ def open_image(
             image = decoder(io.BytesIO(data))
         header = scanned or ImageHeader(width=0, height=0, orientation=_orientation(image))
         size_bytes = pillow_bytes(image, header=header, settings=settings, converts=converts)
-    return OpenedImage(data, file_format, image, header, len(data) + size_bytes)
+    return OpenedImage(data, file_format, image, header, len(data) + size_bytes, memory)
 
 
 def has_more_frames(opened: OpenedImage) -> bool:
@@ -233,29 +232,6 @@ def has_more_frames(opened: OpenedImage) -> bool:
         # There is no second picture, or none that can be read.
         return False
     return bool(getattr(image, "is_animated", False))
-
-
-@contextlib.contextmanager
-def decode_image(
-    data: bytes,
-    *,
-    file_format: FileFormat,
-    settings: ImageConfig,
-    scanned: ImageHeader | None = None,
-    converts: bool = True,
-    memory: MemoryBudget = _UNLIMITED,
-) -> Iterator[DecodedImage]:
-    """Opens and decodes a file: `open_image` and `OpenedImage.decode` in one call."""
-    opened = open_image(
-        data,
-        file_format=file_format,
-        settings=settings,
-        scanned=scanned,
-        converts=converts,
-        memory=memory,
-    )
-    with opened.decode(memory=memory) as decoded:
-        yield decoded
 
 
 def verify_png(data: bytes) -> None:

@@ -18,7 +18,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
-from shardbeam.transforms.images.decode import decode_image
+from shardbeam.transforms.images.decode import open_image
 from shardbeam.transforms.images.difference_hash import jpeg_scale
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.measures import GrayImage, measure_image, measure_pixels
@@ -175,14 +175,33 @@ def _decode_strictly(
             if isinstance(found, CheckedFile):
                 return found._replace(correction=correction, complaint=complaint)
     # TurboJPEG reported an error, or does not support the file's sampling.
-    with decode_image(
+    return check_by_decoding(
+        data, file_format=FileFormat.JPEG, header=header, settings=settings, memory=memory
+    )
+
+
+def check_by_decoding(
+    data: bytes,
+    *,
+    file_format: FileFormat,
+    header: ImageHeader,
+    settings: ImageConfig,
+    memory: MemoryBudget,
+) -> CheckedFile:
+    """Decodes a file with Pillow, and measures the picture.
+
+    Raises:
+        RejectedError: It cannot be decoded.
+    """
+    opened = open_image(
         data,
-        file_format=FileFormat.JPEG,
+        file_format=file_format,
         settings=settings,
         scanned=header,
         converts=False,
         memory=memory,
-    ) as decoded:
+    )
+    with opened.decode() as decoded:
         return CheckedFile(measure_image(decoded.image, orientation=header.orientation))
 
 

@@ -330,7 +330,7 @@ class RecordEncoder:
                 or all objects are lost (unless `objects_lost` is `keep`).
         """
         corrections = Corrections(annotations.corrections, annotations.changes)
-        for correction, (before, after) in zip(image.corrections, image.changes, strict=True):
+        for correction, (before, after) in image.corrections.items():
             corrections.note(correction, before, after)
         annotated = annotations.width, annotations.height
         frame = annotated_frame(
