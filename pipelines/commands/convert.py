@@ -17,10 +17,11 @@ from shardbeam.pipelines.execute import Build
 from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.runners.options import make_options
+from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.read_ahead import map_many
-from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format
@@ -96,7 +97,6 @@ def _find_sources(dataset: StoredDataset, manifest: Manifest) -> tuple[Source, .
         InputError: An index cannot be read, or does not fit the manifest.
     """
     shards = [shard for split in dataset.splits for shard in split.shards]
-    listed = dataset.listed_files()
     examples = {shard.path: shard.examples for shard in manifest.shards()}
     if examples.keys() != {shard.path for shard in shards}:
         raise InputError(
@@ -106,14 +106,10 @@ def _find_sources(dataset: StoredDataset, manifest: Manifest) -> tuple[Source, .
         )
 
     def read_sources(path: str) -> list[str]:
-        index = index_path(path)
-        uri = join_uri(dataset.path, index)
-        table = load_index(
-            uri, listed=listed.get(index), columns=["source"], max_rows=examples[path]
-        )
+        table = load_shard_index(dataset, path, columns=["source"], max_rows=examples[path])
         if table.num_rows != examples[path]:
             problem = f"has {table.num_rows:,} rows for {examples[path]:,} Examples"
-            raise DamagedError(uri=uri, problem=problem)
+            raise DamagedError(uri=join_uri(dataset.path, index_path(path)), problem=problem)
         names: list[str] = table.column("source").unique().to_pylist()
         return names
 

@@ -376,9 +376,9 @@ def _make_notes(pairs: Pairs, *, unread: int) -> Iterator[str]:
     for each in (pairs.before, pairs.after):
         if not each.has_labels:
             yield (
-                f"the index of {each.path} is of an older version of Shardbeam: changes are found "
-                "only if they change the length of an Example or its image; a box that moved, or "
-                "a class that got another number, is not found"
+                f"the index of {each.dataset.path} is of an older version of Shardbeam: changes "
+                "are found only if they change the length of an Example or its image; a box that "
+                "moved, or a class that got another number, is not found"
             )
     if unread:
         yield (

@@ -8,18 +8,18 @@ two keys share their 64 bits is 1 in 10^7.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry
-from shardbeam.transforms.dataset.index import first_bits, index_path, load_index
+from shardbeam.transforms.dataset.index import first_bits, index_path
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.storage.base import join_uri
 
@@ -68,16 +68,14 @@ class IndexedDataset(NamedTuple):
     """The index of a dataset.
 
     Attributes:
-        path: Its folder.
+        dataset: The dataset.
         manifest: Its manifest.
-        listed: The files that the manifest lists (`StoredDataset.listed_files`).
         rows: Its examples, split after split, in the order of the shards.
         has_labels: Whether its index holds labels and checksums of Examples.
     """
 
-    path: str
+    dataset: StoredDataset
     manifest: Manifest
-    listed: Mapping[str, DatasetFile]
     rows: Rows
     has_labels: bool
 
@@ -109,23 +107,15 @@ class IndexedDataset(NamedTuple):
             for shard in entry.shards:
                 inside = left[(left >= start) & (left < start + shard.examples)]
                 if len(inside):
-                    table = self.load(shard, columns=_PLACE_COLUMNS).take(inside - start)
+                    table = load_shard_index(
+                        self.dataset, shard.path, columns=_PLACE_COLUMNS, max_rows=shard.examples
+                    ).take(inside - start)
                     for place, row in zip(inside.tolist(), table.to_pylist(), strict=True):
                         located[place] = ExamplePlace(
                             split=split, shard=shard.path, number=place - begin + 1, **row
                         )
                 start += shard.examples
         return located
-
-    def load(self, shard: ShardEntry, *, columns: Sequence[str]) -> pa.Table:
-        """Reads columns of a shard's index."""
-        path = index_path(shard.path)
-        return load_index(
-            join_uri(self.path, path),
-            listed=self.listed.get(path),
-            columns=columns,
-            max_rows=shard.examples,
-        )
 
 
 def read_indexes(dataset: StoredDataset, *, splits: Sequence[str]) -> IndexedDataset:
@@ -144,8 +134,7 @@ def read_indexes(dataset: StoredDataset, *, splits: Sequence[str]) -> IndexedDat
             uri=dataset.path,
             problem="not a dataset of Shardbeam: without an index, examples cannot be compared",
         )
-    found = IndexedDataset(dataset.path, manifest, dataset.listed_files(), np.empty(0, _ROW), True)
-    parts = [found.rows]
+    parts = [np.empty(0, _ROW)]
     has_labels = True
     for split, entry in manifest.splits.items():
         if entry.shards and split not in splits:
@@ -155,7 +144,7 @@ def read_indexes(dataset: StoredDataset, *, splits: Sequence[str]) -> IndexedDat
             )
         for shard in entry.shards:
             uri = join_uri(dataset.path, index_path(shard.path))
-            table = found.load(shard, columns=_COLUMNS)
+            table = load_shard_index(dataset, shard.path, columns=_COLUMNS, max_rows=shard.examples)
             has_labels &= "labels" in table.column_names
             if table.num_rows != shard.examples:
                 problem = f"has {table.num_rows:,} rows for {shard.examples:,} examples"
@@ -165,7 +154,7 @@ def read_indexes(dataset: StoredDataset, *, splits: Sequence[str]) -> IndexedDat
             except (TypeError, ValueError, OverflowError) as error:
                 raise DamagedError(uri=uri, problem=f"a value is invalid: {error}") from error
             counters.indexes.add()
-    return found._replace(rows=np.concatenate(parts), has_labels=has_labels)
+    return IndexedDataset(dataset, manifest, np.concatenate(parts), has_labels)
 
 
 def _make_rows(table: pa.Table, *, split: int) -> Rows:

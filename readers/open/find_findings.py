@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardbeam.readers.open.record_reader import find_indexes, read_bounds
+from shardbeam.readers.open.record_reader import find_indexes, load_shard_index, read_bounds
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
@@ -23,7 +23,7 @@ from shardbeam.transforms.dataset.findings import (
     find_kinds,
     limits_of,
 )
-from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, load_duplicates
@@ -147,11 +147,9 @@ def read_label_conflicts(dataset: StoredDataset) -> LabelConflicts:
 def _read_indexes(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
     """Yields the indexes in a dataset, one for each shard of a split."""
     most = max(split.shard_examples, default=0)
-    listed = dataset.listed_files()
     for shard in split.shards:
-        path = index_path(shard.path)
-        uri = join_uri(dataset.path, path)
-        yield uri, load_index(uri, listed=listed.get(path), columns=COLUMNS, max_rows=most)
+        uri = join_uri(dataset.path, index_path(shard.path))
+        yield uri, load_shard_index(dataset, shard.path, columns=COLUMNS, max_rows=most)
 
 
 def _read_separate_indexes(

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.readers.open.images import read_pictures
+from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.formats.names import normalize_for_match
-from shardbeam.transforms.storage.base import join_uri
 
 # To suggest a key, a wrong key is compared with this many of the first keys, and with this many of
 # the keys that differ from it only by folder, case or extension.
@@ -71,17 +70,9 @@ def _read_keys(
     number = 1
     if feature_map.is_ours and dataset.features is not None:
         most = max(split.shard_examples, default=0)
-        listed = dataset.listed_files()
         for shard in split.shards:
-            path = index_path(shard.path)
-            table = load_index(
-                join_uri(dataset.path, path),
-                listed=listed.get(path),
-                columns=["key"],
-                max_rows=most,
-            )
-            keys = table.column("key")
-            for key in keys.to_pylist():
+            table = load_shard_index(dataset, shard.path, columns=["key"], max_rows=most)
+            for key in table["key"].to_pylist():
                 yield number, key
                 number += 1
     else:

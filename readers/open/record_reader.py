@@ -21,6 +21,7 @@ from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, fram
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.listed_files import ListedFile
@@ -68,6 +69,30 @@ def find_indexes(
         else:
             found.append(ShardIndex(shard, join_uri(folder, f"{name}.parquet"), None))
     return found
+
+
+def load_shard_index(
+    dataset: StoredDataset,
+    shard: str,
+    *,
+    columns: Sequence[str],
+    max_rows: int = limits.INDEX_ROWS,
+) -> pa.Table:
+    """Reads columns of the index that a dataset has of one of its shards (`load_index`).
+
+    Args:
+        dataset: The dataset.
+        shard: The shard's path below the dataset's folder.
+        columns: The columns; an older index may lack some.
+        max_rows: How many Examples the shard holds, if that is known.
+
+    Raises:
+        InputError: The index is missing or damaged.
+    """
+    path = index_path(shard)
+    listed = dataset.listed_files().get(path)
+    uri = join_uri(dataset.path, path)
+    return load_index(uri, listed=listed, columns=columns, max_rows=max_rows)
 
 
 def read_indexes(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardbeam.readers.open.images import Place
+from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, Row, find_pair, load_duplicates
 from shardbeam.transforms.storage.base import join_uri
@@ -153,23 +153,16 @@ def _find_place(
     Args:
         row: The Example's row of `duplicates.parquet`.
         dataset: The dataset.
-        indexes: `{URI of an index: (place, length) of its Examples}` for the indexes read so far.
+        indexes: `{shard: (place, length) of its Examples}` for the indexes read so far.
     """
     split = dataset.find_split(row["split"])
     try:
-        shard = split.shards[row["shard"]]
-        path = index_path(shard.path)
-        uri = join_uri(dataset.path, path)
-        if uri not in indexes:
-            columns = ["offset", "length"]
-            table = load_index(
-                uri,
-                listed=dataset.listed_files().get(path),
-                columns=columns,
-                max_rows=split.shard_examples[row["shard"]],
-            )
-            indexes[uri] = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
-        offset, length = indexes[uri][row["row"]]
+        path = split.shards[row["shard"]].path
+        if path not in indexes:
+            columns, examples = ["offset", "length"], split.shard_examples[row["shard"]]
+            table = load_shard_index(dataset, path, columns=columns, max_rows=examples)
+            indexes[path] = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+        offset, length = indexes[path][row["row"]]
     except IndexError as error:
         uri = join_uri(dataset.path, DUPLICATES)
         raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error

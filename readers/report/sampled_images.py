@@ -25,15 +25,14 @@ from shardbeam.readers.open.find_findings import (
     strongest_images,
 )
 from shardbeam.readers.open.images import Place
+from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.readers.report.styles import class_name
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import limits_of
-from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.examples.decode.picture import Picture
-from shardbeam.transforms.storage.base import join_uri
 
 # Reads the pictures of a split with their places, in order.
 ReadPictures = Callable[[StoredSplit], Iterator[tuple[Place, Picture]]]
@@ -208,10 +207,9 @@ def _read_indexes(
     limits = limits_of(counted)
     first = 1
     for index, shard in enumerate(split.shards):
-        path = index_path(shard.path)
-        table = load_index(
-            join_uri(dataset.path, path),
-            listed=dataset.listed_files().get(path),
+        table = load_shard_index(
+            dataset,
+            shard.path,
             columns=[*COLUMNS, "offset", "length", "classes", "map_classes"],
             max_rows=max(split.shard_examples),
         )
