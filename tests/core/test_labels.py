@@ -238,6 +238,15 @@ def test_sources_that_contradict_each_other(
     assert _map(*categories, settings=LabelSettings(ids="contiguous")).ids
 
 
+def test_lists_of_keypoints_that_contradict_each_other() -> None:
+    first, second = (
+        Category(name="dog", source_id=7, origin=origin, keypoints=names)
+        for origin, names in (("a.json", ("head", "tail")), ("b.json", ("nose", "tail")))
+    )
+    with pytest.raises(InputError, match=r"here and nose, tail in b\.json; name them alike"):
+        _map(first, second)
+
+
 @pytest.mark.parametrize(
     ("settings", "place", "problem"),
     [

@@ -184,21 +184,6 @@ def test_re_encoded_pictures_in_two_class_folders(recoded: Path, tmp_path: Path)
     assert not (tmp_path / "refused" / "dataset_info.json").exists()
 
 
-def test_boxes_of_nearly_equal_pictures_are_not_compared(recoded: Path, tmp_path: Path) -> None:
-    rows = ["image,label,xmin,ymin,xmax,ymax"]
-    for number in range(5):
-        rows.append(f"cat/{number}.jpg,cat,0.1,0.1,0.5,0.5")
-        rows.append(f"dog/{number}.jpg,dog,0.2,0.2,0.6,0.6")
-    table = tmp_path / "boxes.csv"
-    table.write_text("\n".join(rows) + "\n")
-    words = ("build", "csv", "--manifest", str(table), "--image-root", str(recoded))
-    done = run(*words, "--output", str(tmp_path / "out"), "--json")
-    summary = json.loads(done.stdout)
-    assert done.exit_code == 0
-    assert summary["splits"]["train"]["objects"] == 10
-    assert (summary["duplicates"]["groups"], summary["duplicates"]["near_contradictions"]) == (5, 0)
-
-
 def test_the_file_of_an_older_version_goes(pictures: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     build(pictures, output)
@@ -212,41 +197,6 @@ def test_the_file_of_an_older_version_goes(pictures: Path, tmp_path: Path) -> No
     assert done.exit_code == 0
     assert summary["duplicates"]["groups"] == 0
     assert "duplicates.parquet" not in read_dataset(output)
-
-
-def test_an_image_of_several_examples_is_no_duplicate(shapes: Path, tmp_path: Path) -> None:
-    words = ("build", "coco", "--images", f"{shapes}/images", "--output", str(tmp_path))
-    annotations = ("--annotations", f"{shapes}/annotations/instances.json")
-    done = run(*words, *annotations, "--example-per", "annotation", "--json")
-    summary = json.loads(done.stdout)
-    assert done.exit_code == 0
-    assert summary["splits"]["train"]["examples"] > summary["splits"]["train"]["images"]
-    assert summary["duplicates"]["groups"] == 0
-
-
-def test_train_and_validation_of_two_sources(tmp_path: Path) -> None:
-    for split, numbers in (("train", range(6)), ("validation", range(5, 9))):
-        folder = tmp_path / split / "cat"
-        folder.mkdir(parents=True)
-        for number in numbers:
-            (folder / f"{number}.jpg").write_bytes(save(photograph(seed=number), "JPEG"))
-    config = tmp_path / "d.yaml"
-    config.write_text(
-        f"""\
-name: d
-splits:
-  train: {{format: image-folder, images: {tmp_path}/train}}
-  validation: {{format: image-folder, images: {tmp_path}/validation}}
-output: {{path: {tmp_path}/out}}
-duplicates: {{leaks: refuse}}
-"""
-    )
-    done = run("build", str(config))
-    assert done.exit_code == 3
-    assert (
-        "1 picture is in several splits, such as cat/5.jpg (train) and cat/5.jpg (validation)"
-        in done.stdout
-    )
 
 
 # Excluding what was found

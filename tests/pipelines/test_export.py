@@ -91,11 +91,6 @@ def objects(
     }
 
 
-def example(key: str = "a.jpg", *, image: bytes = JPEG, **more: object) -> bytes:
-    features = {"image/encoded": image, "image/filename": key.encode()}
-    return make_example({**features, **{name.replace("__", "/"): more[name] for name in more}})
-
-
 def examples(folder: Path, *features: Json, name: str = "train.tfrecord") -> Path:
     """Writes TFRecord files of Examples with an image each, unless it is given."""
     folder.mkdir(exist_ok=True)
@@ -343,29 +338,6 @@ def yolo(tmp_path: Path) -> Path:
 def test_yolo_comes_back(yolo: Path, tmp_path: Path) -> None:
     check_yolo(yolo, yolo / "data.yaml", tmp_path, splits=["train", "val"])
     assert (tmp_path / "back/labels/train/deep/b.txt").read_bytes() == b""
-
-
-def test_real_poses_come_back(shared_data: Path, tmp_path: Path) -> None:
-    root = shared_data / "ultralytics-hub/coco8-pose"
-    check_yolo(root, root / "coco8-pose.yaml", tmp_path, splits=["train", "val"])
-
-
-@pytest.mark.parametrize("name", ["coco_pixelwise", pytest.param("coco_dummy", marks=SLOW)])
-def test_real_coco_comes_back(name: str, shared_data: Path, tmp_path: Path) -> None:
-    root = shared_data / "dali" / name
-    file = root / "instances.json"
-    words = ("coco", "--images", root / "images", "--annotations", file, "--set", "masks=png")
-    shards = build(*words, output=tmp_path / "shards")
-    assert shards.exit_code == 0, shards.stderr
-    export_to(shards.output, tmp_path / "back", "coco")
-    truth, back = json.loads(file.read_bytes()), read_coco(tmp_path / "back", "instances_train")
-    sizes = {each["id"]: (each["width"], each["height"]) for each in truth["images"]}
-    assert {each["id"]: (each["width"], each["height"]) for each in back["images"]} == sizes
-    for each in truth["annotations"]:
-        # pycocotools takes the id 0 for no match.
-        each["id"] += 1
-    for kind in ("bbox", "segm") if name == "coco_pixelwise" else ("bbox",):
-        check_evaluation(truth, back, kind)
 
 
 # Examples of other programs.

@@ -141,39 +141,6 @@ def test_the_output_is_outside_of_the_data(
     assert (data.parent / "tfrecords/d/manifest.json").is_file()
 
 
-def coco(name: str, label: str) -> str:
-    """A COCO file of one image with one box."""
-    return json.dumps(
-        {
-            "images": [{"id": 1, "file_name": name, "width": 32, "height": 24}],
-            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9]}],
-            "categories": [{"id": 1, "name": label}],
-        }
-    )
-
-
-def test_of_two_files_about_the_same_images_one_is_a_comment(data: Path) -> None:
-    files: Files = {
-        "images/a.jpg": JPEG,
-        "a.json": coco("a.jpg", "x"),
-        "b.json": coco("a.jpg", "y"),
-    }
-    write_files(data.parent / "e", files)
-    text, _ = init_and_build("e")
-    assert "\n  annotations: [e/a.json]\n" in text
-    assert "# a.json and b.json are about the same images" in text
-    assert "to read the other one instead: annotations: [e/b.json]\n" in text
-
-
-def test_a_lone_subset_default_is_train(data: Path) -> None:
-    files: Files = {
-        "images/default/a.jpg": JPEG,
-        "annotations/instances_default.json": coco("a.jpg", "x"),
-    }
-    write_files(data.parent / "e", files)
-    assert "split train" in init_and_build("e")[1]
-
-
 def test_init_asks_a_format_of_ones_own(data: Path) -> None:
     Path("mine.py").write_text(
         "from shardbeam.transforms.formats.image_folder import ImageFolderFormat\n"
@@ -183,17 +150,6 @@ def test_init_asks_a_format_of_ones_own(data: Path) -> None:
     text, told = init_and_build("d", "--format", "mine.py:Mine")
     assert "format: mine.py:Mine" in text or "format: 'mine.py:Mine'" in text
     assert told.startswith("mine.py:Mine: 2 folders of classes, 6 images")
-
-
-def test_init_says_what_it_looked_into(data: Path) -> None:
-    write_files(data.parent / "e", {"a.jpg": JPEG, "labels.json": '[{"pic": "a.jpg", "what": 1}]'})
-    assert (
-        "init looked into labels.json and found pic, what, in no format" in run("init", "e").stderr
-    )
-    write_files(
-        data.parent / "f", {"a.jpg": JPEG, "x.xml": "<?xml version='1.0'?><root><pic/></root>"}
-    )
-    assert "init looked into x.xml and found root, pic, in no format" in run("init", "f").stderr
 
 
 @pytest.mark.parametrize(("name", "folder"), [("d/a.csv", "d"), ("b.ZIP", "b.ZIP"), ("c.csv", ".")])

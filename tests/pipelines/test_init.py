@@ -216,6 +216,15 @@ LAYOUTS: dict[str, Files] = {
         "a.csv": "image,label\n1.jpg,cat\n2.jpg,dog\n",
         "b.csv": "image,label\n2.jpg,x\n1.jpg,y\n",
     },
+    "COCO of CVAT, whose subset is named default": {
+        **images("images/default/a.jpg"),
+        "annotations/instances_default.json": coco("a.jpg"),
+    },
+    "two COCO files about the same images": {
+        **images("images/a.jpg"),
+        "a.json": coco("a.jpg"),
+        "b.json": coco("a.jpg", categories=[{"id": 1, "name": "dog"}]),
+    },
 }
 
 
@@ -328,6 +337,7 @@ UNCERTAIN: dict[str, Files] = {
         "b.csv": "",
     },
     "an empty tar beside an image": {**images("a.jpg"), "a.tar": b"\0" * 100},
+    "XML of no format": {**images("a.jpg"), "x.xml": "<?xml version='1.0'?><root><pic/></root>"},
 }
 
 

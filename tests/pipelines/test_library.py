@@ -24,7 +24,7 @@ from shardbeam.pipelines.failures import NotStartedError, RunError
 from shardbeam.transforms import take_records
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import is_anonymous
-from tests.support.dataset import TIMEOUT_S, coco_words, held, read_dataset, read_tree, run
+from tests.support.dataset import TIMEOUT_S, coco_words, held, read_dataset, run
 
 Json = dict[str, Any]
 
@@ -86,24 +86,6 @@ def test_a_result_has_what_the_command_prints(
 
 
 # Refusals
-
-
-def test_a_folder_with_files_of_others_is_refused(config: Json, output: Path) -> None:
-    output.mkdir()
-    (output / "thesis.txt").write_text("mine")
-    with pytest.raises(shardbeam.UsageError, match="holds files that are not Shardbeam's"):
-        shardbeam.build(config, overwrite=True)
-    assert read_tree(output) == {"thesis.txt": b"mine"}
-
-
-def test_a_committed_dataset_is_replaced_only_on_demand(config: Json, output: Path) -> None:
-    shardbeam.build(config)
-    before = read_tree(output)
-    with pytest.raises(shardbeam.UsageError, match="holds a committed dataset already"):
-        shardbeam.build({**config, "seed": 1})
-    assert read_tree(output) == before
-    shardbeam.build({**config, "seed": 1}, overwrite=True)
-    assert read_dataset(output) != before
 
 
 def test_an_output_that_another_run_holds_is_refused(config: Json, output: Path) -> None:

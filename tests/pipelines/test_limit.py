@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.support.builds import Build, build
-from tests.support.dataset import run
 
 LIMIT = 3
 
@@ -80,22 +78,6 @@ def test_a_limit_that_is_not_reached_leaves_nothing_out(shapes: Path, tmp_path: 
     assert built.exit_code == 0
     assert built.counts()["excluded"] == {}
     assert built.counts()["examples"] == built.counts()["listed"]
-
-
-def test_the_plan_of_a_sample(shapes: Path, tmp_path: Path) -> None:
-    exit_code, stdout, _ = run(
-        *("plan", "image-folder", "--images", str(shapes / "class_folders"), "--json"),
-        *("--limit", "2", "--output", str(tmp_path / "out"), "--set", "expect.min_images=10"),
-    )
-    assert exit_code == 0
-    summary = json.loads(stdout)
-    assert summary["output"] == str(tmp_path / "out-limit-2")
-    assert summary["splits"]["train"]["examples"] == 2
-
-
-def test_a_sample_need_not_hold_what_the_dataset_must(shapes: Path, tmp_path: Path) -> None:
-    words = ("image-folder", "--images", shapes / "class_folders", "--set", "expect.min_images=9")
-    assert build(*words, "--limit", "2", output=tmp_path / "out").exit_code == 0
 
 
 def test_groups_of_a_sample_are_of_no_size(shapes: Path, tmp_path: Path) -> None:

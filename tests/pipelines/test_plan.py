@@ -338,6 +338,13 @@ class TestDigest:
             {"stratify": True, **FRACTIONS},
             "stratify: there are no classes of images or objects to stratify by",
         ),
+        (
+            {**ROWS, "columns": {"label": "string"}},
+            {"expect": {"min_images_per_class": 1}},
+            "expect.min_images_per_class: there are no classes of images or objects",
+        ),
+        (CLASSES, {"labels": {"min_side_px": 2}}, "labels.min_side_px: there are no objects"),
+        (CLASSES, {"labels": {"min_area_px": 2}}, "labels.min_area_px: there are no objects"),
         (CLASSES, {"expect": {"min_objects": 1}}, "expect.min_objects: there are no objects"),
         (CLASSES, {"expect": {"max_crowds": 0.1}}, "expect.max_crowds: there are no objects"),
         (COCO, {"output": {"path": "out", "container": "zip"}}, "output.container: "),

@@ -207,41 +207,4 @@ def test_a_split_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
     assert not (built.output / "dataset_info.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("setting", "hint"),
-    [
-        (
-            "labels.include=[cats]",
-            "config: labels.include: no class is named 'cats'; did you mean 'cat'?",
-        ),
-        ("labels.exclude=[cat, dog]", "no class is left"),
-    ],
-)
-def test_labels_that_there_are_not_are_named(setting: str, hint: str, tmp_path: Path) -> None:
-    root = make_images(tmp_path / "images", "cat/1.jpg", "dog/1.jpg")
-    built = build("image-folder", "--images", root, "--set", setting, output=tmp_path / "out")
-    check_refused(built, hint)
-
-
 # Input that only looks odd
-
-
-def test_several_annotation_files_of_one_split_are_merged(tmp_path: Path) -> None:
-    images = make_images(tmp_path / "images", "1.jpg", "2.jpg", "3.jpg")
-    one = write_coco(tmp_path / "one.json", document("1.jpg", "2.jpg"))
-    other_document = document("2.jpg", "3.jpg", first_id=2)
-    # One object of the second image is in both files, under the same id; this one is not.
-    other_document["annotations"].append(
-        {"id": 77, "image_id": 2, "category_id": 5, "bbox": [2, 2, 9, 9]}
-    )
-    other_document["categories"].append({"id": 5, "name": "dog"})
-    other = write_coco(tmp_path / "other.json", other_document)
-    built = build_coco(images, one, other, folder=tmp_path)
-    assert built.exit_code == 0
-    assert {key: example.labels for key, example in built.by_key().items()} == {
-        "1.jpg": [("cat", 1)],
-        "2.jpg": [("cat", 1), ("dog", 5)],
-        "3.jpg": [("cat", 1)],
-    }
-    assert built.counts()["rejected"] == {}
-    assert built.counts()["corrections"] == {"duplicate_annotation_dropped": 1}

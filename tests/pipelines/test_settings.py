@@ -58,8 +58,6 @@ def build_settings(source: Json, *, folder: Path, name: str = "out", **settings:
 
 # labels
 
-CATEGORIES = {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}
-
 
 # Without either, they are shifted, and a warning says so (test_classes.py).
 @pytest.mark.parametrize(
@@ -77,35 +75,6 @@ def test_ids_that_are_asked_for_are_no_reason_to_warn(
     (example,) = built.examples()
     assert dict(example.labels) == ids
     assert built.summary["warnings"] == []
-
-
-@pytest.mark.parametrize(
-    ("labels", "written", "dropped"),
-    [
-        ({}, {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}, 0),
-        ({"include": ["dog", "cat"], "exclude": ["cat"]}, {"dog": 18}, 3),
-        ({"merge": {"canine": ["puppy", "dog"]}}, {"cat": 17, "canine": 18, "bird": 16}, 0),
-        (
-            {"ids": "contiguous", "first_id": 10, "exclude": ["cat"]},
-            {"bird": 10, "dog": 11, "puppy": 12},
-            1,
-        ),
-    ],
-)
-def test_labels_of_objects(
-    labels: Json, written: dict[str, int], dropped: int, tmp_path: Path
-) -> None:
-    source = make_coco(tmp_path / "in", CATEGORIES)
-    built = build_settings(source, folder=tmp_path, labels=labels)
-    (example,) = built.examples()
-    assert dict(example.labels) == written
-    assert len(example.labels) == len(CATEGORIES) - dropped
-    assert built.manifest["labels"] == written
-    assert built.counts()["corrections"] == (
-        {"object_of_excluded_label_dropped": dropped} if dropped else {}
-    )
-    names = sorted(written, key=written.__getitem__)
-    assert (built.output / "labels.txt").read_text().split() == names
 
 
 # Boxes in a picture of 64 x 48 pixels: 9 x 9 px, 4 x 30 px, and 10 x 30 px, half of which lies in
@@ -165,23 +134,6 @@ def test_small_objects_are_left_out(labels: Json, kept: list[str], tmp_path: Pat
     assert built.counts()["corrections"].get("box_clipped", 0) == ("cut" in kept)
 
 
-def test_the_least_size_of_objects_needs_objects(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 1})
-    for key in ("min_side_px", "min_area_px"):
-        config = {"splits": {"train": source}, "labels": {key: 2}}
-        built = build_config(config, folder=tmp_path, name=key)
-        assert built.exit_code == 2
-        assert f"labels.{key}: there are no objects" in built.stderr
-
-
-def test_a_dataset_of_small_objects_is_refused(tmp_path: Path) -> None:
-    source = make_coco(tmp_path / "in", {"cat": 1})
-    config = {"splits": {"train": source}, "labels": {"min_side_px": 20}}
-    built = build_config(config, folder=tmp_path)
-    assert built.exit_code == 3
-    assert "1 small_object_dropped" in built.stderr
-
-
 def test_labels_of_images(tmp_path: Path) -> None:
     source = make_folders(tmp_path / "in", {"cat": 2, "dog": 3, "bird": 4})
     labels = {"first_id": 1, "merge": {"pet": ["cat", "dog"]}, "exclude": ["bird"]}
@@ -192,39 +144,6 @@ def test_labels_of_images(tmp_path: Path) -> None:
 
 
 # features
-
-
-def test_features(tmp_path: Path) -> None:
-    source = make_coco(tmp_path / "in", {"cat": 1})
-    plain = build_settings(source, folder=tmp_path, name="plain")
-    changed = build_settings(
-        source,
-        folder=tmp_path,
-        name="changed",
-        features={
-            "rename": {"image/encoded": "train/image", "image/object/class/label": "label"},
-            "drop": ["image/key/sha256", "image/object/area"],
-            "constants": {
-                "image/colorspace": "RGB",
-                "year": 2017,
-                "mean": [0.5, 0.25, 0.125],
-                "tags": ["a", "b"],
-            },
-        },
-    )
-    (before,), (after,) = plain.examples(), changed.examples()
-    expected = dict(before.features)
-    del expected["image/key/sha256"], expected["image/object/area"]
-    expected["train/image"] = expected.pop("image/encoded")
-    expected["label"] = expected.pop("image/object/class/label")
-    expected |= {
-        "image/colorspace": [b"RGB"],
-        "year": [2017],
-        "mean": [0.5, 0.25, 0.125],
-        "tags": [b"a", b"b"],
-    }
-    assert after.features == expected
-    assert {feature["key"] for feature in changed.manifest["features"]} == set(expected)
 
 
 # unannotated, rejects
@@ -302,45 +221,6 @@ def test_a_file_without_the_section_of_annotations_is_warned_of(tmp_path: Path) 
     assert build_config(strict, folder=tmp_path, name="strict").exit_code == 3
 
 
-def test_pictures_that_are_left_out_do_not_dilute_the_rejects(tmp_path: Path) -> None:
-    source = make_coco(tmp_path / "in", {"cat": 1}, unannotated=200)
-    (tmp_path / "in" / "images" / "all.jpg").write_bytes(JPEG[:-9])
-    built = build_config({"splits": {"train": source}}, folder=tmp_path)
-    assert built.exit_code == 3
-    assert built.counts()["reject_ratio"] == 1
-    assert "1 of 1 inputs rejected (100.00%)" in built.summary["message"]
-
-
-@pytest.mark.parametrize(("max_ratio", "exit_code"), [(None, 3), (0.049, 3), (0.05, 0)])
-def test_max_ratio_is_the_greatest_share_of_rejects_that_is_tolerated(
-    max_ratio: float | None, exit_code: int, tmp_path: Path
-) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 19})
-    (tmp_path / "in" / "cat" / "bad.jpg").touch()
-    rejects = {} if max_ratio is None else {"rejects": {"max_ratio": max_ratio}}
-    built = build_config({"splits": {"train": source}, **rejects}, folder=tmp_path)
-    assert built.exit_code == built.summary["exit_code"] == exit_code
-    assert built.counts()["reject_ratio"] == 0.05
-    # To be read in either case.
-    assert built.reasons() == {("cat/bad.jpg", "zero_byte"): 1}
-    assert (built.output / "dataset_info.json").exists() == (exit_code == 0)
-    if exit_code:
-        assert built.summary["status"] == "refused"
-        assert "1 of 20 inputs rejected (5.00%)" in built.summary["message"]
-
-
-def test_max_ratio_is_of_each_split(tmp_path: Path) -> None:
-    splits = {
-        "train": make_folders(tmp_path / "train", {"cat": 30}),
-        "test": make_folders(tmp_path / "test", {"cat": 3}),
-    }
-    (tmp_path / "test" / "cat" / "bad.jpg").touch()
-    built = build_config({"splits": splits, "rejects": {"max_ratio": 0.1}}, folder=tmp_path)
-    assert built.exit_code == 3
-    assert "split 'test': 1 of 4 inputs rejected" in built.summary["message"]
-    assert "'train'" not in built.summary["message"]
-
-
 # seed, fractions, group_by, splits
 
 
@@ -349,36 +229,6 @@ def order(built: Build) -> dict[str, list[str]]:
         split: [example.key for example in built.examples(split)]
         for split in built.summary["splits"]
     }
-
-
-def test_seed_decides_split_and_order(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 30})
-
-    def build_seed(name: str, **seed: int) -> dict[str, list[str]]:
-        fractions = {"train": 0.5, "test": 0.5}
-        config = {"source": source, "fractions": fractions, **seed}
-        return order(build_config(config, folder=tmp_path, name=name))
-
-    zero, one = build_seed("zero", seed=0), build_seed("one", seed=1)
-    assert build_seed("default") == zero
-    assert set(zero["train"]) != set(one["train"])
-    both = set(zero["train"]) & set(one["train"])
-    assert [key for key in zero["train"] if key in both] != [
-        key for key in one["train"] if key in both
-    ]
-    assert zero["train"] != sorted(zero["train"])
-    for built in (zero, one):
-        assert sorted(built["train"] + built["test"]) == [f"cat/{n:03}.jpg" for n in range(30)]
-
-
-def test_fractions_are_the_shares_of_the_splits(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 100})
-    fractions = {"train": 0.7, "validation": 0.2, "test": 0.1}
-    built = build_config({"source": source, "fractions": fractions}, folder=tmp_path)
-    assert list(built.summary["splits"]) == list(fractions)
-    for split, fraction in fractions.items():
-        assert built.counts(split)["examples"] == pytest.approx(100 * fraction, abs=15)
-    assert sum(built.counts(split)["listed"] for split in fractions) == 100
 
 
 @pytest.mark.parametrize(
@@ -545,59 +395,3 @@ def test_splits_may_hold_the_same_keys(tmp_path: Path) -> None:
 
 
 # output, name, version, description
-
-
-@pytest.mark.parametrize(
-    ("num_shards", "shards"),
-    [
-        (3, {"train": 3, "test": 3}),
-        ({"train": 4}, {"train": 4, "test": 1}),
-    ],
-)
-def test_num_shards(num_shards: object, shards: dict[str, int], tmp_path: Path) -> None:
-    splits = {
-        "train": make_folders(tmp_path / "train", {"cat": 6}),
-        "test": make_folders(tmp_path / "test", {"cat": 3}),
-    }
-    config = {"splits": splits, "output": {"num_shards": num_shards}}
-    built = build_config(config, folder=tmp_path)
-    for split, count in shards.items():
-        assert built.counts(split)["shards"] == count
-        names = [f"pictures-{split}.tfrecord-{n:05}-of-{count:05}" for n in range(count)]
-        assert sorted(path.name for path in built.output.glob(f"*-{split}.*")) == names
-    assert sum(len(built.examples(split)) for split in shards) == 9
-
-
-def test_shard_size_mb(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 20})
-    size = {"shard_size_mb": 5.1 * len(JPEG) / 1e6}
-    built = build_settings(source, folder=tmp_path, output=size)
-    # The records' own bytes, a few per image, count as well.
-    assert 4 <= built.counts()["shards"] <= 5
-    assert len(built.examples()) == 20
-
-
-def test_name_version_and_description(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 1})
-    built = build_config(
-        {
-            "name": "My_cats2",
-            "version": "12.0.34",
-            "description": "Two lines,\nand Zürich.",
-            "card": {"license": "cc-by-4.0", "source": "Zürich, 2026"},
-            "splits": {"train": source},
-        },
-        folder=tmp_path,
-    )
-    assert built.shards() == ["My_cats2-train.tfrecord-00000-of-00001"]
-    assert built.info["name"] == built.manifest["name"] == "My_cats2"
-    assert built.info["version"] == built.manifest["version"] == "12.0.34"
-    assert built.info["description"] == "Two lines,\nand Zürich."
-    card = (built.output / "README.md").read_text(encoding="utf-8")
-    for text in (
-        "# My\\_cats2 12.0.34",
-        "Two lines,\nand Zürich.",
-        "- License: cc-by-4.0",
-        "Zürich, 2026",
-    ):
-        assert text in card

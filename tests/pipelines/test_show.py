@@ -27,7 +27,6 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.example_pb2 import Example
 from tests.support.builds import Build, build
 from tests.support.dataset import run
-from tests.support.manifests import list_again
 from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
@@ -460,26 +459,6 @@ def test_an_example_of_anyones_by_its_key(tmp_path: Path) -> None:
         " example 3",
     ]
     assert show_error(path, "--key", "c.jpg").startswith(f"{path}: no example with the key 'c.jpg'")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "the index of a shard is missing"),
-        (b"", "not a Parquet file, or a damaged one: "),
-        (b"PAR1" * 10, "not a Parquet file, or a damaged one: "),
-    ],
-)
-def test_a_damaged_index(
-    dataset: Build, tmp_path: Path, content: bytes | None, message: str
-) -> None:
-    folder = tmp_path / "out"
-    shutil.copytree(dataset.output, folder)
-    (index,) = folder.glob("index/*validation*")
-    index.unlink() if content is None else index.write_bytes(content)
-    list_again(folder)
-    words = ("--key", "x", "--split", "validation")
-    assert show_error(folder, *words).startswith(f"{index}: {message}")
 
 
 def test_values_as_json(dataset: Build) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.config_file import load_config
-from shardbeam.pipelines.plan import make_plan
 from tests.support.archive_files import write_files
 from tests.support.builds import Build, Json, build_config, write_coco
 from tests.support.dataset import run
@@ -218,74 +217,3 @@ def write_config(folder: Path) -> Path:
         "output: {path: out}\n"
     )
     return path
-
-
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [
-        (
-            {"format": "coco", "ids": {"dog": 9}},
-            "class 'dog' has id 7 here and id 9 in {second}; set labels.ids: contiguous",
-        ),
-        (
-            {"format": "coco", "ids": {"bird": 7}},
-            "id 7 is 'bird' here and 'dog' in {first}; set labels.ids: contiguous",
-        ),
-        (
-            {"format": "coco", "ids": {"dog": 7}, "keypoints": ["nose", "tail"]},
-            "class 'dog' has the keypoints head, tail here and nose, tail in {second}; name them "
-            "alike and in the same order in both",
-        ),
-        (
-            {"format": "voc"},
-            "class 'bird' has no id here, and 'dog' has id 7 in {first}; set labels.ids",
-        ),
-    ],
-)
-def test_conflicts_of_classes_name_both_origins(second: Json, message: str, tmp_path: Path) -> None:
-    def write(name: str, ids: dict[str, int], keypoints: list[str]) -> Json:
-        folder = tmp_path / name
-        write_files(folder, {"images/1.jpg": plain_jpeg()})
-        categories = [
-            {"id": number, "name": label, "keypoints": keypoints} for label, number in ids.items()
-        ]
-        image = {"id": 1, "file_name": "1.jpg", "width": 32, "height": 24}
-        annotation = {
-            **{"id": 1, "image_id": 1, "category_id": categories[0]["id"]},
-            **{"bbox": [1, 1, 9, 9], "keypoints": [2, 2, 2, 3, 3, 2], "num_keypoints": 2},
-        }
-        document = {"images": [image], "annotations": [annotation], "categories": categories}
-        path = write_coco(folder / "a.json", document)
-        return {"format": "coco", "images": str(folder / "images"), "annotations": [str(path)]}
-
-    sources = [write("first", {"dog": 7}, ["head", "tail"])]
-    if second["format"] == "coco":
-        sources.append(write("second", second["ids"], second.get("keypoints", ["head", "tail"])))
-    else:
-        box = voc_object(name="bird", ymin=2)
-        write_files(
-            tmp_path / "second", small_voc(**{"Annotations/a.xml": voc_xml(box, size=(32, 24))})
-        )
-        sources.append({"format": "voc", "root": str(tmp_path / "second")})
-    built = build_config({"splits": {"train": sources}}, folder=tmp_path)
-    assert built.exit_code == 1
-    places = {name: tmp_path / name / "a.json" for name in ("first", "second")}
-    assert message.format(**places) in built.stderr
-
-
-def test_a_key_of_two_kinds_names_both_sources(tmp_path: Path) -> None:
-    sources = []
-    for name, score in (("first", "1"), ("second", "high")):
-        table = f"image,label,score\na.jpg,cat,{score}\n"
-        write_files(tmp_path / name, {"a.jpg": plain_jpeg(), "t.csv": table})
-        root = str(tmp_path / name)
-        sources.append({"format": "csv", "manifest": f"{root}/t.csv", "image_root": root})
-    path = tmp_path / "d.yaml"
-    config = {"name": "d", "splits": {"train": sources}, "output": {"path": "out"}}
-    path.write_text(json.dumps(config))
-    with pytest.raises(ConfigError) as caught:
-        make_plan(load_config(path))
-    assert (
-        "the sources 'train' (int64, of an image) and 'train/1' (bytes, of an image) fill the key "
-        "'score' with different kinds" in str(caught.value)
-    )
