@@ -21,6 +21,7 @@ from shardbeam.transforms.staging.staging import OUTCOME
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -149,12 +150,7 @@ def read_lines(uri: str, kind: type[T]) -> Iterator[T]:
         InputError: The file cannot be read, or a line is not of this kind.
     """
     decoder = JsonDecoder(kind)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.REJECTS_BYTES)
-    except FileNotFoundError as error:
-        raise InputError(uri=uri, problem="is missing") from error
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
+    data = read_listed(uri, max_bytes=limits.REJECTS_BYTES, missing="is missing")
     for number, line in enumerate(io.BytesIO(data), 1):
         try:
             yield decoder.decode(line)

@@ -22,7 +22,7 @@ from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.images.sniff import FileFormat
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 _KINDS = {
     "string": FeatureKind.BYTES,
@@ -86,10 +86,7 @@ def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:
         InputError: The file is damaged, or has a feature that only TFDS can decode.
     """
     try:
-        data = storage_for(file.uri).read_small(file.uri, max_bytes=limits.METADATA_BYTES)
-        root = _decoder.decode(data)
-    except OSError as error:
-        raise InputError(uri=file.uri, problem=f"cannot be read: {error.strerror}") from error
+        root = _decoder.decode(read_listed(file.uri, max_bytes=limits.METADATA_BYTES))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=file.uri, problem=f"not the features of a dataset: {error}") from error
     if not root.features_dict.features:

@@ -28,12 +28,12 @@ from shardbeam.transforms.shards.verify_shard import (
     CheckTask,
     Problem,
     find_change,
-    read_file,
     read_parts,
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 # A shard's number, and the extension after it.
 _NUMBERED = re.compile(r"-\d+-of-\d+(\.\w+)$")
@@ -74,7 +74,7 @@ def plan_checks(path: str) -> Checks:
     listed = {} if folder == path and file else list_files(folder)
     if MANIFEST not in listed:
         return _plan_foreign(open_dataset(path), listed=listed)
-    data = read_file(listed[MANIFEST], max_bytes=limits.METADATA_BYTES)
+    data = read_listed(listed[MANIFEST].uri, max_bytes=limits.METADATA_BYTES)
     try:
         manifest = decode_manifest(data, uri=listed[MANIFEST].uri)
     except InputError as error:

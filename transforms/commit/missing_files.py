@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import unreadable
 from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, Manifest
 from shardbeam.transforms.shards.verify_shard import Problem
 from shardbeam.transforms.storage.base import StoredFile
@@ -42,5 +42,4 @@ def list_files(folder: str) -> dict[str, StoredFile]:
     try:
         return {file.path: file for file in storage_for(folder).list(folder)}
     except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise InputError(uri=folder, problem=problem) from error
+        raise unreadable(folder, error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -33,7 +33,7 @@ def read_pointer(uri: str) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+        raise unreadable(uri, error) from error
     folder = decode_pointer(data)
     if folder is None:
         raise InputError(

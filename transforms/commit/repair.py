@@ -23,7 +23,7 @@ from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 _NAMED_SHARDS = 10
 _NAMED_IMAGES = 3
@@ -59,10 +59,7 @@ def judge_repair(
         InputError: The manifest is gone or damaged, or cannot be read.
     """
     uri = join_uri(staging.output, MANIFEST)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    data = read_listed(uri, max_bytes=limits.METADATA_BYTES)
     manifest = decode_manifest(data, uri=uri)
     # A manifest that was changed says nothing that can be relied on.
     relied_on = None if was_changed(data) else manifest

@@ -23,7 +23,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 import shardbeam.transforms.containers as containers
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.errors import DamagedError, InputError, naming
+from shardbeam.transforms.core.errors import DamagedError, InputError, naming, unreadable
 from shardbeam.transforms.core.memory import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
@@ -216,8 +216,7 @@ def copy_to_disk(file: StoredFile, *, see: Callable[[bytes], None] | None = None
                 try:
                     part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
                 except OSError as error:
-                    problem = f"cannot be read: {error.strerror or error}"
-                    raise InputError(uri=file.uri, problem=problem) from error
+                    raise unreadable(file.uri, error) from error
                 copy.write(part)
                 if see is not None:
                     see(part)

@@ -23,7 +23,7 @@ from shardbeam.transforms.containers.base import (
     WriteExample,
 )
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.errors import DamagedError, unreadable
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -84,8 +84,7 @@ class TFRecord(Container):
                     yield offset, record
                     offset += OVERHEAD_BYTES + len(record)
             except OSError as error:
-                problem = f"cannot be read: {error.strerror or error}"
-                raise InputError(uri=file.uri, problem=problem) from error
+                raise unreadable(file.uri, error) from error
             except ValueError as error:
                 # The length of a valid record may begin with the bytes of gzip's magic number.
                 if offset == 0 and magic == _GZIP_MAGIC:

@@ -36,6 +36,11 @@ class InputError(ShardbeamError):
         return (_rebuild, (type(self), self.uri, self.place, self.problem))
 
 
+def unreadable(uri: str, error: OSError) -> InputError:
+    """Makes the error for a file or folder that the system cannot read."""
+    return InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}")
+
+
 class DamagedError(InputError):
     """A file was read, but its content is not what it should be."""
 

@@ -13,11 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet, types
 
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.images.measures import MEASURES
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import ListedFile, check_listed
+from shardbeam.transforms.storage.listed_files import ListedFile, read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 
@@ -239,13 +237,8 @@ def load_index(
     Raises:
         InputError: It is not there, cannot be read, or is damaged.
     """
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
-    except FileNotFoundError as error:
-        raise InputError(uri=uri, problem="the index of a shard is missing") from error
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
-    check_listed(data, uri=uri, listed=listed)
+    missing = "the index of a shard is missing"
+    data = read_listed(uri, max_bytes=limits.INDEX_BYTES, listed=listed, missing=missing)
     return read_index(data, uri=uri, columns=columns, max_rows=max_rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.dataset.collectors.base import STATISTICS_VERSION
 from shardbeam.transforms.dataset.collectors.statistics import BINS, Statistics
 from shardbeam.transforms.dataset.manifest import STATISTICS
@@ -62,7 +62,7 @@ def read_statistics(folder: str) -> dict[str, Statistics] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+        raise unreadable(uri, error) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not the statistics of a dataset: {error}") from error
     return {

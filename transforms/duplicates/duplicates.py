@@ -45,7 +45,7 @@ from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import ListedFile, check_listed
+from shardbeam.transforms.storage.listed_files import ListedFile, read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 DUPLICATES = "duplicates.parquet"
@@ -147,14 +147,8 @@ def load_duplicates(folder: str, *, listed: ListedFile | None, columns: Sequence
         InputError: It is missing, cannot be read, or is damaged.
     """
     uri = join_uri(folder, DUPLICATES)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
-    except FileNotFoundError as error:
-        problem = "is missing, although the manifest counts duplicates"
-        raise InputError(uri=uri, problem=problem) from error
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    check_listed(data, uri=uri, listed=listed)
+    missing = "is missing, although the manifest counts duplicates"
+    data = read_listed(uri, max_bytes=limits.KEY_FILE_BYTES, listed=listed, missing=missing)
     return read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS, filled=_FILLED)
 
 

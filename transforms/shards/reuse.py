@@ -15,7 +15,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
     Origin,
@@ -139,7 +139,7 @@ def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+        raise unreadable(uri, error) from error
     return decode_record(
         data, uri=uri, key=shard.key, split=shard.split, records=len(shard.records)
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container, parse_example
-from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
+from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError, unreadable
 from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index
 from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -22,6 +22,7 @@ from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 # Problems that are listed for each shard; further ones are only counted.
 _MAX_PROBLEMS = 100
@@ -161,7 +162,7 @@ class _Checker:
     def _read_index(self, file: StoredFile) -> None:
         most = self._check.examples
         try:
-            data = read_file(file, max_bytes=limits.INDEX_BYTES)
+            data = read_listed(file.uri, max_bytes=limits.INDEX_BYTES)
             if problem := find_change([data], crc32c=file.crc32c):
                 self._add(problem, file=file.path)
             self._rows = decode_index(
@@ -288,18 +289,6 @@ def find_change(parts: Iterable[bytes], *, crc32c: str) -> str:
     return f"was changed: its checksum is {found}, not {crc32c}"
 
 
-def read_file(file: StoredFile, *, max_bytes: int) -> bytes:
-    """Reads a small file.
-
-    Raises:
-        InputError: It cannot be read, or is longer.
-    """
-    try:
-        return storage_for(file.uri).read_small(file.uri, max_bytes=max_bytes)
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
 def read_parts(file: StoredFile) -> Iterator[bytes]:
     """Reads a file of any length in parts.
 
@@ -311,8 +300,4 @@ def read_parts(file: StoredFile) -> Iterator[bytes]:
         try:
             yield storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
         except OSError as error:
-            raise _unreadable(file, error) from error
-
-
-def _unreadable(file: StoredFile, error: OSError) -> InputError:
-    return InputError(uri=file.uri, problem=f"cannot be read: {error.strerror or error}")
+            raise unreadable(file.uri, error) from error

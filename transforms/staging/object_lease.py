@@ -22,7 +22,7 @@ from typing import Annotated
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.staging.lease import (
     LEASE_PATH,
     Lease,
@@ -325,9 +325,7 @@ def read_lease(uri: str) -> tuple[LeaseRecord | None, str | None]:
             # Its holder has just renewed it.
             continue
         except OSError as error:
-            raise InputError(
-                uri=uri, problem=f"cannot be read: {error.strerror or error}"
-            ) from error
+            raise unreadable(uri, error) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _not_a_lease(uri, problem=str(error)) from error
 

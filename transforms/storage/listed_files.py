@@ -1,4 +1,4 @@
-"""Compares files with the sizes and checksums that a dataset's manifest gives them."""
+"""Reads files of a dataset, and compares them with what its manifest says about them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Protocol
 
 import google_crc32c
 
-from shardbeam.transforms.core.errors import DamagedError
+from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
+from shardbeam.transforms.storage.find import storage_for
 
 
 class ListedFile(Protocol):
@@ -23,6 +24,30 @@ class ListedFile(Protocol):
     @property
     def crc32c(self) -> str:
         """Checksum of its content, 8 hex digits."""
+
+
+def read_listed(
+    uri: str, *, max_bytes: int, listed: ListedFile | None = None, missing: str = ""
+) -> bytes:
+    """Reads a small file of a dataset.
+
+    Args:
+        uri: The file.
+        max_bytes: The most bytes that a file of this purpose can have.
+        listed: As for `check_listed`.
+        missing: The problem to name if there is no such file; by default the system's words.
+
+    Raises:
+        InputError: It is not there, cannot be read, is longer, or differs from `listed`.
+    """
+    try:
+        data = storage_for(uri).read_small(uri, max_bytes=max_bytes)
+    except OSError as error:
+        if missing and isinstance(error, FileNotFoundError):
+            raise InputError(uri=uri, problem=missing) from error
+        raise unreadable(uri, error) from error
+    check_listed(data, uri=uri, listed=listed)
+    return data
 
 
 def check_listed(data: bytes, *, uri: str, listed: ListedFile | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.records import Coding, ImageRef
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
@@ -86,9 +86,7 @@ class StorageReader:
         except (ChangedError, FileNotFoundError) as error:
             raise self._changed() from error
         except OSError as error:
-            raise InputError(
-                uri=self.uri, problem=f"cannot be read: {error.strerror or error}"
-            ) from error
+            raise unreadable(self.uri, error) from error
         if len(data) < size_bytes:
             raise self._changed()
         return data

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from shardbeam.transforms.core.counters import BlockCount, counters
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.base import (
@@ -232,9 +232,7 @@ def locate(uri: str) -> tuple[ImageRef, str] | None:
         try:
             file = storage_for(candidate).stat(candidate)
         except OSError as error:
-            raise InputError(
-                uri=candidate, problem=f"cannot be read: {error.strerror or error}"
-            ) from error
+            raise unreadable(candidate, error) from error
         if file is not None:
             return _whole(file), "/".join(part for part in parts[index:] if part not in ("", "."))
     return None
