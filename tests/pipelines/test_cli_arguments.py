@@ -25,6 +25,8 @@ from shardbeam.pipelines.runners.options import REFUSED_FLAGS, beam_parser
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats
+from tests.support.dataset import run
+from tests.support.screens import check_screen
 
 COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
@@ -171,150 +173,128 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             parse_arguments(shlex.split(line))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        # Commands and words.
-        (
-            "biuld coco",
-            f"expected a command ({', '.join(COMMANDS)}), got 'biuld'; did you mean build?",
-        ),
-        ("--json", f"expected a command ({', '.join(COMMANDS)})"),
-        (
-            "--name build",
-            f"expected a command ({', '.join(COMMANDS)}) first, got ''",
-        ),
-        ("build", f"build: expected a config file or a format ({FORMATS}), got none"),
-        (
-            "build my photos coco --images x",
-            "build: expected one config file or format, got coco and my photos; quote a path with "
-            "spaces in it ('my photos')",
-        ),
-        (
-            "build webdataset --tars a.tar . ..",
-            "build: expected one config file or format, got webdataset and . ..; quote a pattern "
-            "('*.tar'), and give a flag once for each of several paths",
-        ),
-        (
-            "plan cocoo",
-            f"plan: {MISSING}: cocoo; did you mean coco?",
-        ),
-        (
-            "build x.yaml",
-            f"build: {MISSING}: x.yaml; the formats are {FORMATS}",
-        ),
-        (
-            "build .",
-            "build: . is a folder; `shardbeam init .` looks at what is in it and writes a config",
-        ),
-        ("build coco", "build coco: missing --images, --annotations, --output"),
-        ("build coco --panoptic x", "build coco: missing --images, --output"),
-        (
-            f"build coco --images {__file__} --annotations {TESTS} --output x",
-            f"--images {__file__} is a file, and --annotations {TESTS} is a folder: swap them",
-        ),
-        # A section of the config has a similar name.
-        (f"{COCO} --image a", "unknown flag --image; did you mean --images?"),
-        # Flags.
-        (f"{COCO} --runnr X", "unknown flag --runnr; did you mean --runner?"),
-        (f"{COCO} --runnr=X", "unknown flag --runnr; did you mean --runner?"),
-        (f"{COCO} -runner X", "unknown flag -runner; did you mean --runner?"),
-        (f"{COCO} --run X", "unknown flag --run; did you mean --runner?"),
-        (f"{COCO} --group_by x", "unknown flag --group_by; did you mean --group-by?"),
-        (
-            f"{COCO} --direct-num-workers 2",
-            "unknown flag --direct-num-workers; did you mean --direct_num_workers?",
-        ),
-        (f"{COCO} --zzzzzz", "unknown flag --zzzzzz"),
-        # Names of other tools, of which the nearest flag is none.
-        (f"{COCO} --workers 4", "unknown flag --workers; did you mean --processes?"),
-        (f"{COCO} --num-workers 4", "unknown flag --num-workers; did you mean --processes?"),
-        (
-            f"{COCO} --resize 640",
-            "unknown flag --resize; did you mean --max-side, or --set "
-            "'image.resize={width: 640, height: 640}'?",
-        ),
-        (f"{COCO} --val-split=0.2", "unknown flag --val-split; did you mean --fractions?"),
-        (f"{COCO} --input x", "unknown flag --input; did you mean --images?"),
-        (f"{COCO} --rename a=b", "unknown flag --rename; use --set features.rename=VALUE"),
-        (
-            f"{COCO} --class-map x",
-            "unknown flag --class-map; did you mean --set labels.merge=VALUE?",
-        ),
-        (f"{COCO} --include a", "unknown flag --include; use --set labels.include=VALUE"),
-        (f"{COCO} --path a", "unknown flag --path; use --set output.path=VALUE"),
-        (f"{COCO} --max-side x", "--max-side: expected int, at least 1, got 'x'"),
-        (f"{COCO} --runner", "--runner: expected one argument"),
-        (
-            f"{COCO} --runner DirektRunner",
-            "--runner: unknown runner 'DirektRunner'; did you mean DirectRunner?",
-        ),
-        (f"{COCO} --direct_num_workers x", "--direct_num_workers: invalid int value: 'x'"),
-        (f"{COCO} --threads 0", NO_COUNT.format("--threads")),
-        (f"{COCO} --json=1", "--json: ignored explicit argument '1'"),
-        (
-            f"{COCO} --gcs_custom_audit_entries=x",
-            "a flag's value cannot be read: Expecting value: line 1 column 1 (char 0)",
-        ),
-        # Flags that stand for a config.
-        (
-            "build coco --images i --output o",
-            "--annotations: missing; coco needs annotations or panoptic or semantic_masks",
-        ),
-        ("plan image-folder --images i", "plan image-folder: missing --output"),
-        (f"{COCO} --classes c", "build coco: this format takes no --classes"),
-        (
-            "build csv --images c --output o",
-            "build csv: this format takes no --images; did you mean --image-root?",
-        ),
-        (
-            "build coco --images i --manifest c --output o",
-            "build coco: this format takes no --manifest; did you mean --annotations?",
-        ),
-        (f"{FOLDERS} --annotations c", "build image-folder: this format takes no --annotations"),
-        (f"{COCO} --images ''", "--images: expected a path or URI, got ''"),
-        (f"{COCO} --fractions a=0.5", "--fractions: expected a sum of 1, got 0.5"),
-        (
-            f"{COCO} --fractions a=0.5,a=0.5",
-            "--fractions: expected split=fraction,... with each split once, got 'a=0.5,a=0.5'",
-        ),
-        (
-            f"{COCO} --fractions a=1 --split b",
-            "--split: not together with --fractions, which names the splits",
-        ),
-        (f"{COCO} --group-by x", "--group-by: only together with fractions"),
-        (f"{COCO} --exact", "--exact: only together with fractions"),
-        (f"{COCO} --stratify", "--stratify: only together with fractions"),
-        (
-            f"{COCO} --set image.qualty=3",
-            "--set: image.qualty: unknown key; did you mean image.quality?",
-        ),
-        ("init", "expected `init DIR`, got `init`"),
-        ("init a b", "expected `init DIR`, got `init a b`"),
-        ("formats coco yolo", "expected `formats [FORMAT]`, got `formats coco yolo`"),
-        ("show", "expected `show PATH`, got `show`"),
-        # The sample.
-        ("sample", "expected `sample shapes`, got `sample`"),
-        ("sample squares", "expected `sample shapes`, got `sample squares`"),
-        ("sample shapes", "sample shapes: missing --output, --images"),
-        (
-            "sample shapes --output o --images 3 --seed -1",
-            "--seed: expected a whole number from 0 up, got '-1'",
-        ),
-        (
-            "sample shapes --output o --images 3 --width 63",
-            "--width: expected a whole number from 64 to 4096, got '63'",
-        ),
-        ("sample shapes --output o --images 3 --workers 0", NO_COUNT.format("--workers")),
-        ("sample shapes --output o --images 0", NO_COUNT.format("--images")),
-        ("sample shapes --output o --imagse 3", "unknown flag --imagse; did you mean --images?"),
-        ("sample shapes --output o --images 3 --runner X", "unknown flag --runner"),
-    ],
+WRONG = (
+    # Commands and words.
+    "biuld coco",
+    "--json",
+    "--name build",
+    "build",
+    "build my photos coco --images x",
+    "build webdataset --tars a.tar . ..",
+    "plan cocoo",
+    "build x.yaml",
+    "build .",
+    "build coco",
+    "build coco --panoptic x",
+    f"build coco --images {__file__} --annotations {TESTS} --output x",
+    # A section of the config has a similar name.
+    f"{COCO} --image a",
+    # Flags.
+    f"{COCO} --runnr X",
+    f"{COCO} --runnr=X",
+    f"{COCO} -runner X",
+    f"{COCO} --run X",
+    f"{COCO} --group_by x",
+    f"{COCO} --direct-num-workers 2",
+    f"{COCO} --zzzzzz",
+    # Names of other tools, of which the nearest flag is none.
+    f"{COCO} --workers 4",
+    f"{COCO} --num-workers 4",
+    f"{COCO} --resize 640",
+    f"{COCO} --val-split=0.2",
+    f"{COCO} --input x",
+    f"{COCO} --rename a=b",
+    f"{COCO} --class-map x",
+    f"{COCO} --include a",
+    f"{COCO} --path a",
+    f"{COCO} --max-side x",
+    f"{COCO} --runner",
+    f"{COCO} --runner DirektRunner",
+    f"{COCO} --direct_num_workers x",
+    f"{COCO} --threads 0",
+    f"{COCO} --json=1",
+    f"{COCO} --gcs_custom_audit_entries=x",
+    # Flags that stand for a config.
+    "build coco --images i --output o",
+    "plan image-folder --images i",
+    f"{COCO} --classes c",
+    "build csv --images c --output o",
+    "build coco --images i --manifest c --output o",
+    f"{FOLDERS} --annotations c",
+    f"{COCO} --images ''",
+    f"{COCO} --fractions a=0.5",
+    f"{COCO} --fractions a=0.5,a=0.5",
+    f"{COCO} --fractions a=1 --split b",
+    f"{COCO} --group-by x",
+    f"{COCO} --exact",
+    f"{COCO} --stratify",
+    f"{COCO} --set image.qualty=3",
+    "init",
+    "init a b",
+    "formats coco yolo",
+    # The sample.
+    "sample",
+    "sample squares",
+    "sample shapes",
+    "sample shapes --output o --images 3 --seed -1",
+    "sample shapes --output o --images 3 --width 63",
+    "sample shapes --output o --images 3 --workers 0",
+    "sample shapes --output o --images 0",
+    "sample shapes --output o --imagse 3",
+    "sample shapes --output o --images 3 --runner X",
+    # Commands that read a dataset.
+    "show",
+    "--split show",
+    "show a b",
+    "a show",
+    "show a --limit 0",
+    "show a --limit 1.5",
+    "show a --spilt b",
+    "show a --image 0",
+    "show a --findings thin_boxes",
+    "diff a",
+    "diff a b c",
+    "diff a b --examples -1",
+    "diff a b --limit 0",
+    "report",
+    "report a b",
+    "report a --examples 0",
+    "report a --example 3",
+    "verify",
+    "verify a --quick --decode",
+    "verify a --decod",
 )
-def test_wrong_command_lines(line: str, message: str) -> None:
-    with pytest.raises((UsageError, ConfigError)) as caught:
-        parse_arguments(shlex.split(line))
-    assert str(caught.value) == message
+# What only the commands themselves refuse.
+WRONG_TOGETHER = (
+    "show a --image 1 --key b",
+    "show a --rejects --output b.png",
+    "show a --output b.png --json",
+    "show a --output b.jpg",
+    "show a --findings --rejects",
+    "show a --all",
+    "show a --index x",
+    "show a --findings --image 1",
+    "report a --output=",
+)
+
+
+def test_wrong_command_lines() -> None:
+    shown = ""
+    for line in WRONG:
+        with pytest.raises((UsageError, ConfigError)) as caught:
+            parse_arguments(shlex.split(line))
+        shown += f"$ shardbeam {line}\n{caught.value}\n"
+    for line in WRONG_TOGETHER:
+        result = run(*shlex.split(line))
+        assert (result.exit_code, result.stdout) == (2, "")
+        shown += f"$ shardbeam {line}\n{result.stderr}"
+    for text, name in (
+        (FORMATS, "FORMATS"),
+        (", ".join(COMMANDS), "COMMANDS"),
+        (str(TESTS), "TESTS"),
+    ):
+        shown = shown.replace(text, name)
+    check_screen("wrong_command_lines", shown)
 
 
 @pytest.mark.usefixtures("config_file")

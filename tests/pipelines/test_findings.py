@@ -133,22 +133,6 @@ def test_kinds_that_are_not_looked_for_cannot_be_limited(source: Json, tmp_path:
         assert f"expect.max_findings.{kind}: it is found only with" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--findings", "--rejects"], "--findings: not together with --rejects"),
-        (["--all"], "--all: only together with --findings"),
-        (["--index", "x"], "--index: only together with --findings"),
-        (["--findings", "thin_boxes"], "did you mean thin_box?"),
-        (["--findings", "--image", "1"], "--image: not together with --findings"),
-    ],
-)
-def test_wrong_flags(words: list[str], problem: str, tmp_path: Path) -> None:
-    shown = run("show", str(tmp_path), *words)
-    assert shown.exit_code == 2
-    assert problem in shown.stderr
-
-
 def write_others(folder: Path) -> Path:
     """Writes Examples of another program: the planted boxes, and ordinary ones."""
     folder.mkdir()

@@ -579,25 +579,3 @@ def test_the_command_line() -> None:
     assert parse_arguments(["--limit", "7", "show", "--split=b", "build"]) == ShowArguments(
         path="build", split="b", limit=7
     )
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("show", "expected `show PATH`, got `show`"),
-        ("--split show", "expected `show PATH`, got none"),
-        ("show a b", "expected `show PATH`, got `show a b`"),
-        ("a show", "expected `show PATH`, got `a show`"),
-        ("show a --limit 0", "--limit: expected a whole number from 1 up, got '0'"),
-        ("show a --limit 1.5", "--limit: expected a whole number from 1 up, got '1.5'"),
-        ("show a --spilt b", "unknown flag --spilt; did you mean --split?"),
-        ("show a --image 0", "--image: expected a whole number from 1 up, got '0'"),
-        ("show a --image 1 --key b", "--key: not together with --image"),
-        ("show a --rejects --output b.png", "--output: not together with --rejects"),
-        ("show a --output b.png --json", "--json: not together with --output"),
-        ("show a --output b.jpg", "--output: expected a name that ends in .png, got 'b.jpg'"),
-    ],
-)
-def test_wrong_command_lines(line: str, message: str) -> None:
-    exit_code, stdout, stderr = run(*line.split())
-    assert (exit_code, stdout, stderr) == (2, "", f"shardbeam: error: {message}\n")

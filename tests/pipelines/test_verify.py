@@ -341,10 +341,7 @@ def test_a_manifest_that_was_changed_is_no_measure(
     ("words", "code", "message"),
     [
         (("nowhere",), 1, "nowhere: nothing is there"),
-        ((), 2, "expected `verify PATH`, got `verify`"),
-        (("a", "--quick", "--decode"), 2, "--decode: not together with --quick"),
         (("{whole}", "--repair", "no.yaml"), 2, "no.yaml: cannot be read"),
-        (("a", "--decod"), 2, "unknown flag --decod; did you mean --decode?"),
     ],
 )
 def test_wrong_usage(words: tuple[str, ...], code: int, message: str, whole: Path) -> None:
@@ -374,12 +371,3 @@ def test_workers_elsewhere_need_a_file_for_the_result(whole: Path) -> None:
     result = run("verify", str(whole), "--runner=PrismRunner")
     assert result.exit_code == 2
     assert "--report URI" in result.stderr
-
-
-def test_a_cluster_that_does_not_answer(whole: Path, tmp_path: Path) -> None:
-    flags = ("--runner=FlinkRunner", "--flink_master=localhost:9")
-    result = run("verify", str(whole), *flags, "--report", str(tmp_path / "report.json"))
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(
-        "shardbeam: error: --flink_master: no Flink answers at localhost:9 ("
-    )

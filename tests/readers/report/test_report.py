@@ -764,18 +764,3 @@ def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
     modules = result.stdout.rpartition("MODULES ")[2].split()
     assert "shardbeam.readers.report.page" in modules
     assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("report", "expected `report PATH`, got `report`"),
-        ("report a b", "expected `report PATH`, got `report a b`"),
-        ("report a --examples 0", "--examples: expected a whole number from 1 to 1000, got '0'"),
-        ("report a --output=", "--output: expected the name of a file, got ''"),
-        ("report a --example 3", "unknown flag --example; did you mean --examples?"),
-    ],
-)
-def test_wrong_command_lines(line: str, message: str) -> None:
-    exit_code, stdout, stderr = run(*line.split())
-    assert (exit_code, stdout, stderr) == (2, "", f"shardbeam: error: {message}\n")
