@@ -121,13 +121,6 @@ def test_ids_are_those_of_a_sample_and_of_a_part(
     assert labels(part)["0.png"] == labels(whole)["1.png"] == [("dog", 2)]
 
 
-def test_a_dataset_of_nothing_but_background_is_refused(tmp_path: Path) -> None:
-    built = build(*write_pets(tmp_path, BACKGROUND, [0, 0]), output=tmp_path / "out")
-
-    assert built.exit_code == 3
-    assert "2 object_of_background_dropped" in built.summary["message"]
-
-
 FOLDERS: Files = {
     f"{name}/{number}.png": picture(3 * index + number)
     for index, name in enumerate(("Dogs", "Cats", "Großer Hund"))
@@ -159,59 +152,6 @@ def test_a_class_of_the_file_without_a_folder_is_named_once(tmp_path: Path, comm
     missing = f"{classes}: 1 of 2 classes have no folder: 'Dog' (did you mean 'Dogs'?)"
     assert summary["warnings"] == [missing]
     assert summary["splits"]["train"]["excluded"] == {"class_not_listed": 4}
-
-
-@pytest.mark.parametrize(
-    ("folders", "settings", "parts"),
-    [
-        (["images"], [], ["all images have the same class, 'images'", "named like splits or like"]),
-        (["cat"], [], ["all images have the same class, 'cat'"]),
-        (
-            ["Train", "masks", "cat"],
-            [],
-            ["like folders of files: Train, masks; if these are not classes"],
-        ),
-        (["cat", "dog"], [], []),
-        # One class on purpose.
-        (["cat", "dog"], ["--set", "labels.include=[cat]"], []),
-        (["cat", "dog"], ["--set", "labels.merge={pet: [cat, dog]}"], []),
-    ],
-)
-def test_classes_of_images_that_may_not_be_meant(
-    tmp_path: Path, folders: list[str], settings: list[str], parts: list[str]
-) -> None:
-    files = {f"{name}/a.png": picture(index) for index, name in enumerate(folders)}
-    root = write_files(tmp_path / "images", files)
-    words = ("image-folder", "--images", str(root), "--output", str(tmp_path / "out"))
-    _, stdout, _ = run("plan", *words, "--json", *settings)
-    warnings = json.loads(stdout)["warnings"]
-
-    assert len(warnings) == len(parts)
-    assert all(part in text for part, text in zip(parts, warnings, strict=True))
-
-
-def test_one_class_of_objects_is_nothing_to_warn_of(tmp_path: Path) -> None:
-    categories = [{"id": 1, "name": "images"}]
-    built = build(*write_pets(tmp_path, categories, [1]), output=tmp_path / "out")
-
-    assert (built.summary["classes"], built.summary["warnings"]) == (["images"], [])
-
-
-def test_declared_classes_that_never_occur_are_counted_and_named(
-    shared_data: Path, tmp_path: Path
-) -> None:
-    folder = shared_data / "dali" / "coco_dummy"
-    words = ("--images", folder / "images", "--annotations", folder / "instances.json")
-    built = build("coco", *words, output=tmp_path / "out")
-
-    document = json.loads((folder / "instances.json").read_bytes())
-    used = {each["category_id"] for each in document["annotations"]}
-    absent = [each["name"] for each in document["categories"] if each["id"] not in used]
-    assert len(absent) == 9
-    assert f"9 of 80 declared classes never occur: {', '.join(absent)}" in built.summary["warnings"]
-    assert built.summary["num_classes"] == 80
-    sample = build("coco", *words, "--limit", "2", output=tmp_path / "out")
-    assert not any("never occur" in text for text in sample.summary["warnings"])
 
 
 ONES = save(Image.new("L", (40, 40), 1), "PNG")

@@ -145,16 +145,6 @@ def test_array_record_holds_the_same_examples(mixed: Build, tmp_path: Path) -> N
     assert "only TFRecord files can be converted" in again.stderr
 
 
-def test_an_image_that_is_stored_turned_stays_so(tmp_path: Path, shared_data: Path) -> None:
-    words = ("--images", shared_data / "imaging-exif", "--set", "image.orientation=keep")
-    before = build(
-        *("image-folder", *words, "--set", "rejects.max_ratio=1"), output=tmp_path / "out"
-    )
-    if before.exit_code:
-        pytest.skip("no class folders in this sample")
-    check_same(before, convert(before.output, tmp_path / "again"))
-
-
 def test_what_cannot_be_converted(mixed: Build, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     words = ("convert", str(mixed.output))

@@ -263,17 +263,6 @@ def test_a_file_is_no_folder(below: str, shapes: Path, tmp_path: Path) -> None:
     assert read_tree(tmp_path) == {"file": b"mine"}
 
 
-@pytest.mark.parametrize("where", ["images", "images/out", "link", "link/out"])
-def test_an_output_within_the_images_is_refused(where: str, inputs: Path) -> None:
-    (inputs / "link").symlink_to(inputs / "images")
-    before = read_tree(inputs)
-    result = run(*coco_words(inputs, inputs / where))
-    assert result.exit_code == 2
-    problem = "/images itself" if where in ("images", "link") else "lies within the input"
-    assert problem in one_line_error(result)
-    assert read_tree(inputs) == before
-
-
 def test_an_empty_folder_beside_the_images_will_do(inputs: Path) -> None:
     output = inputs / "images-as-tfrecords"
     (output / "empty").mkdir(parents=True)

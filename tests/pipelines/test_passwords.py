@@ -122,7 +122,7 @@ def test_what_a_run_could_not_read_is_tried_again(
     assert json.loads(again.stdout)["splits"]["train"]["rejected"] == {}
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",), ("--log-format", "json")])
+@pytest.mark.parametrize("flags", [(), ("--json", "--log-format", "json")])
 @pytest.mark.parametrize(
     ("more", "exit_code"),
     [

@@ -1,4 +1,4 @@
-"""Each setting but those of `image` has its effect on the dataset."""
+"""Settings whose effect only a whole build shows: splits, groups, unannotated images."""
 
 from __future__ import annotations
 

@@ -274,15 +274,13 @@ def test_what_readers_are_led_to_is_not_replaced(inputs: Path) -> None:
         ("{date}", "folder", "cannot be read: a folder; only regular files are read"),
     ],
 )
-@pytest.mark.parametrize("command", ["build", "plan"])
-def test_where_a_pointer_cannot_be(
-    command: str, path: str, latest: str, problem: str, inputs: Path
-) -> None:
+def test_where_a_pointer_cannot_be(path: str, latest: str, problem: str, inputs: Path) -> None:
     (inputs.parent / "folder").mkdir()
     before = read_tree(inputs.parent)
     setting = f"output.latest={inputs.parent / latest}"
-    result = run(*words(inputs, path, "--set", setting, command=command))
-    assert problem in message(result)
+    for command in ("plan", "build") if path == "plain" else ("plan",):
+        result = run(*words(inputs, path, "--set", setting, command=command))
+        assert problem in message(result)
     assert read_tree(inputs.parent) == before
 
 
