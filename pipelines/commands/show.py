@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from shardbeam.configs.keys import flag_name
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
 from shardbeam.pipelines.cli.reader_commands import ShowArguments
@@ -27,7 +28,7 @@ from shardbeam.pipelines.cli.tables import (
     stdout_layout,
 )
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.readers.open.images import read_split
+from shardbeam.readers.open.images import StoredExample, read_with_places
 from shardbeam.readers.open.read_rejects import (
     StoredReject,
     count_corrections,
@@ -47,12 +48,10 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
-from shardbeam.transforms.storage.base import StoredFile
 
 if TYPE_CHECKING:
     from shardbeam.readers.open.find_findings import FoundImage
@@ -72,23 +71,16 @@ class _Shown(NamedTuple):
     """An Example to show, and where it is."""
 
     split: StoredSplit
-    shard: StoredFile
-    number: int
-    example: Example
+    stored: StoredExample
 
     def title(self) -> str:
-        of = "" if self.split.examples is None else f" of {self.split.examples:,}"
-        shard = posixpath.basename(self.shard.uri)
-        return f"{self.split.name}, example {self.number:,}{of}, in {shard}"
+        split, place = self.split, self.stored.place
+        of = "" if split.examples is None else f" of {split.examples:,}"
+        shard = posixpath.basename(split.shards[place.shard].uri)
+        return f"{split.name}, example {place.number:,}{of}, in {shard}"
 
     def picture(self, feature_map: FeatureMap) -> Picture:
-        return make_picture(
-            self.example,
-            feature_map=feature_map,
-            split=self.split.name,
-            shard=posixpath.basename(self.shard.uri),
-            number=self.number,
-        )
+        return self.stored.picture(self.split, feature_map=feature_map)
 
 
 def run_show(arguments: ShowArguments) -> None:
@@ -132,29 +124,16 @@ def run_show(arguments: ShowArguments) -> None:
 
 def _check_flags(arguments: ShowArguments) -> None:
     given = {
-        "--image": arguments.image is not None,
-        "--key": arguments.key is not None,
-        "--output": arguments.output is not None,
-        "--rejects": arguments.rejects,
-        "--corrections": arguments.corrections,
-        "--findings": bool(arguments.findings),
-        "--all": arguments.all,
-        "--index": arguments.index is not None,
-        "--limit": arguments.limit is not None,
-        "--json": arguments.json,
+        flag_name(field.name): getattr(arguments, field.name) != field.default
+        for field in msgspec.structs.fields(ShowArguments)
     }
+    lists = "--rejects", "--corrections", "--findings"
     for one, other in (
         ("--image", "--key"),
-        ("--rejects", "--corrections"),
-        ("--rejects", "--findings"),
-        ("--corrections", "--findings"),
+        *itertools.combinations(lists, 2),
         ("--all", "--limit"),
         ("--all", "--json"),
-        *(
-            (lines, other)
-            for lines in ("--rejects", "--corrections", "--findings")
-            for other in ("--image", "--key", "--output")
-        ),
+        *itertools.product(lists, ("--image", "--key", "--output")),
         ("--output", "--json"),
         ("--output", "--limit"),
         ("--image", "--limit"),
@@ -185,8 +164,8 @@ def _find(
         if arguments.split is None:
             splits = [dataset.find_split(each.name) for each in dataset.splits]
         places = find_key(arguments.key, dataset=dataset, splits=splits, feature_map=feature_map)
-        for place in places[: arguments.limit]:
-            yield from _read(place.split, first=place.number, limit=1)
+        for found_in, number in places[: arguments.limit]:
+            yield from _read(found_in, first=number, limit=1)
         return
     first = arguments.image or 1
     limit = (arguments.limit or _EXAMPLES) if arguments.image is None else 1
@@ -197,12 +176,12 @@ def _find(
 
 
 def _read(split: StoredSplit, *, first: int, limit: int) -> Iterator[_Shown]:
-    for shard, number, example in itertools.islice(read_split(split, first=first), limit):
-        yield _Shown(split, shard, number, example)
+    for stored in itertools.islice(read_with_places(split, first=first), limit):
+        yield _Shown(split, stored)
 
 
 def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
-    last = sum(1 for _ in read_split(split)) if split.examples is None else split.examples
+    last = sum(1 for _ in read_with_places(split)) if split.examples is None else split.examples
     if not last:
         return InputError(uri=path, problem=f"no records in split {split.name!r}")
     return InputError(
@@ -234,7 +213,7 @@ def _print_tables(
             return
     separator = ""
     for shown in _find(arguments, dataset=dataset, feature_map=feature_map):
-        table = render_example(shown.example, layout=layout)
+        table = render_example(shown.stored.example, layout=layout)
         if not write_stdout(f"{separator}{escape(shown.title())}\n{table}"):
             return
         separator = "\n"
@@ -254,7 +233,7 @@ def _print_json(
                 "key": picture.key,
                 "problems": picture.problems,
                 "features": {
-                    key: feature_to_json(shown.example.features.feature[key])
+                    key: feature_to_json(shown.stored.example.features.feature[key])
                     for key in sorted(picture.features)
                 },
             }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.readers.open.images import read_pictures
@@ -18,21 +17,9 @@ from shardbeam.transforms.formats.names import normalize_for_match
 _COMPARED = 10_000
 
 
-class FoundExample(NamedTuple):
-    """Where an Example is.
-
-    Attributes:
-        split: Its split.
-        number: Its number there, from 1.
-    """
-
-    split: StoredSplit
-    number: int
-
-
 def find_key(
     key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], feature_map: FeatureMap
-) -> list[FoundExample]:
+) -> list[tuple[StoredSplit, int]]:
     """Finds the Examples of an image; there are several if each object has its own.
 
     Args:
@@ -40,6 +27,9 @@ def find_key(
         dataset: The dataset.
         splits: The splits to search.
         feature_map: How its Examples are to be read.
+
+    Returns:
+        The split of each Example, and its number there, from 1.
 
     Raises:
         InputError: No Example has the key, or the dataset cannot be read.
@@ -51,7 +41,7 @@ def find_key(
     for split in splits:
         for number, other in _read_keys(split, dataset=dataset, feature_map=feature_map):
             if other == key:
-                found.append(FoundExample(split, number))
+                found.append((split, number))
             elif not found:
                 if len(compared) < _COMPARED:
                     compared.append(other)

@@ -12,12 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.transforms.containers.base import (
-    Container,
-    find_container,
-    parse_example,
-    read_examples,
-)
+from shardbeam.transforms.containers.base import Container, find_container, parse_example
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.examples.decode.decode import make_picture
@@ -92,43 +87,24 @@ def read_pictures(
         InputError: A file cannot be read, is cut off or damaged, or a record in it is not a
             `tf.train.Example`.
     """
-    for shard, number, example in read_split(split, first=first):
-        yield make_picture(
-            example,
-            feature_map=feature_map,
-            split=split.name,
-            shard=posixpath.basename(shard.uri),
-            number=number,
-            with_objects=with_objects,
-        )
+    for stored in read_with_places(split, first=first):
+        yield stored.picture(split, feature_map=feature_map, with_objects=with_objects)
 
 
-def read_split(split: StoredSplit, *, first: int = 1) -> Iterator[tuple[StoredFile, int, Example]]:
-    """Yields the Examples of a split with their shards and numbers, as `read_pictures` does."""
+def read_with_places(split: StoredSplit, *, first: int = 1) -> Iterator[StoredExample]:
+    """Yields the Examples of a split with their places, in order, as `read_pictures` does."""
+    reader = find_container(split.container)
     number = 1
-    for shard, examples in itertools.zip_longest(split.shards, split.shard_examples):
+    shards = itertools.zip_longest(split.shards, split.shard_examples)
+    for index, (shard, examples) in enumerate(shards):
         if examples is not None and number + examples <= first:
             number += examples
             continue
-        for example in read_examples(shard, container=split.container):
-            if number >= first:
-                yield shard, number, example
-            number += 1
-
-
-def read_with_places(split: StoredSplit) -> Iterator[StoredExample]:
-    """Yields the Examples of a split with their places, in order.
-
-    Raises:
-        InputError: See `read_pictures`.
-    """
-    reader = find_container(split.container)
-    number = 1
-    for index, shard in enumerate(split.shards):
         for offset, record in reader.read(shard):
             example = parse_example(record, uri=shard.uri, place=reader.describe_place(offset))
-            place = Place(split.name, number, index, offset, len(record))
-            yield StoredExample(place, example, len(record))
+            if number >= first:
+                place = Place(split.name, number, index, offset, len(record))
+                yield StoredExample(place, example, len(record))
             number += 1
 
 
