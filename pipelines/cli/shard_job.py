@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from shardbeam.pipelines.cli.progress import watch_job
 from shardbeam.pipelines.failures import RunError, UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
+from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import Mark
 from shardbeam.transforms.storage import limits
@@ -31,8 +33,11 @@ _INTERRUPTED = "interrupted; nothing was changed"
 
 
 def run_shard_job(
-    add_steps: Callable[[beam.Pipeline, str], object],
+    shards: Sequence[Any],
+    transform: beam.PTransform[Any, Any],
     *,
+    merge: Callable[[Sequence[Any]], T],
+    mark: Mark,
     name: str,
     path: str,
     report: str | None,
@@ -42,8 +47,10 @@ def run_shard_job(
     """Runs a job, and reads what it has written.
 
     Args:
-        add_steps: Adds the steps to a pipeline, the last of which writes the result as JSON to
-            the URI that it is given (`write_report`).
+        shards: A task for each shard, with the file as `data`.
+        transform: Makes results of the tasks.
+        merge: Makes the result of the job of all results.
+        mark: The mark of the file with the result.
         name: The command; a job in the cloud is named after it.
         path: The dataset.
         report: Where the result goes; None for a temporary file.
@@ -56,7 +63,8 @@ def run_shard_job(
             runner does not answer.
         UsageError: A cluster's workers need a `--report`.
     """
-    from apache_beam import Pipeline
+    import apache_beam as beam
+    from apache_beam.transforms.combiners import ToList
 
     from shardbeam.pipelines.runners.options import (
         CLUSTER_RUNNERS,
@@ -80,13 +88,16 @@ def run_shard_job(
     check_runner(options)
     say_when_interrupted(_INTERRUPTED)
     own_temporary_files(outlived=type(runner).__name__ in CLUSTER_RUNNERS)
+    counters.shard_bytes.expect(sum(shard.data.size_bytes for shard in shards))
     with temporary_folder() as folder:
         if not isinstance(runner, LocalRunner):
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = report or join_uri(folder, "report.json")
-        pipeline = Pipeline(runner=runner, options=options)
+        pipeline = beam.Pipeline(runner=runner, options=options)
+        write = functools.partial(_write_merged, merge=merge, uri=uri, mark=mark)
         try:
-            add_steps(pipeline, uri)
+            created = pipeline | beam.Create(shards)
+            created | transform | ToList() | "WriteReport" >> beam.Map(write)
         except UnicodeEncodeError as error:
             problem = "its path, or a shard's name, is not valid UTF-8; rename it"
             raise InputError(uri=path, problem=problem) from error
@@ -110,6 +121,16 @@ def run_shard_job(
                 "a file in a folder that all machines share, or in object storage"
             ) from error
         return JsonDecoder(result_type).decode(data)
+
+
+def _write_merged(
+    results: Sequence[Any],
+    *,
+    merge: Callable[[Sequence[Any]], msgspec.Struct],
+    uri: str,
+    mark: Mark,
+) -> None:
+    write_report(merge(results), uri=uri, mark=mark)
 
 
 def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from rich.filesize import decimal
@@ -32,7 +33,6 @@ from shardbeam.readers.open.stored_dataset import (
     read_feature_map,
 )
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
-from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import Mark, ascii_json, cut, escape
 from shardbeam.transforms.dataset.collectors.statistics import (
     Statistics,
@@ -112,27 +112,14 @@ def _count(
     dataset: StoredDataset, *, arguments: StatsArguments, mark: Mark
 ) -> Mapping[str, Statistics]:
     # Imported here, because reading `statistics.json` needs no Beam.
-    import apache_beam as beam
-    from apache_beam.transforms.combiners import ToList
-
     from shardbeam.transforms.count_statistics import CountStatistics
 
     feature_map = read_feature_map(dataset)
-    shards = plan_counts(dataset)
-    counters.shard_bytes.expect(sum(shard.data.size_bytes for shard in shards))
-    splits = [split.name for split in dataset.splits]
-
-    def add_steps(pipeline: beam.Pipeline, uri: str) -> None:
-        (
-            pipeline
-            | beam.Create(shards)
-            | CountStatistics(feature_map=feature_map)
-            | ToList()
-            | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri, mark=mark)
-        )
-
     counts = run_shard_job(
-        add_steps,
+        plan_counts(dataset),
+        CountStatistics(feature_map=feature_map),
+        merge=functools.partial(_merge, splits=[split.name for split in dataset.splits]),
+        mark=mark,
         name="stats",
         path=dataset.path,
         report=arguments.report,
@@ -144,13 +131,9 @@ def _count(
     return counts.splits
 
 
-def _write_counts(
-    counted: Iterable[CountResult], *, splits: Sequence[str], uri: str, mark: Mark
-) -> None:
-    shards = list(counted)
+def _merge(shards: Sequence[CountResult], *, splits: Sequence[str]) -> _Counts:
     problems = sorted(shard.problem for shard in shards if shard.problem)
-    counts = _Counts(splits=merge_counts(shards, splits=splits), problem="".join(problems[:1]))
-    write_report(counts, uri=uri, mark=mark)
+    return _Counts(splits=merge_counts(shards, splits=splits), problem="".join(problems[:1]))
 
 
 def render_json(report: StatisticsReport) -> str:

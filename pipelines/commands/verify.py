@@ -18,8 +18,8 @@ from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.readers.open.stored_dataset import dataset_name
 from shardbeam.readers.verify.verify import Checks, plan_checks
-from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import Mark, ascii_json, escape
+from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.shards.verify_shard import CheckReport, merge_reports
 from shardbeam.transforms.staging.staging import holds_staging
 
@@ -64,7 +64,7 @@ def run_verify(arguments: VerifyArguments) -> int:
     damage = _find_repairable(found, checks=checks)
     if repair is None or not damage:
         if found.count:
-            write_error(f"damaged: {checks.path}: {_count_problems(found)}")
+            write_error(f"damaged: {checks.path}: {counted(found.count, 'problem')}")
             return DAMAGED
         # A repair that was interrupted after its commit has left files, which a build clears up.
         if repair is None or not holds_staging(checks.path):
@@ -102,24 +102,13 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
 
 def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> CheckReport:
     # Imported here: a quick look needs no Beam.
-    import apache_beam as beam
-    from apache_beam.transforms.combiners import ToList
-
     from shardbeam.transforms.verify_shards import VerifyShards
 
-    counters.shard_bytes.expect(sum(check.data.size_bytes for check in checks.shards))
-
-    def add_steps(pipeline: beam.Pipeline, uri: str) -> None:
-        (
-            pipeline
-            | beam.Create(checks.shards)
-            | VerifyShards(decode=arguments.decode)
-            | ToList()
-            | "WriteReport" >> beam.Map(_write_merged, uri=uri, mark=mark)
-        )
-
     return run_shard_job(
-        add_steps,
+        checks.shards,
+        VerifyShards(decode=arguments.decode),
+        merge=_merge_in_order,
+        mark=mark,
         name="verify",
         path=checks.path,
         report=arguments.report,
@@ -128,9 +117,8 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> 
     )
 
 
-def _write_merged(reports: Iterable[CheckReport], *, uri: str, mark: Mark) -> None:
-    ordered = sorted(reports, key=lambda report: [str(problem) for problem in report.problems])
-    write_report(merge_reports(ordered), uri=uri, mark=mark)
+def _merge_in_order(reports: Iterable[CheckReport]) -> CheckReport:
+    return merge_reports(sorted(reports, key=lambda report: list(map(str, report.problems))))
 
 
 def _print(found: CheckReport, *, checks: Checks, arguments: VerifyArguments) -> None:
@@ -149,13 +137,9 @@ def _print(found: CheckReport, *, checks: Checks, arguments: VerifyArguments) ->
         else f"shards: {found.shards:,}, examples: {found.examples:,}, {decimal(found.num_bytes)}"
     )
     if found.count:
-        write_stdout(f"damaged: {escape(path)}: {_count_problems(found)} ({read})\n")
+        write_stdout(f"damaged: {escape(path)}: {counted(found.count, 'problem')} ({read})\n")
         if checks.is_ours and not arguments.repair and _find_repairable(found, checks=checks):
             command = f"shardbeam verify {shlex.quote(escape(path))} --repair CONFIG.yaml"
             write_stdout(f"to repair it with the config that it was built from: {command}\n")
     else:
         write_stdout(f"whole: {escape(path)}: {read}\n")
-
-
-def _count_problems(found: CheckReport) -> str:
-    return "1 problem" if found.count == 1 else f"{found.count:,} problems"
