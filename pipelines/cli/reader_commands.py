@@ -22,15 +22,22 @@ from shardbeam.pipelines.cli.base import (
 _Examples = Annotated[int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1000")]
 
 
-class ExportArguments(Arguments, frozen=True, kw_only=True):
-    """`export`.
+class DatasetArguments(Arguments, frozen=True, kw_only=True):
+    """What the commands that read one dataset have in common.
 
     Attributes:
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
     """
 
-    RUN = "commands.export:run_export"
     WORDS = {"path": "PATH"}
+
+    path: str
+
+
+class ExportArguments(DatasetArguments, frozen=True, kw_only=True):
+    """`export`."""
+
+    RUN = "commands.export:run_export"
     USAGE = "shardbeam export PATH --format coco|yolo --output DIR [--split NAME] [flags]"
     HELP = """\
 Writes the images of a dataset as files again, with annotations in COCO's or YOLO's layout, and
@@ -40,7 +47,6 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
 object storage. DIR is a folder on disk.
 """
 
-    path: str
     format: Annotated[
         Literal["coco", "yolo"],
         named("layout: coco (JSON files) or yolo (Ultralytics)", metavar="{coco,yolo}"),
@@ -73,15 +79,10 @@ format of your own is package.module:Class or path/to/file.py:Class; its code is
     format: str = ""
 
 
-class ShowArguments(Arguments, frozen=True, kw_only=True):
-    """`show`.
-
-    Attributes:
-        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
-    """
+class ShowArguments(DatasetArguments, frozen=True, kw_only=True):
+    """`show`."""
 
     RUN = "commands.show:run_show"
-    WORDS = {"path": "PATH"}
     USAGE = """\
 shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
@@ -97,7 +98,6 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
 --corrections a dataset's folder, or the output folder of a build that was refused.
 """
 
-    path: str
     split: Annotated[
         str | None,
         named("which split (default: the first; with --key, and for what is listed: all)"),
@@ -146,16 +146,14 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     anonymous: Anonymous = False
 
 
-class VerifyArguments(Arguments, frozen=True, kw_only=True):
+class VerifyArguments(DatasetArguments, frozen=True, kw_only=True):
     """`verify`.
 
     Attributes:
-        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
         beam_options: As in `BuildArguments`.
     """
 
     RUN = "commands.verify:run_verify"
-    WORDS = {"path": "PATH"}
     USAGE = "shardbeam verify PATH [--decode | --quick] [--repair CONFIG.yaml] [flags]"
     HELP = """\
 Reads every byte of a dataset, compares it with the dataset's own manifest, and prints what is
@@ -165,7 +163,6 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 """
     EPILOG = BEAM_EPILOG
 
-    path: str
     beam_options: Mapping[str, Any]
     decode: Annotated[bool, named("decode all images, strictly")] = False
     quick: Annotated[bool, named("compare names and sizes, and read no shard")] = False
@@ -182,16 +179,14 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     anonymous: Anonymous = False
 
 
-class StatsArguments(Arguments, frozen=True, kw_only=True):
+class StatsArguments(DatasetArguments, frozen=True, kw_only=True):
     """`stats`.
 
     Attributes:
-        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
         beam_options: As in `BuildArguments`.
     """
 
     RUN = "commands.stats:run_stats"
-    WORDS = {"path": "PATH"}
     USAGE = "shardbeam stats PATH [--recount] [--json] [flags]"
     HELP = """\
 Prints what is in each split of a dataset: images by size and format, objects by class and size,
@@ -202,7 +197,6 @@ counts a dataset while it writes it (statistics.json); other files are read and 
 """
     EPILOG = BEAM_EPILOG
 
-    path: str
     beam_options: Mapping[str, Any]
     recount: Annotated[
         bool, named("read the shards and count them again, instead of statistics.json")
@@ -213,15 +207,10 @@ counts a dataset while it writes it (statistics.json); other files are read and 
     anonymous: Anonymous = False
 
 
-class ReportArguments(Arguments, frozen=True, kw_only=True):
-    """`report`.
-
-    Attributes:
-        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
-    """
+class ReportArguments(DatasetArguments, frozen=True, kw_only=True):
+    """`report`."""
 
     RUN = "commands.report:run_report"
-    WORDS = {"path": "PATH"}
     USAGE = "shardbeam report PATH [--output FILE] [--examples N | --keys FILE] [flags]"
     HELP = """\
 Writes an HTML page about a dataset: its splits and classes, pictures with their annotations,
@@ -230,7 +219,6 @@ rejects, corrections, and where it comes from. The page needs no network and no 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 """
 
-    path: str
     output: Annotated[str, named("the page to write (default: report.html)", metavar="FILE")] = (
         "report.html"
     )
@@ -300,15 +288,10 @@ even if they differ; "same" in the JSON says whether they do.
     anonymous: Anonymous = False
 
 
-class IndexArguments(Arguments, frozen=True, kw_only=True):
-    """`index`.
-
-    Attributes:
-        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
-    """
+class IndexArguments(DatasetArguments, frozen=True, kw_only=True):
+    """`index`."""
 
     RUN = "commands.index:run_index"
-    WORDS = {"path": "PATH"}
     USAGE = "shardbeam index PATH --output DIR [--idx]"
     HELP = """\
 Reads TFRecord files, and writes an index of each, with which shardbeam.open reads any record, and
@@ -319,7 +302,6 @@ Shardbeam has its index already; one of an older version may lack the classes of
 or those that its map shows.
 """
 
-    path: str
     output: Annotated[str, named("folder to write to, outside the dataset", metavar="DIR")]
     idx: Annotated[
         bool,
