@@ -61,7 +61,7 @@ from shardbeam.readers.open.stored_dataset import (
     read_feature_map,
     with_checksums,
 )
-from shardbeam.readers.open.stored_features import infer_features, read_features
+from shardbeam.readers.open.stored_features import find_features
 from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_ahead
@@ -435,14 +435,9 @@ def _open_split(
         indexes, path=place.path, columns=columns, examples=split.shard_examples
     )
     records = Records(shards, bounds, cache=cache, checksums=place.checksums)
-    features = (
-        infer_features([shard for each in dataset.splits for shard in each.shards])
-        if dataset.features is None
-        else read_features(dataset.features)
-    )
     contents = SplitContents(
         path=place.path,
-        features=features,
+        features=find_features(dataset),
         is_inferred=dataset.features is None,
         feature_map=functools.cache(functools.partial(read_feature_map, dataset)),
         with_objects=functools.partial(read_one_with_objects, records, indexes),

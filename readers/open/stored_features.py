@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.containers.base import read_examples
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -134,6 +135,17 @@ def _stored_feature(key: str, node: _Node) -> StoredFeature | None:
     if kind is None or any(size < 0 for size in sizes):
         return None
     return StoredFeature(key=key, kind=kind, shape=sizes)
+
+
+def find_features(dataset: StoredDataset) -> tuple[StoredFeature, ...]:
+    """Reads the features of a dataset, or infers them from all its splits, so that they agree.
+
+    Raises:
+        InputError: They cannot be read, or cannot be inferred.
+    """
+    if dataset.features is not None:
+        return read_features(dataset.features)
+    return infer_features([shard for split in dataset.splits for shard in split.shards])
 
 
 def infer_features(files: Sequence[StoredFile]) -> tuple[StoredFeature, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardbeam.readers.open.stored_dataset import open_dataset
-from shardbeam.readers.open.stored_features import infer_features, read_features
+from shardbeam.readers.open.stored_features import find_features, infer_features
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.extras import install_command
@@ -134,12 +134,7 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
             problem=f"tf.data reads no {chosen.container} files; read them with "
             f"{find_container(chosen.container).readers}",
         )
-    if dataset.features is not None:
-        features = read_features(dataset.features)
-    else:
-        # From all splits, so that their features are the same.
-        features = infer_features([shard for each in dataset.splits for shard in each.shards])
-    return _Source(files=chosen.shards, features=features, examples=chosen.examples)
+    return _Source(chosen.shards, find_features(dataset), chosen.examples)
 
 
 def _open_files(paths: Sequence[PathLike], *, split: str | None) -> _Source:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from shardbeam.readers.open.read_rejects import StoredReject, read_lines, spread
-from shardbeam.readers.open.stored_dataset import StoredDataset, dataset_name
+from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, dataset_name
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.manifest import Manifest, formats_in
@@ -23,24 +23,6 @@ from shardbeam.transforms.storage.base import is_uri, join_uri
 LISTED_REJECTS = 200
 
 _Line = TypeVar("_Line", bound=msgspec.Struct)
-
-
-class SplitFacts(NamedTuple):
-    """A split.
-
-    Attributes:
-        name: Its name.
-        shards: How many files it has.
-        num_bytes: Their length.
-        examples: How many Examples it has; None if the dataset does not say.
-        outcome: What became of its inputs, if the dataset says so.
-    """
-
-    name: str
-    shards: int
-    num_bytes: int
-    examples: int | None
-    outcome: SplitOutcome | None
 
 
 class Code(NamedTuple):
@@ -71,6 +53,7 @@ class Facts(NamedTuple):
         version: Its version; may be empty.
         description: A text for readers; may be empty.
         splits: Its splits.
+        outcomes: What became of the inputs of each split; empty if the dataset does not say so.
         rejects: How many inputs were rejected, by reason; the most frequent first.
         listed_rejects: The first of them.
         exclusions: How many inputs were left out by a rule, by rule.
@@ -87,7 +70,8 @@ class Facts(NamedTuple):
     title: str
     version: str
     description: str
-    splits: tuple[SplitFacts, ...]
+    splits: tuple[StoredSplit, ...]
+    outcomes: Mapping[str, SplitOutcome] = {}
     rejects: tuple[Code, ...] = ()
     listed_rejects: tuple[StoredReject, ...] = ()
     exclusions: tuple[Code, ...] = ()
@@ -107,29 +91,20 @@ def read_facts(dataset: StoredDataset) -> Facts:
         InputError: One of its files is damaged.
     """
     manifest = dataset.read_manifest()
-    known = manifest.splits if manifest is not None else {}
     name = dataset_name(dataset.path)
     facts = Facts(
         name=name,
         title=_title(dataset, name, config=manifest.config if manifest is not None else {}),
         version=dataset.version,
         description=dataset.description,
-        splits=tuple(
-            SplitFacts(
-                name=split.name,
-                shards=len(split.shards),
-                num_bytes=split.num_bytes,
-                examples=split.examples,
-                outcome=known[split.name].outcome if split.name in known else None,
-            )
-            for split in dataset.splits
-        ),
+        splits=dataset.splits,
         provenance=(("Citation", dataset.citation),) if dataset.citation else (),
     )
     if manifest is None:
         return facts
     outcomes = {name: split.outcome for name, split in manifest.splits.items()}
     return facts._replace(
+        outcomes=outcomes,
         rejects=_codes({name: outcome.rejected for name, outcome in outcomes.items()}),
         listed_rejects=tuple(
             heapq.nsmallest(

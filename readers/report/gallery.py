@@ -13,7 +13,7 @@ from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.charts import Bars
 from shardbeam.readers.report.duplicate_cards import Group
 from shardbeam.readers.report.finding_cards import make_notes
-from shardbeam.readers.report.page import Pair, PairCard, ShownCard, render_card
+from shardbeam.readers.report.page import Pair, ShownCard, render_card
 from shardbeam.readers.report.sampled_images import Candidate
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
@@ -116,7 +116,7 @@ class Gallery(NamedTuple):
         share = room / max(1, sum(len(group.places) for group in groups))
         for group in groups:
             cards = [
-                PairCard(
+                (
                     self._draw_for_pair(place, room=share, name=f"d{group.number}-{number}"),
                     "" if not distance else f"{distance} of 64 bits differ",
                 )

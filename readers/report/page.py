@@ -25,11 +25,12 @@ from rich.filesize import decimal
 from shardbeam.readers.compare.difference import SplitDifference
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.read_rejects import StoredReject
+from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card, ClassNumbers
 from shardbeam.readers.report.changes import Changes
 from shardbeam.readers.report.charts import MOST_SPLITS, Charts
 from shardbeam.readers.report.duplicate_cards import Duplicates, Group
-from shardbeam.readers.report.facts import Code, Facts, SplitFacts
+from shardbeam.readers.report.facts import Code, Facts
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
@@ -37,6 +38,7 @@ from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import NO_NAME, Mark, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS, KindFound
+from shardbeam.transforms.dataset.outcome import SplitOutcome
 
 # The most characters of a text, and of the config, that are shown.
 _TEXT_CHARACTERS = 400
@@ -70,18 +72,16 @@ class ShownCard(NamedTuple):
     html: Markup
 
 
-class PairCard(NamedTuple):
-    """A picture of a group of duplicates, and how far its hash differs, in words."""
-
-    card: Card
-    note: str
-
-
 class Pair(NamedTuple):
-    """A group of duplicates, and some of its pictures."""
+    """A group of duplicates.
+
+    Attributes:
+        group: The group.
+        cards: Some of its images, each with how far its hash differs, in words.
+    """
 
     group: Group
-    cards: Sequence[PairCard]
+    cards: Sequence[tuple[Card, str]]
 
 
 class Report(NamedTuple):
@@ -135,7 +135,8 @@ class _Class(NamedTuple):
 
 
 class _SplitRow(NamedTuple):
-    facts: SplitFacts
+    split: StoredSplit
+    outcome: SplitOutcome | None
     examples: int
     share: float
     size: str
@@ -198,7 +199,7 @@ def render_page(report: Report) -> str:
             columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
             tiles=list(_tiles(facts, sample)),
             splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
-            has_outcomes=any(split.outcome is not None for split in facts.splits),
+            has_outcomes=any(split.name in facts.outcomes for split in facts.splits),
             worth=worth,
             alarms=list(_alarms(report)),
             is_indexed=sample.is_indexed,
@@ -343,14 +344,14 @@ def _first_of_each(rejects: Sequence[_RejectRow]) -> dict[str, str]:
 
 
 def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
-    outcomes = [split.outcome for split in facts.splits if split.outcome is not None]
+    outcomes = [facts.outcomes[each.name] for each in facts.splits if each.name in facts.outcomes]
     yield _Tile("examples", f"{sum(sample.examples.values()):,}")
     if any(outcome.objects for outcome in outcomes):
         yield _Tile("objects", f"{sum(outcome.objects for outcome in outcomes):,}")
     if sample.classes or facts.labels:
         yield _Tile("classes", f"{len(sample.classes.keys() | facts.labels.keys()):,}")
     yield _Tile("splits", f"{len(facts.splits):,}")
-    yield _Tile("shards", f"{sum(split.shards for split in facts.splits):,}")
+    yield _Tile("shards", f"{sum(len(split.shards) for split in facts.splits):,}")
     yield _Tile("size", decimal(sum(split.num_bytes for split in facts.splits)))
     if outcomes:
         rejected = sum(code.total for code in facts.rejects)
@@ -368,9 +369,10 @@ def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
     most = max(sample.examples.values(), default=0)
     for split in facts.splits:
         examples = sample.examples.get(split.name, 0)
-        outcome = split.outcome
+        outcome = facts.outcomes.get(split.name)
         yield _SplitRow(
-            facts=split,
+            split=split,
+            outcome=outcome,
             examples=examples,
             share=100 * examples / most if most else 0,
             size=decimal(split.num_bytes),
