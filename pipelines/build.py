@@ -114,7 +114,7 @@ def gather_records(
     )
     # one LabelMap
     label_map = inputs | "BuildLabelMap" >> beam.Map(
-        _build_label_map, settings=plan.labels, objects=plan.objects
+        make_label_map, settings=plan.labels, objects=plan.objects
     ).with_output_types(LabelMap)
     return Gathered(
         records=(*made, joined.records),
@@ -192,11 +192,12 @@ def _check(inputs: InputCounts, *, plan: Plan) -> InputCounts:
         check_image_ids(inputs, sources=plan.sources)
     check_masks(inputs)
     # An unknown class may be why a split is empty, so its error comes first.
-    _build_label_map(inputs, settings=plan.labels, objects=plan.objects)
+    make_label_map(inputs, settings=plan.labels, objects=plan.objects)
     return inputs
 
 
-def _build_label_map(inputs: InputCounts, *, settings: LabelSettings, objects: bool) -> LabelMap:
+def make_label_map(inputs: InputCounts, *, settings: LabelSettings, objects: bool) -> LabelMap:
+    """Makes the label map of the classes that were counted."""
     return build_label_map(
         categories=inputs.classes.categories.values(),
         settings=settings,

@@ -5,26 +5,26 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import msgspec
 from apache_beam.pvalue import PCollection
 
-from shardbeam.pipelines.build import begin_counting, gather_records, list_inputs
+from shardbeam.pipelines.build import (
+    begin_counting,
+    gather_records,
+    list_inputs,
+    make_label_map,
+)
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_here
 from shardbeam.transforms.commit.gate import count_sources, name_classes
 from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.warnings import find_warnings
-from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
-
-if TYPE_CHECKING:
-    pass
 
 # {random name of a run: what it counted}. The runner runs in this process.
 _kept: dict[str, InputCounts] = {}
@@ -103,12 +103,7 @@ def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
         for split in plan.splits.names
         for joined in [inputs.splits.get(split, SplitOutcome())]
     }
-    label_map = build_label_map(
-        categories=inputs.classes.categories.values(),
-        settings=plan.labels,
-        objects=plan.objects,
-        lost=inputs.classes.lost,
-    )
+    label_map = make_label_map(inputs, settings=plan.labels, objects=plan.objects)
     return Outcome(
         status=Status.APPROVED,
         splits=counts,
