@@ -54,6 +54,8 @@ _OBJECT_KEYS = ("image/object/", "annotation/")
 _MAP_KEYS = ("image/segmentation/", "image/panoptic/")
 
 _Pair = tuple[int, int]
+# Objects with their numbers, from 0.
+_Numbered = list[tuple[int, PictureObject]]
 
 
 class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,32 +268,32 @@ def _match_objects(
     Returns:
         The pairs, in the order of the old objects; the removed ones; the added ones.
     """
-    pairs = _match_equal(range(len(olds)), range(len(news)), olds=olds, news=news, key=_identity)
+    old_left, new_left = list(enumerate(olds)), list(enumerate(news))
+    pairs = _match_equal(old_left, new_left, key=_identity)
     for is_one_class, least in ((True, _ALIKE_IOU), (False, _SAME_IOU), (True, 0.0)):
-        old_left = _left_over(len(olds), (one for one, _ in pairs))
-        new_left = _left_over(len(news), (other for _, other in pairs))
+        old_left, new_left = _left_over(old_left, new_left, pairs=pairs)
         if not old_left or not new_left:
             break
-        groups = [(old_left, new_left)]
-        if is_one_class:
-            groups = _by_class(old_left, new_left, olds=olds, news=news)
+        groups = _by_class(old_left, new_left) if is_one_class else [(old_left, new_left)]
         are_many = sum(len(ones) * len(others) for ones, others in groups) > _MOST_PAIRS
         for ones, others in groups:
             if are_many:
-                pairs += _match_equal(ones, others, olds=olds, news=news, key=_box_of)
+                pairs += _match_equal(ones, others, key=_box_of)
             else:
-                pairs += _match_boxes(ones, others, olds=olds, news=news, least=least)
+                pairs += _match_boxes(ones, others, least=least)
+    removed, added = _left_over(old_left, new_left, pairs=pairs)
+    return sorted(pairs), [number for number, _ in removed], [number for number, _ in added]
+
+
+def _left_over(
+    olds: _Numbered, news: _Numbered, *, pairs: Iterable[_Pair]
+) -> tuple[_Numbered, _Numbered]:
+    """Returns the objects that are in no pair."""
+    paired_olds, paired_news = {old for old, _ in pairs}, {new for _, new in pairs}
     return (
-        sorted(pairs),
-        _left_over(len(olds), (one for one, _ in pairs)),
-        _left_over(len(news), (other for _, other in pairs)),
+        [each for each in olds if each[0] not in paired_olds],
+        [each for each in news if each[0] not in paired_news],
     )
-
-
-def _left_over(count: int, taken: Iterable[int]) -> list[int]:
-    """Returns the numbers below `count` that are not taken."""
-    found = set(taken)
-    return [number for number in range(count) if number not in found]
 
 
 def _identity(item: PictureObject) -> Hashable:
@@ -307,53 +309,32 @@ def _box_of(item: PictureObject) -> Hashable:
 
 
 def _match_equal(
-    ones: Iterable[int],
-    others: Iterable[int],
-    *,
-    olds: Sequence[PictureObject],
-    news: Sequence[PictureObject],
-    key: Callable[[PictureObject], Hashable],
+    olds: _Numbered, news: _Numbered, *, key: Callable[[PictureObject], Hashable]
 ) -> list[_Pair]:
     """Pairs objects that have the same key, in order."""
     waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for number in sorted(others, reverse=True):
-        waiting[key(news[number])].append(number)
+    for number, item in reversed(news):
+        waiting[key(item)].append(number)
     pairs = []
-    for number in ones:
-        candidates = waiting.get(key(olds[number]))
+    for number, item in olds:
+        candidates = waiting.get(key(item))
         if candidates:
             pairs.append((number, candidates.pop()))
     return pairs
 
 
-def _by_class(
-    old_left: Iterable[int],
-    new_left: Iterable[int],
-    *,
-    olds: Sequence[PictureObject],
-    news: Sequence[PictureObject],
-) -> list[tuple[list[int], list[int]]]:
-    """Groups the numbers of objects by class, without the classes that one side lacks."""
-    groups: dict[str, tuple[list[int], list[int]]] = {}
-    for side, numbers, objects in ((0, old_left, olds), (1, new_left, news)):
-        for number in numbers:
-            name = class_of(objects[number])[0]
-            groups.setdefault(name, ([], []))[side].append(number)
+def _by_class(olds: _Numbered, news: _Numbered) -> list[tuple[_Numbered, _Numbered]]:
+    """Groups objects by class, without the classes that one side lacks."""
+    groups: dict[str, tuple[_Numbered, _Numbered]] = {}
+    for side, objects in enumerate((olds, news)):
+        for number, item in objects:
+            groups.setdefault(class_of(item)[0], ([], []))[side].append((number, item))
     return [group for group in groups.values() if all(group)]
 
 
-def _match_boxes(
-    ones: Sequence[int],
-    others: Sequence[int],
-    *,
-    olds: Sequence[PictureObject],
-    news: Sequence[PictureObject],
-    least: float,
-) -> list[_Pair]:
+def _match_boxes(olds: _Numbered, news: _Numbered, *, least: float) -> list[_Pair]:
     """Pairs objects whose boxes have an IoU of more than `least`, the best pair first."""
-    ious = _pairwise_iou(
-        [olds[number].box for number in ones], [news[number].box for number in others]
-    )
+    ious = _pairwise_iou([item.box for _, item in olds], [item.box for _, item in news])
     rows, columns = np.nonzero(ious > least)
     order = np.lexsort((columns, rows, -ious[rows, columns]))
     pairs: list[_Pair] = []
@@ -362,7 +343,7 @@ def _match_boxes(
         if row not in taken[0] and column not in taken[1]:
             taken[0].add(row)
             taken[1].add(column)
-            pairs.append((ones[row], others[column]))
+            pairs.append((olds[row][0], news[column][0]))
     return pairs
 
 
