@@ -27,6 +27,7 @@ from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, formats_in, read_manifest
 from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.staging.folder_lock import FolderLock
 from shardbeam.transforms.staging.lease import Lease
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
@@ -386,8 +387,7 @@ def _check_replaceable(
 def _describe(manifest: Manifest) -> str:
     """Describes a dataset in a few words: its name, version and size."""
     examples = sum(split.outcome.examples for split in manifest.splits.values())
-    count = f"{examples:,} example{'' if examples == 1 else 's'}"
-    return f"{manifest.name} {manifest.version}, {count}"
+    return f"{manifest.name} {manifest.version}, {counted(examples, 'example')}"
 
 
 def _list(formats: Sequence[str]) -> str:

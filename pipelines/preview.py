@@ -46,11 +46,7 @@ def count_inputs(plan: Plan) -> InputCounts:
     Raises:
         RunError: The input cannot be used.
     """
-    return _count_inputs(functools.partial(_gather_counts, plan=plan))
-
-
-def _gather_counts(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[InputCounts]:
-    return gather_records(pipeline, plan=plan).inputs
+    return _count_inputs(lambda pipeline: gather_records(pipeline, plan=plan).inputs)
 
 
 def _count_inputs(graph: Callable[[beam.Pipeline], PCollection[InputCounts]]) -> InputCounts:

@@ -36,6 +36,7 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
     Status,
 )
+from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.usage import StorageUsage
 
 # Findings that the summary names.
@@ -208,9 +209,8 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
         counts = ", ".join(f"{count:,} from {name}" for name, count in result.sources.items())
         yield f"images to read: {escape(counts)}"
     if result.num_classes:
-        classes = "class" if result.num_classes == 1 else "classes"
         names = list_classes(result.classes, number=result.num_classes)
-        yield escape(f"{result.num_classes:,} {classes}: {names}")
+        yield escape(f"{counted(result.num_classes, 'class', 'classes')}: {names}")
     yield from _describe_negatives(result)
     yield from map(escape, result.notes)
     yield from _describe_duplicates(result.duplicates)
@@ -282,7 +282,6 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
         else " (nearly equal pictures are found with image.verify: decode and duplicates.near)"
     )
     if counts.groups:
-        groups = "group" if counts.groups == 1 else "groups"
         labels = "different labels of equal files" if counts.near else "different labels"
         found = (
             (counts.leaks, "in several splits"),
@@ -290,7 +289,8 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
             (counts.near_contradictions, "with different classes of nearly equal ones"),
         )
         which = "".join(f", {number:,} {words}" for number, words in found if number)
-        yield f"duplicates: {counts.groups:,} {groups} of {counts.images:,} {what}{which}{limit}"
+        groups = counted(counts.groups, "group")
+        yield f"duplicates: {groups} of {counts.images:,} {what}{which}{limit}"
     else:
         yield f"duplicates: no {what}{limit}"
     if counts.crowded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from rich.filesize import decimal
@@ -46,6 +46,10 @@ from shardbeam.transforms.shards.count import CountResult, merge_counts
 
 # Findings, and pairs of classes, that are printed; JSON has all.
 _PRINTED_FINDINGS, _PRINTED_PAIRS = 50, 10
+# Counts of the overview.
+_COUNTS = (
+    *("images", "unannotated", "labels", "objects", "crowds", "masks", "empty_masks", "captions"),
+)
 _VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
 
 
@@ -165,37 +169,30 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
     return "\n".join([*parts, findings] if findings else parts)
 
 
-_COLUMNS: dict[str, Callable[[Statistics], str]] = {
-    "examples": lambda split: f"{split.examples:,}",
-    "bytes": lambda split: decimal(split.num_bytes),
-    "images": lambda split: f"{split.images:,}",
-    "unannotated": lambda split: f"{split.unannotated:,}",
-    "labels": lambda split: f"{split.labels:,}",
-    "objects": lambda split: f"{split.objects:,}",
-    "crowds": lambda split: f"{split.crowds:,}",
-    "masks": lambda split: f"{split.masks:,}",
-    "empty masks": lambda split: f"{split.empty_masks:,}",
-    "captions": lambda split: f"{split.captions:,}",
-    "width": lambda split: _range(split.width_range),
-    "height": lambda split: _range(split.height_range),
-}
-
-
 def _range(sides: Sequence[int]) -> str:
     return " to ".join(dict.fromkeys(map(str, sides))) + " px" if sides else ""
 
 
 def _overview_table(splits: Mapping[str, Statistics]) -> Table:
+    rows = [
+        {
+            "examples": f"{split.examples:,}",
+            "bytes": decimal(split.num_bytes),
+            **{name.replace("_", " "): f"{getattr(split, name):,}" for name in _COUNTS},
+            "width": _range(split.width_range),
+            "height": _range(split.height_range),
+        }
+        for split in splits.values()
+    ]
     # Leave out columns that are empty for all splits, except those that every dataset has.
     shown = [
         name
-        for name, column in _COLUMNS.items()
-        if name in ("examples", "bytes")
-        or any(column(split) not in ("0", "") for split in splits.values())
+        for name in (rows[0] if rows else ())
+        if name in ("examples", "bytes") or any(row[name] not in ("0", "") for row in rows)
     ]
     table = make_table("split", numbers=shown)
-    for name, split in splits.items():
-        table.add_row(name_text(name), *(_COLUMNS[column](split) for column in shown))
+    for split, row in zip(splits, rows, strict=True):
+        table.add_row(name_text(split), *(row[name] for name in shown))
     return table
 
 

@@ -175,14 +175,8 @@ def check_runner(options: PipelineOptions) -> None:
             raise NotStartedError(
                 f"--flink_master: no Flink answers at {master[0]} ({error}); start it there first"
             ) from error
-    if runner in CLUSTER_RUNNERS:
-        _warn_of_one_worker(options)
-
-
-def _warn_of_one_worker(options: PipelineOptions) -> None:
-    """Warns if a machine would start one Python worker, however many tasks it runs at a time."""
     given = options.get_all_options(drop_default=True)
-    if "sdk_worker_parallelism" not in given:
+    if runner in CLUSTER_RUNNERS and "sdk_worker_parallelism" not in given:
         _log.warning(
             "each machine of the cluster starts one Python worker, however many tasks run there; "
             "--sdk_worker_parallelism=N starts N of them (docs/guide/runners.md)"
