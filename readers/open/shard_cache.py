@@ -23,7 +23,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from shardbeam.readers.open.open_files import OPEN_FILES
-from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import is_at
@@ -358,8 +358,7 @@ def _stored_checksum(shard: StoredFile) -> str:
     try:
         stored = storage_for(shard.uri).stat(shard.uri)
     except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise InputError(uri=shard.uri, problem=problem) from error
+        raise unreadable(shard.uri, error) from error
     return "" if stored is None else stored.crc32c
 
 
@@ -376,8 +375,7 @@ def _read(shard: StoredFile, *, offset: int) -> bytes:
             shard.uri, offset=offset, size_bytes=size_bytes, version=shard.version
         )
     except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise InputError(uri=shard.uri, problem=problem) from error
+        raise unreadable(shard.uri, error) from error
     if len(data) != size_bytes:
         raise InputError(uri=shard.uri, problem=f"ends before byte {offset + size_bytes:,}")
     return data

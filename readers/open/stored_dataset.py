@@ -20,7 +20,7 @@ from shardbeam.transforms.containers.tfrecord import (
     TFRECORD_EXTENSION,
     is_tfrecord_name,
 )
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.dataset.files import DatasetFile, check_paths
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -197,7 +197,7 @@ def open_dataset(path: str) -> StoredDataset:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
 
 
 def read_feature_map(dataset: StoredDataset) -> FeatureMap:
