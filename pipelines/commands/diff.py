@@ -34,8 +34,8 @@ from shardbeam.readers.compare.describe_changes import (
     class_counts,
     compare_statistics,
     describe_change,
+    describe_image,
     describe_key,
-    describe_picture,
 )
 from shardbeam.readers.compare.difference import (
     Change,
@@ -44,7 +44,7 @@ from shardbeam.readers.compare.difference import (
     compare_datasets,
 )
 from shardbeam.readers.compare.image_changes import (
-    PictureChange,
+    ImageChange,
 )
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.counters import counters
@@ -61,7 +61,7 @@ _FIGURES = (
 )
 
 
-class ComparedPicture(NamedTuple):
+class ComparedImage(NamedTuple):
     """What differs in a picture.
 
     Attributes:
@@ -71,7 +71,7 @@ class ComparedPicture(NamedTuple):
     """
 
     change: Change
-    what: PictureChange
+    what: ImageChange
     lines: Sequence[str]
 
 
@@ -96,7 +96,7 @@ def run_diff(arguments: DiffArguments) -> None:
     )
     pictures = [
         # Keep the words only: fifty pictures would take much memory.
-        ComparedPicture(each.change, each.what, list(describe_picture(each)))
+        ComparedImage(each.change, each.what, list(describe_image(each)))
         for each in read_changed(images, old=old, new=new)
     ]
     statistics = compare_statistics(old, new)
@@ -107,7 +107,7 @@ def run_diff(arguments: DiffArguments) -> None:
 
 
 def render_json(
-    difference: Difference, statistics: StatisticsPairs, pictures: Iterable[ComparedPicture]
+    difference: Difference, statistics: StatisticsPairs, pictures: Iterable[ComparedImage]
 ) -> str:
     """Renders a difference as one JSON object on one line, with its keys sorted."""
     document: dict[str, Any] = {
@@ -128,7 +128,7 @@ def render_json(
 def render_text(
     difference: Difference,
     statistics: StatisticsPairs,
-    pictures: Sequence[ComparedPicture],
+    pictures: Sequence[ComparedImage],
     layout: Layout = PLAIN,
 ) -> str:
     """Renders a difference for people."""
@@ -181,7 +181,7 @@ def _changes_table(changes: Iterable[Change]) -> Table:
     return table
 
 
-def _pictures_table(pictures: Iterable[ComparedPicture]) -> Table:
+def _pictures_table(pictures: Iterable[ComparedImage]) -> Table:
     table = make_table("split", "key", "what changed", numbers=[])
     for picture in pictures:
         _, splits = describe_change(picture.change)

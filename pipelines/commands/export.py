@@ -22,7 +22,7 @@ from shardbeam.readers.export.images import (
     find_classes,
 )
 from shardbeam.readers.export.yolo import YoloLayout
-from shardbeam.readers.open.images import read_pictures
+from shardbeam.readers.open.images import read_images
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     StoredSplit,
@@ -155,7 +155,7 @@ def _export(
     if all(split.examples is not None for split in splits):
         counters.exported.expect(sum(split.examples or 0 for split in splits))
     classes = find_classes(
-        (picture for split in splits for picture in read_pictures(split, feature_map=feature_map)),
+        (picture for split in splits for picture in read_images(split, feature_map=feature_map)),
         feature_map=feature_map,
         declared=declared,
     )
@@ -173,7 +173,7 @@ def _export(
     for split in splits:
         writer.begin(split.name)
         images = objects = 0
-        for image in reader.read(read_pictures(split, feature_map=feature_map)):
+        for image in reader.read(read_images(split, feature_map=feature_map)):
             objects += writer.add(image)
             images += 1
             counters.exported.add()

@@ -25,7 +25,7 @@ from shardbeam.readers.report.duplicate_cards import read_duplicates
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.gallery import Gallery
 from shardbeam.readers.report.page import Report, render_card, render_page
-from shardbeam.readers.report.sampled_images import Sample, sample_by_index, sample_pictures
+from shardbeam.readers.report.sampled_images import Sample, sample_by_index, sample_images
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_rejects
 from shardbeam.transforms.core.counters import counters
@@ -122,7 +122,7 @@ def make_page(
     splits = {split.name: dataset.find_split(split.name) for split in dataset.splits}
     is_ours = dataset.features is not None and feature_map.is_ours
     stored = read_statistics(dataset.path) if is_ours else None
-    sample = _choose_pictures(
+    sample = _choose_images(
         dataset,
         splits=list(splits.values()),
         statistics=stored,
@@ -167,12 +167,12 @@ def make_page(
         numbers=numbers,
         sample=sample,
         is_number_given=examples is not None or keys is not None,
-        reject_pictures=draw_rejects(facts.listed_rejects, roots=roots),
+        reject_images=draw_rejects(facts.listed_rejects, roots=roots),
     )
     return _fill_page(report, gallery=gallery)
 
 
-def _choose_pictures(
+def _choose_images(
     dataset: StoredDataset,
     *,
     splits: Sequence[StoredSplit],
@@ -211,9 +211,7 @@ def _choose_pictures(
     def read_map(picture: Picture) -> Collection[str]:
         return classes.name_map(picture.class_map, size=(picture.width, picture.height))
 
-    return sample_pictures(
-        splits, read=read, read_map=read_map, limit=limit, keys=keys, found=found
-    )
+    return sample_images(splits, read=read, read_map=read_map, limit=limit, keys=keys, found=found)
 
 
 def _fill_page(report: Report, *, gallery: Gallery) -> str:

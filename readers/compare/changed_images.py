@@ -17,8 +17,8 @@ from shardbeam.readers.compare.image_changes import (
     BOX,
     CLASS,
     REMOVED,
-    PictureChange,
-    compare_pictures,
+    ImageChange,
+    compare_images,
 )
 from shardbeam.readers.compare.index_rows import ExamplePlace
 from shardbeam.readers.open.images import Place, PlacedExamples
@@ -35,7 +35,7 @@ _OF_LABELS = {ADDED, REMOVED, CLASS, BOX}
 _MOST_OBJECTS = 10_000
 
 
-class ChangedPicture(NamedTuple):
+class ChangedImage(NamedTuple):
     """A picture that differs between two datasets.
 
     Attributes:
@@ -48,12 +48,12 @@ class ChangedPicture(NamedTuple):
     change: Change
     old: Picture
     new: Picture
-    what: PictureChange
+    what: ImageChange
 
 
 def read_changed(
     images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
-) -> Iterator[ChangedPicture]:
+) -> Iterator[ChangedImage]:
     """Yields the pictures that differ, one after another.
 
     Args:
@@ -90,7 +90,7 @@ def compare_labels(
     yield from run(lambda image: not _has_other_labels(comparer.compare(image).what), images)
 
 
-def _has_other_labels(what: PictureChange) -> bool:
+def _has_other_labels(what: ImageChange) -> bool:
     return bool(
         what.labels_removed
         or what.labels_added
@@ -114,23 +114,23 @@ class _Comparer:
     def __init__(
         self, images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
     ) -> None:
-        self._olds = _PictureReader(old, [place for image in images for place in image.old])
-        self._news = _PictureReader(new, [place for image in images for place in image.new])
+        self._olds = _ImageReader(old, [place for image in images for place in image.old])
+        self._news = _ImageReader(new, [place for image in images for place in image.new])
         keys = self._news.feature_map.keys
         self._defaults = {written: default for default, written in keys.items() if written}
 
-    def compare(self, image: DifferingImage) -> ChangedPicture:
+    def compare(self, image: DifferingImage) -> ChangedImage:
         most = image.too_many or max(place.objects for place in (*image.old, *image.new))
         with_objects = most <= _MOST_OBJECTS and not image.too_many
         before = self._olds.read(image.old, with_objects=with_objects)
         after = self._news.read(image.new, with_objects=with_objects)
-        what = compare_pictures(before, after, default_keys=self._defaults)
+        what = compare_images(before, after, default_keys=self._defaults)
         if not with_objects:
             what = msgspec.structs.replace(what, objects_not_compared=most)
-        return ChangedPicture(image.change, before, after, what)
+        return ChangedImage(image.change, before, after, what)
 
 
-class _PictureReader:
+class _ImageReader:
     """Reads pictures of a dataset at the places of their Examples.
 
     Args:

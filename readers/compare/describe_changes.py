@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from shardbeam.readers.compare.changed_images import ChangedPicture
+from shardbeam.readers.compare.changed_images import ChangedImage
 from shardbeam.readers.compare.difference import Change, ChangeKind
 from shardbeam.readers.compare.image_changes import (
     ADDED,
@@ -81,7 +81,7 @@ def describe_key(change: Change) -> str:
     return f"{change.old_key} to {change.key}" if change.old_key else change.key
 
 
-def describe_picture(picture: ChangedPicture) -> Iterator[str]:
+def describe_image(picture: ChangedImage) -> Iterator[str]:
     """Describes what differs in a picture, one line for each change; boxes are in pixels."""
     what = picture.what
     old, new = picture.old, picture.new
@@ -97,7 +97,7 @@ def describe_picture(picture: ChangedPicture) -> Iterator[str]:
     if what.more_objects:
         yield f"{what.more_objects:,} more objects changed"
     if what.old_image is not None and what.new_image is not None:
-        yield f"image {_describe_image(what.old_image)} to {_describe_image(what.new_image)}"
+        yield f"image {_describe_file(what.old_image)} to {_describe_file(what.new_image)}"
     yield from (f"{name.replace('_', ' ')} changed" for name in what.maps)
     yield from (f"caption removed: {_short(text)}" for text in what.captions_removed)
     yield from (f"caption added: {_short(text)}" for text in what.captions_added)
@@ -158,7 +158,7 @@ def _describe_number(value: float, digits: int) -> str:
     return "0" if text == "-0" else text
 
 
-def _describe_image(image: ImageFacts) -> str:
+def _describe_file(image: ImageFacts) -> str:
     size = f"{image.width}{_TIMES}{image.height} {_short(image.format)}, "
     return size + decimal(image.num_bytes)
 

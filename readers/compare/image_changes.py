@@ -46,7 +46,7 @@ _ROUNDING = 5e-5
 # Stands for the IoU of two objects of which only one has a box: less than that of any overlap.
 _UNKNOWN_IOU = 1e-12
 _NO_BOX = (-1.0, -1.0, -1.0, -1.0)
-# Keys whose changes other fields of `PictureChange` report.
+# Keys whose changes other fields of `ImageChange` report.
 _IMAGE_KEYS = (
     *("image/encoded", "image/key/sha256", "image/format", "image/width", "image/height"),
 )
@@ -100,7 +100,7 @@ class ImageFacts(msgspec.Struct, frozen=True, kw_only=True):
     num_bytes: int
 
 
-class PictureChange(msgspec.Struct, frozen=True, kw_only=True):
+class ImageChange(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between two versions of a picture.
 
     Attributes:
@@ -136,9 +136,9 @@ class PictureChange(msgspec.Struct, frozen=True, kw_only=True):
     keys_changed: tuple[str, ...] = ()
 
 
-def compare_pictures(
+def compare_images(
     old: Picture, new: Picture, *, default_keys: Mapping[str, str] | None = None
-) -> PictureChange:
+) -> ImageChange:
     """Finds out what differs between two versions of a picture.
 
     Args:
@@ -165,7 +165,7 @@ def compare_pictures(
     keys_removed, keys_added, keys_changed = _compare_keys(
         old.features, new.features, explained=explained, default_keys=default_keys or {}
     )
-    return PictureChange(
+    return ImageChange(
         objects=tuple(changed[:_MOST_LISTED]),
         more_objects=max(0, len(changed) - _MOST_LISTED),
         same_objects=same,

@@ -109,7 +109,7 @@ def read_findings(
             "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
             "--index",
         )
-    same_pictures = read_label_conflicts(dataset) if SAME_PICTURE in kinds and not indexes else {}
+    label_conflicts = read_label_conflicts(dataset) if SAME_PICTURE in kinds and not indexes else {}
     for name in splits:
         split = dataset.find_split(name)
         if indexes is None:
@@ -118,7 +118,7 @@ def read_findings(
         else:
             limits = limit_objects(_count_objects(split, dataset=dataset, folder=indexes))
             tables = _read_separate_indexes(split, dataset=dataset, folder=indexes)
-        for found in _read_split(split, tables, limits=limits, same_pictures=same_pictures):
+        for found in _read_split(split, tables, limits=limits, label_conflicts=label_conflicts):
             if found.kind in kinds:
                 yield found
 
@@ -209,7 +209,7 @@ def _read_split(
     tables: Iterable[tuple[str, pa.Table]],
     *,
     limits: ObjectLimits,
-    same_pictures: LabelConflicts,
+    label_conflicts: LabelConflicts,
 ) -> Iterator[FoundImage]:
     first = 1
     for number, (uri, table) in enumerate(tables):
@@ -222,7 +222,7 @@ def _read_split(
             shard=number,
             first=first,
             limits=limits,
-            same_pictures=same_pictures,
+            label_conflicts=label_conflicts,
         )
         first += table.num_rows
 
@@ -234,7 +234,7 @@ def find_in_index(
     shard: int,
     first: int,
     limits: ObjectLimits,
-    same_pictures: LabelConflicts,
+    label_conflicts: LabelConflicts,
 ) -> Iterator[FoundImage]:
     """Yields the findings of a shard, in its order, one of each kind for each Example.
 
@@ -244,12 +244,12 @@ def find_in_index(
         shard: The shard's number in the split, from 0.
         first: Number of its first Example in the split, from 1.
         limits: Which numbers of objects are worth a look in the split.
-        same_pictures: The pictures that `read_label_conflicts` gives.
+        label_conflicts: The images that `read_label_conflicts` gives.
     """
     by_objects = map(limits.finding, table["objects"].to_pylist())
     lengths = pc.list_value_length(table["findings"]).to_pylist()
     for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
-        same_picture = same_pictures.get((split, shard, row))
+        same_picture = label_conflicts.get((split, shard, row))
         if of_objects is None and not length and same_picture is None:
             # Most rows are like this, so only the others are decoded as a whole.
             continue

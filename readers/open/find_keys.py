@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardbeam.configs.nearest import did_you_mean
-from shardbeam.readers.open.images import read_pictures
+from shardbeam.readers.open.images import read_images
 from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
@@ -66,5 +66,5 @@ def _read_keys(
                 yield number, key
                 number += 1
     else:
-        for picture in read_pictures(split, feature_map=feature_map, with_objects=False):
+        for picture in read_images(split, feature_map=feature_map, with_objects=False):
             yield picture.number, picture.key

@@ -71,7 +71,7 @@ class StoredExample(NamedTuple):
         )
 
 
-def read_pictures(
+def read_images(
     split: StoredSplit, *, feature_map: FeatureMap, first: int = 1, with_objects: bool = True
 ) -> Iterator[Picture]:
     """Yields the pictures of a split, in order; reads only as far as the caller iterates.
@@ -92,7 +92,7 @@ def read_pictures(
 
 
 def read_with_places(split: StoredSplit, *, first: int = 1) -> Iterator[StoredExample]:
-    """Yields the Examples of a split with their places, in order, as `read_pictures` does."""
+    """Yields the Examples of a split with their places, in order, as `read_images` does."""
     reader = find_container(split.container)
     number = 1
     shards = itertools.zip_longest(split.shards, split.shard_examples)

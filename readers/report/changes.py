@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardbeam.readers.compare.changed_images import (
-    ChangedPicture,
+    ChangedImage,
     compare_labels,
     read_changed,
 )
@@ -18,8 +18,8 @@ from shardbeam.readers.compare.describe_changes import (
     class_counts,
     compare_statistics,
     describe_change,
+    describe_image,
     describe_key,
-    describe_picture,
 )
 from shardbeam.readers.compare.difference import Difference, compare_datasets
 from shardbeam.readers.compare.image_changes import MASK
@@ -146,7 +146,7 @@ def find_changes(
 
 
 def _draw(
-    pictures: Iterator[ChangedPicture],
+    pictures: Iterator[ChangedImage],
     *,
     old: StoredDataset,
     new: StoredDataset,
@@ -166,7 +166,7 @@ def _draw(
             cards = []
         else:
             room -= num_bytes
-        lines = list(describe_picture(picture))
+        lines = list(describe_image(picture))
         yield ChangedCard(
             key=describe_key(picture.change),
             splits=describe_change(picture.change)[1],
@@ -177,7 +177,7 @@ def _draw(
 
 
 def _make_cards(
-    picture: ChangedPicture, *, before: Classes, after: Classes, name: str
+    picture: ChangedImage, *, before: Classes, after: Classes, name: str
 ) -> Iterator[Card]:
     """Draws the old and the new version of a picture."""
     objects = picture.what.objects[:_OBJECTS]

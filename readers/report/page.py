@@ -99,7 +99,7 @@ class Report(NamedTuple):
         duplicates: Its duplicates; None if they were not looked for.
         pairs: The first groups of duplicates with their pictures.
         changes: What has changed since an earlier dataset, if one was named.
-        reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
+        reject_images: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
     facts: Facts
@@ -113,7 +113,7 @@ class Report(NamedTuple):
     duplicates: Duplicates | None = None
     pairs: Sequence[Pair] = ()
     changes: Changes | None = None
-    reject_pictures: Mapping[int, str] = {}
+    reject_images: Mapping[int, str] = {}
 
 
 class _CorrectionRows(NamedTuple):
@@ -180,7 +180,7 @@ def render_page(report: Report) -> str:
         for row in ((*by_class.rows, *by_class.more) if by_class is not None else ())
     }
     rejects = [
-        _RejectRow(reject, report.reject_pictures.get(number, ""), f"the rejected {reject.key}")
+        _RejectRow(reject, report.reject_images.get(number, ""), f"the rejected {reject.key}")
         for number, reject in enumerate(facts.listed_rejects)
     ]
     corrections = list(_correction_rows(facts))
@@ -228,7 +228,7 @@ def render_page(report: Report) -> str:
             correction_links={
                 rows.code.code: f"correction-{rows.code.code}" for rows in corrections
             },
-            has_reject_pictures=bool(report.reject_pictures),
+            has_reject_pictures=bool(report.reject_images),
             corrections=corrections,
             config=Lines(facts.config[:_CONFIG_CHARACTERS]),
             shards=facts.files[:_SHARDS],

@@ -35,7 +35,7 @@ from shardbeam.transforms.dataset.findings import limits_of
 from shardbeam.transforms.examples.decode.picture import Picture
 
 # Reads the pictures of a split with their places, in order.
-ReadPictures = Callable[[StoredSplit], Iterator[tuple[Place, Picture]]]
+ReadImages = Callable[[StoredSplit], Iterator[tuple[Place, Picture]]]
 # Names the classes that a picture's map shows.
 ReadMap = Callable[[Picture], Collection[str]]
 
@@ -66,7 +66,7 @@ class Candidate(NamedTuple):
     kinds: tuple[tuple[str, int], ...] = ()
 
 
-class FoundPicture(FoundImage, frozen=True, kw_only=True):
+class FoundCandidate(FoundImage, frozen=True, kw_only=True):
     """A finding, and the picture that has it."""
 
     candidate: Candidate
@@ -88,19 +88,19 @@ class Sample(NamedTuple):
     chosen: tuple[Candidate, ...]
     examples: Mapping[str, int]
     classes: Mapping[str, int]
-    found: tuple[FoundPicture, ...] = ()
+    found: tuple[FoundCandidate, ...] = ()
     is_indexed: bool = False
     lacks_maps: bool = False
 
 
-def sample_pictures(
+def sample_images(
     splits: Sequence[StoredSplit],
     *,
-    read: ReadPictures,
+    read: ReadImages,
     read_map: ReadMap,
     limit: int,
     keys: Collection[str] | None = None,
-    found: Sequence[FoundPicture] | None = None,
+    found: Sequence[FoundCandidate] | None = None,
 ) -> Sample:
     """Reads all Examples of a dataset, and chooses pictures.
 
@@ -135,7 +135,7 @@ def sample_by_index(
     limit: int,
     keys: Collection[str] | None = None,
 ) -> Sample | None:
-    """Chooses pictures by the indexes of a dataset's shards, like `sample_pictures`.
+    """Chooses pictures by the indexes of a dataset's shards, like `sample_images`.
 
     Args:
         dataset: The dataset.
@@ -154,7 +154,7 @@ def sample_by_index(
     collector = _Collector(limit=limit, keys=keys)
     names = _Names(class_names)
     try:
-        same_pictures = read_label_conflicts(dataset)
+        label_conflicts = read_label_conflicts(dataset)
         found = (
             each
             for split in splits
@@ -162,7 +162,7 @@ def sample_by_index(
                 split,
                 dataset=dataset,
                 statistics=statistics,
-                same_pictures=same_pictures,
+                label_conflicts=label_conflicts,
                 collector=collector,
                 names=names,
             )
@@ -193,10 +193,10 @@ def _read_indexes(
     *,
     dataset: StoredDataset,
     statistics: Mapping[str, Statistics],
-    same_pictures: LabelConflicts,
+    label_conflicts: LabelConflicts,
     collector: _Collector,
     names: _Names,
-) -> Iterator[FoundPicture]:
+) -> Iterator[FoundCandidate]:
     """Collects the rows of a split's indexes, and yields its findings.
 
     Raises:
@@ -230,7 +230,7 @@ def _read_indexes(
             shard=index,
             first=first,
             limits=limits,
-            same_pictures=same_pictures,
+            label_conflicts=label_conflicts,
         )
         for each in in_index:
             found.setdefault(each.number, []).append(each)
@@ -246,7 +246,7 @@ def _read_indexes(
             )
             collector.add(candidate)
             for each in of_row:
-                yield FoundPicture(candidate=candidate, **msgspec.structs.asdict(each))
+                yield FoundCandidate(candidate=candidate, **msgspec.structs.asdict(each))
         first += table.num_rows
         counters.indexes.add()
 
@@ -333,7 +333,7 @@ class _Collector:
             self._by_split[split] = _Smallest(self._limit)
         self._by_split[split].add(candidate)
 
-    def sample(self, found: Sequence[FoundPicture] | None = None) -> Sample:
+    def sample(self, found: Sequence[FoundCandidate] | None = None) -> Sample:
         """Chooses the pictures; `found` are the strongest findings, if the index was read."""
         if self._keys is None:
             chosen = tuple(itertools.islice(self._choose(found or ()), self._limit))
@@ -348,7 +348,7 @@ class _Collector:
             lacks_maps=self.lacks_maps,
         )
 
-    def _choose(self, found: Sequence[FoundPicture]) -> Iterator[Candidate]:
+    def _choose(self, found: Sequence[FoundCandidate]) -> Iterator[Candidate]:
         """Yields the pictures in the order of `_in_order`, each once."""
         chosen: set[Place] = set()
         shown: set[str] = set()
@@ -358,7 +358,7 @@ class _Collector:
                 shown |= candidate.classes
                 yield candidate
 
-    def _in_order(self, found: Sequence[FoundPicture], shown: set[str]) -> Iterator[Candidate]:
+    def _in_order(self, found: Sequence[FoundCandidate], shown: set[str]) -> Iterator[Candidate]:
         """Yields the pictures, the most telling first; `shown` grows as the caller takes them."""
         kinds = itertools.groupby(found, key=lambda each: each.kind)
         yield from _in_turn([each.candidate for each in images] for _, images in kinds)

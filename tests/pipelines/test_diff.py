@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.pipelines.commands.diff import ComparedPicture, render_text
+from shardbeam.pipelines.commands.diff import ComparedImage, render_text
 from shardbeam.readers.compare import changed_images, difference
-from shardbeam.readers.compare.changed_images import ChangedPicture
-from shardbeam.readers.compare.describe_changes import describe_picture
+from shardbeam.readers.compare.changed_images import ChangedImage
+from shardbeam.readers.compare.describe_changes import describe_image
 from shardbeam.readers.compare.difference import Change, ChangeKind, Difference
-from shardbeam.readers.compare.image_changes import compare_pictures
+from shardbeam.readers.compare.image_changes import compare_images
 from shardbeam.readers.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
@@ -269,13 +269,13 @@ def test_texts_of_data_are_escaped_and_cut() -> None:
     other = msgspec.structs.replace(item, attributes={hostile: 2})
     old, new = (msgspec.structs.replace(picture, objects=(each,)) for each in (item, other))
     new = msgspec.structs.replace(new, labels=(), captions=(hostile,), features={})
-    changed = ChangedPicture(change, old, new, compare_pictures(old, new))
-    lines = list(describe_picture(changed))
+    changed = ChangedImage(change, old, new, compare_images(old, new))
+    lines = list(describe_image(changed))
     assert len(lines) == 4
     text = render_text(
         Difference(old="a", new="b", splits={}, changes=(change,), notes=(hostile,)),
         {},
-        [ComparedPicture(change, changed.what, lines)],
+        [ComparedImage(change, changed.what, lines)],
     )
     assert not {"\x1b", "\u202e"} & set(text)
     assert r"\x1b[2J\u202e[red]" in text

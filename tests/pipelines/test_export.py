@@ -533,7 +533,7 @@ def test_a_dataset_without_objects_is_refused_before_it_is_read(
     shutil.copytree(built.output, output)
     manifest = output / "manifest.json"
     manifest.write_text(manifest.read_text().replace("image/object/bbox/xmin", "xmin"))
-    monkeypatch.setattr(export, "read_pictures", None)
+    monkeypatch.setattr(export, "read_images", None)
     assert "has no objects" in refused(output, tmp_path / "yolo", layout="yolo")
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from shardbeam.readers.compare import image_changes
 from shardbeam.readers.compare.image_changes import (
+    ImageChange,
     ImageFacts,
     ObjectChange,
-    PictureChange,
-    compare_pictures,
+    compare_images,
 )
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.geometry.boxes import Box
@@ -32,7 +32,7 @@ def item(label: str, *box: float, **values: Any) -> PictureObject:  # noqa: ANN4
 
 def compare(old: Sequence[PictureObject], new: Sequence[PictureObject]) -> list[tuple[Any, ...]]:
     """Returns the kinds, the classes and the IoU (in hundredths) of each change."""
-    found = compare_pictures(
+    found = compare_images(
         Picture(key="a", objects=tuple(old)), Picture(key="a", objects=tuple(new))
     )
     return [
@@ -121,7 +121,7 @@ def test_objects_that_differ(
 
 
 def test_numbers_and_boxes_of_objects() -> None:
-    found = compare_pictures(
+    found = compare_images(
         Picture(key="a", objects=(DOG, CAT, DOG)),
         Picture(key="a", objects=(DOG, item("cat", 0, 0, 10, 5), CAT)),
     )
@@ -174,7 +174,7 @@ def test_pictures_labels_captions_maps_and_keys() -> None:
             "written": (b"y",),
         },
     )
-    assert compare_pictures(old, new, default_keys={"written": "image/height"}) == PictureChange(
+    assert compare_images(old, new, default_keys={"written": "image/height"}) == ImageChange(
         labels_removed=("cat", "dog"),
         labels_added=("ant",),
         captions_removed=("one",),
@@ -186,7 +186,7 @@ def test_pictures_labels_captions_maps_and_keys() -> None:
         keys_added=("new",),
         keys_changed=("other",),
     )
-    assert compare_pictures(old, old) == PictureChange()
+    assert compare_images(old, old) == ImageChange()
 
 
 def test_keys_of_objects_are_named_if_no_object_explains_them() -> None:
@@ -194,12 +194,12 @@ def test_keys_of_objects_are_named_if_no_object_explains_them() -> None:
         Picture(key="a", objects=(CAT,), features={"image/object/class/label": (number,)})
         for number in (1, 2)
     )
-    assert compare_pictures(old, new).keys_changed == ("image/object/class/label",)
+    assert compare_images(old, new).keys_changed == ("image/object/class/label",)
 
 
 def test_changes_beyond_the_first_thousand_are_only_counted() -> None:
     cats = [item("cat", 0, 0, 10, number / 100) for number in range(1, 1201)]
-    found = compare_pictures(Picture(key="a", objects=tuple(cats)), Picture(key="a"))
+    found = compare_images(Picture(key="a", objects=tuple(cats)), Picture(key="a"))
     assert (len(found.objects), found.more_objects, found.same_objects) == (1000, 200, 0)
 
 
@@ -233,7 +233,7 @@ objects = st.lists(
 def test_every_object_is_accounted_for_once(
     old: list[PictureObject], new: list[PictureObject]
 ) -> None:
-    found = compare_pictures(
+    found = compare_images(
         Picture(key="a", objects=tuple(old)), Picture(key="a", objects=tuple(new))
     )
     olds = [each.old_number for each in found.objects if each.old_number]
@@ -246,7 +246,7 @@ def test_every_object_is_accounted_for_once(
     key = repr
     assert sorted(rest, key=key) == sorted(left, key=key)
     # In the other direction, the same number of objects is unchanged.
-    back = compare_pictures(
+    back = compare_images(
         Picture(key="a", objects=tuple(new)), Picture(key="a", objects=tuple(old))
     )
     assert back.same_objects == found.same_objects

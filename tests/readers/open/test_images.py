@@ -13,7 +13,7 @@ import pytest
 
 from shardbeam.readers.open.images import (
     PlacedExamples,
-    read_pictures,
+    read_images,
     read_with_places,
 )
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
@@ -49,7 +49,7 @@ def read(features: Mapping[str, object], *, feature_map: FeatureMap | None = Non
 def read_all(path: Path, *, split: str, first: int = 1) -> list[Picture]:
     dataset = open_dataset(str(path))
     feature_map = read_feature_map(dataset)
-    return list(read_pictures(dataset.find_split(split), feature_map=feature_map, first=first))
+    return list(read_images(dataset.find_split(split), feature_map=feature_map, first=first))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.readers.report.sampled_images import Candidate, FoundPicture, Sample, sample_pictures
+from shardbeam.readers.report.sampled_images import Candidate, FoundCandidate, Sample, sample_images
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
@@ -40,7 +40,7 @@ def sample(
             )
 
     splits = [StoredSplit(name=name, shards=()) for name in classes]
-    return sample_pictures(splits, read=read, read_map=read_map, limit=limit, keys=keys)
+    return sample_images(splits, read=read, read_map=read_map, limit=limit, keys=keys)
 
 
 def many(count: int, *names: str) -> list[list[str]]:
@@ -122,9 +122,9 @@ def test_what_is_worth_a_look_goes_first() -> None:
             picture = Picture(key=str(number), split=split.name, labels=("a",))
             yield Place(split.name, number, 0, number), picture
 
-    def found(kind: str, number: int) -> FoundPicture:
+    def found(kind: str, number: int) -> FoundCandidate:
         place = Place("train", number, 0, number)
-        return FoundPicture(
+        return FoundCandidate(
             split="train",
             number=number,
             source="s",
@@ -134,7 +134,7 @@ def test_what_is_worth_a_look_goes_first() -> None:
             candidate=Candidate(b"", place, str(number), frozenset()),
         )
 
-    sample = sample_pictures(
+    sample = sample_images(
         [StoredSplit(name="train", shards=())],
         read=read,
         read_map=lambda _: (),
