@@ -10,12 +10,7 @@ import apache_beam as beam
 import msgspec
 from apache_beam.pvalue import PCollection
 
-from shardbeam.pipelines.build import (
-    begin_counting,
-    gather_records,
-    list_inputs,
-    make_label_map,
-)
+from shardbeam.pipelines.build import begin_counting, gather_records, list_inputs, make_label_map
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_here

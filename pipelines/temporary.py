@@ -12,11 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from shardbeam.pipelines.interrupts import (
-    delay_interrupts,
-    do_when_interrupted,
-    handles_signals,
-)
+from shardbeam.pipelines.interrupts import delay_interrupts, do_when_interrupted, handles_signals
 from shardbeam.transforms.core.memory import COMMAND_FOLDER, TEMPORARY_PREFIX, machine_folder
 from shardbeam.transforms.storage.local import make_folders, remove_empty
 

@@ -2,11 +2,7 @@
 
 import sys
 
-from shardbeam.pipelines.cli.logging import (
-    open_standard_streams,
-    render_interrupt,
-    write_traceback,
-)
+from shardbeam.pipelines.cli.logging import open_standard_streams, render_interrupt, write_traceback
 from shardbeam.pipelines.interrupts import end_on_signals
 
 

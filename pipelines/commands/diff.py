@@ -25,10 +25,7 @@ from shardbeam.pipelines.cli.tables import (
     render_table,
     stdout_layout,
 )
-from shardbeam.readers.compare.changed_images import (
-    compare_labels,
-    read_changed,
-)
+from shardbeam.readers.compare.changed_images import compare_labels, read_changed
 from shardbeam.readers.compare.describe_changes import (
     StatisticsPairs,
     class_counts,
@@ -43,9 +40,7 @@ from shardbeam.readers.compare.difference import (
     SplitDifference,
     compare_datasets,
 )
-from shardbeam.readers.compare.image_changes import (
-    ImageChange,
-)
+from shardbeam.readers.compare.image_changes import ImageChange
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import escape

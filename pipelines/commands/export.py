@@ -16,11 +16,7 @@ from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.readers.export.base import MARK, Layout
 from shardbeam.readers.export.coco import CocoLayout
-from shardbeam.readers.export.images import (
-    ImageReader,
-    Losses,
-    find_classes,
-)
+from shardbeam.readers.export.images import ImageReader, Losses, find_classes
 from shardbeam.readers.export.yolo import YoloLayout
 from shardbeam.readers.open.images import read_images
 from shardbeam.readers.open.stored_dataset import (

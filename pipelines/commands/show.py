@@ -322,11 +322,7 @@ def _add_row(table: Table, split: object, *values: object) -> None:
 
 def _show_findings(arguments: ShowArguments) -> None:
     # Imported here, as pyarrow takes a while.
-    from shardbeam.readers.open.find_findings import (
-        list_kinds,
-        read_findings,
-        strongest_images,
-    )
+    from shardbeam.readers.open.find_findings import list_kinds, read_findings, strongest_images
     from shardbeam.transforms.dataset.statistics_file import read_statistics
 
     dataset = open_dataset(arguments.path)

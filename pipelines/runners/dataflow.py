@@ -27,10 +27,7 @@ from shardbeam.transforms.core.extras import install_command
 try:
     import google.cloud.storage as storage
     from apache_beam.io.gcp.gcsio import create_storage_client
-    from apache_beam.runners.dataflow.dataflow_runner import (
-        DataflowPipelineResult,
-        DataflowRunner,
-    )
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRunner
     from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
     from google.api_core.exceptions import GoogleAPICallError, NotFound
 except ImportError as missing:

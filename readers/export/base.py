@@ -9,12 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, ClassVar
 
 from shardbeam.readers.export.images import Classes, ExportImage, Losses
-from shardbeam.readers.export.names import (
-    UniqueNames,
-    is_refused_by_windows,
-    safe_name,
-    safe_path,
-)
+from shardbeam.readers.export.names import UniqueNames, is_refused_by_windows, safe_name, safe_path
 
 # Begins the mark that one file of each export holds; the dataset's name follows.
 MARK = "Shardbeam export"

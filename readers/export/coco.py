@@ -25,17 +25,8 @@ import numpy as np
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.readers.export.base import Layout
-from shardbeam.readers.export.images import (
-    BOX_KEYS,
-    IMAGE_KEYS,
-    KEYPOINT_KEYS,
-    ExportImage,
-)
-from shardbeam.readers.export.names import (
-    NumberSet,
-    UniqueNames,
-    strip_layout,
-)
+from shardbeam.readers.export.images import BOX_KEYS, IMAGE_KEYS, KEYPOINT_KEYS, ExportImage
+from shardbeam.readers.export.names import NumberSet, UniqueNames, strip_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 

@@ -26,11 +26,7 @@ from shardbeam.readers.export.images import (
     OBJECT_KEYS,
     ExportImage,
 )
-from shardbeam.readers.export.names import (
-    UniqueNames,
-    split_names,
-    strip_layout,
-)
+from shardbeam.readers.export.names import UniqueNames, split_names, strip_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 

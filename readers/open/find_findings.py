@@ -17,12 +17,7 @@ from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.example_findings import ObjectLimits, limit_objects
-from shardbeam.transforms.dataset.findings import (
-    SAME_PICTURE,
-    KindFound,
-    find_kinds,
-    limits_of,
-)
+from shardbeam.transforms.dataset.findings import SAME_PICTURE, KindFound, find_kinds, limits_of
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.statistics_file import read_statistics

@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.compare.changed_images import (
-    ChangedImage,
-    compare_labels,
-    read_changed,
-)
+from shardbeam.readers.compare.changed_images import ChangedImage, compare_labels, read_changed
 from shardbeam.readers.compare.describe_changes import (
     COMPARED,
     class_counts,

@@ -14,14 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from shardbeam.readers.report.styles import (
-    LINES,
-    Classes,
-    Line,
-    Style,
-    choose_styles,
-    class_name,
-)
+from shardbeam.readers.report.styles import LINES, Classes, Line, Style, choose_styles, class_name
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject

@@ -17,11 +17,7 @@ from shardbeam.transforms.dataset.example_findings import (
     Finding,
 )
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.images.measures import (
-    BRIGHT_PICTURE,
-    DARK_PICTURE,
-    LOW_CONTRAST,
-)
+from shardbeam.transforms.images.measures import BRIGHT_PICTURE, DARK_PICTURE, LOW_CONTRAST
 
 # {kind: its strength in words}; strengths are described in docs/reference/statistics.md.
 _STRENGTHS: Mapping[str, Callable[[int], str]] = {

@@ -24,12 +24,7 @@ from shardbeam.transforms.dataset.manifest import (
     was_changed,
 )
 from shardbeam.transforms.examples.features import FeatureRole, StoredFeature
-from shardbeam.transforms.shards.verify_shard import (
-    CheckTask,
-    Problem,
-    find_change,
-    read_parts,
-)
+from shardbeam.transforms.shards.verify_shard import CheckTask, Problem, find_change, read_parts
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
