@@ -18,7 +18,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.convert import apply_orientation, encode, resize, to_gray, to_rgb
+from shardbeam.transforms.images.convert import apply_orientation, encode, resize, to_rgb
 from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import has_more_frames, open_image, verify_png
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
@@ -318,7 +318,7 @@ def _convert(
         header = decoded.header
         upright = decoded.upright or header.orientation == 1
         if header.storable and header.gray:
-            image = to_gray(decoded.image)
+            image = decoded.image.convert("L")
         else:
             image = to_rgb(decoded.image, background=settings.background)
         if not header.storable or file_format.value != settings.encoding:

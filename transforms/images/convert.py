@@ -36,11 +36,6 @@ def apply_orientation(image: Image.Image, orientation: int) -> Image.Image:
     return image if method is None else image.transpose(method)
 
 
-def to_gray(image: Image.Image) -> Image.Image:
-    """Returns a one-channel image with 8 bits."""
-    return image.convert("L")
-
-
 def to_rgb(image: Image.Image, *, background: str) -> Image.Image:
     """Returns an RGB image, laid over `background` (`#rrggbb`) where it is transparent."""
     if not image.has_transparency_data:

@@ -55,24 +55,6 @@ _DECODERS: dict[FileFormat, type[ImageFile.ImageFile]] = {
     FileFormat.ICO: IcoImagePlugin.IcoImageFile,
 }
 
-# Exceptions of Pillow for files that it cannot open or decode.
-_PILLOW_ERRORS = (
-    Image.DecompressionBombError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-)
 # Exceptions whose message is about Pillow's code, not about the file.
 _MISHAPS = (
     ArithmeticError,
@@ -81,6 +63,19 @@ _MISHAPS = (
     LookupError,
     TypeError,
     struct.error,
+)
+# Exceptions of Pillow for files that it cannot open or decode.
+_PILLOW_ERRORS = (
+    *_MISHAPS,
+    Image.DecompressionBombError,
+    EOFError,
+    ImportError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    ValueError,
+    zlib.error,
 )
 # Words in Pillow's errors that show the reason: it has no exception types for these.
 _WORDS = (

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
@@ -31,10 +32,10 @@ _LEVEL_SAMPLES = 4096
 _CELL_SAMPLES = 16
 
 
-class GrayImage:
+class GrayImage(msgspec.Struct, frozen=True, dict=True):
     """An image in gray, perhaps reduced, as it is measured.
 
-    Args:
+    Attributes:
         pixels: The pixels, (height, width), reduced by `scale`; at least one.
         size: Width and height of the image before it was reduced.
         scale: Each of `pixels` is the mean of a square of this many pixels a side. The last one of
@@ -42,18 +43,10 @@ class GrayImage:
         orientation: The EXIF orientation that turns it upright.
     """
 
-    def __init__(
-        self,
-        pixels: npt.NDArray[np.uint8],
-        *,
-        size: tuple[int, int],
-        scale: int = 1,
-        orientation: int = 1,
-    ) -> None:
-        self.pixels = pixels
-        self.size = size
-        self.scale = scale
-        self.orientation = orientation
+    pixels: npt.NDArray[np.uint8]
+    size: tuple[int, int]
+    scale: int = 1
+    orientation: int = 1
 
     @functools.cached_property
     def levels(self) -> tuple[int, int]:

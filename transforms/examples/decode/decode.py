@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.decode.picture import (
@@ -90,7 +92,7 @@ def make_picture(
         labels=tuple(label for label, _ in labels),
         label_ids=tuple(label_id for _, label_id in labels),
         captions=tuple(values.texts("image/caption")),
-        objects=tuple(objects),
+        objects=tuple(_describe_object(item, feature_map=feature_map) for item in objects),
         class_map=panoptic or _first(values.bytes_of("image/segmentation/class/encoded")) or b"",
         instance_map=_first(values.bytes_of("image/panoptic/instance_mask")) or b"",
         features=features,
@@ -259,7 +261,7 @@ def _read_objects(values: _ExampleValues) -> list[PictureObject]:
     keypoints = _read_keypoints(values, count=count)
     attributes = _read_attributes(values, count=count)
     return [
-        _make_object(
+        PictureObject(
             label=names[index],
             label_id=ids[index],
             box=boxes[index],
@@ -268,7 +270,6 @@ def _read_objects(values: _ExampleValues) -> list[PictureObject]:
             mask=masks[index],
             keypoints=keypoints[index],
             attributes=attributes[index],
-            feature_map=values.feature_map,
         )
         for index in range(count)
     ]
@@ -296,7 +297,7 @@ def _read_annotation(values: _ExampleValues, *, width: int, height: int) -> list
         box = _checked_box(sides, values=values)
     label_id = _first(values.integers(f"{ANNOTATION}class/label"))
     return [
-        _make_object(
+        PictureObject(
             label=_first(values.texts(f"{ANNOTATION}class/text")) or "",
             label_id=NO_ID if label_id is None else label_id,
             box=box,
@@ -305,41 +306,19 @@ def _read_annotation(values: _ExampleValues, *, width: int, height: int) -> list
             mask=_first(values.bytes_of(f"{ANNOTATION}mask")) or b"",
             annotation_id=_first(values.integers(f"{ANNOTATION}id")) or 0,
             attributes=_read_attributes(values, count=1)[0],
-            feature_map=values.feature_map,
         )
     ]
 
 
-def _make_object(
-    *,
-    label: str,
-    label_id: int,
-    box: Box | None,
-    is_crowd: bool,
-    area: float,
-    mask: bytes,
-    attributes: Mapping[str, Value],
-    feature_map: FeatureMap,
-    keypoints: tuple[Keypoint, ...] = (),
-    annotation_id: int = 0,
-) -> PictureObject:
-    name = label or feature_map.class_names.get(label_id, "")
-    return PictureObject(
-        label=name,
-        label_id=label_id,
-        box=box,
-        is_crowd=is_crowd,
-        area=area,
-        mask=mask,
-        keypoints=keypoints,
-        skeleton=tuple(
-            pair
-            for pair in feature_map.skeletons.get(name, ())
-            if min(pair) >= 0 and max(pair) < len(keypoints)
-        ),
-        attributes=attributes,
-        annotation_id=annotation_id,
+def _describe_object(item: PictureObject, *, feature_map: FeatureMap) -> PictureObject:
+    """Adds the name of an object's class, and the lines between its keypoints."""
+    label = item.label or feature_map.class_names.get(item.label_id, "")
+    skeleton = tuple(
+        pair
+        for pair in feature_map.skeletons.get(label, ())
+        if min(pair) >= 0 and max(pair) < len(item.keypoints)
     )
+    return msgspec.structs.replace(item, label=label, skeleton=skeleton)
 
 
 def _checked_box(box: Sequence[float], *, values: _ExampleValues) -> Box | None:

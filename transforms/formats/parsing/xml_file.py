@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 from xml.parsers import expat
 
+import msgspec
+
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content
 
@@ -135,18 +137,15 @@ def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
         ) from error
 
 
-class XmlElement:
+class XmlElement(msgspec.Struct):
     """An element of a file, with its line."""
 
-    def __init__(
-        self, tag: str, *, line: int, uri: str, attributes: Mapping[str, str] | None = None
-    ) -> None:
-        self.tag = tag
-        self.attributes = attributes or {}
-        self.line = line
-        self.uri = uri
-        self.children: list[XmlElement] = []
-        self.texts: list[str] = []
+    tag: str
+    line: int
+    uri: str
+    attributes: Mapping[str, str] = {}
+    children: list[XmlElement] = []
+    texts: list[str] = []
 
     @property
     def text(self) -> str:
