@@ -71,6 +71,10 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
     SUMMARY = "CVAT for images 1.1 XML: boxes, polygons, masks, skeletons and tags"
     UNANNOTATED = "drop"
+    # Pixels are counted from 0.
+    first_pixel = 0.0
+    # Corners in pixels.
+    box_reading = BoxReading()
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[
@@ -162,16 +166,6 @@ class CvatFormat(Format, frozen=True, kw_only=True):
             _in_subsets=in_subsets,
             _has_skeletons=has_skeletons,
         )
-
-    @property
-    def first_pixel(self) -> float:
-        """Pixels are counted from 0."""
-        return 0.0
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """Corners in pixels."""
-        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the subsets that the files name.

@@ -111,6 +111,10 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     UNANNOTATED = "drop"
     ROOTS = ("root",)
     lists_annotations = True
+    # Pixels are counted from 0.
+    first_pixel = 0.0
+    # Corners in pixels.
+    box_reading = BoxReading()
 
     root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
     keypoints: Annotated[list[str], named("label of a keypoint; give them in their order")] = []
@@ -162,16 +166,6 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             _splits=tuple(sort_splits(found.splits)) if found.are_splits else (),
             _mixed=found.describe() if found.is_mixed else "",
         )
-
-    @property
-    def first_pixel(self) -> float:
-        """Pixels are counted from 0."""
-        return 0.0
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """Corners in pixels."""
-        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the folders that are splits.

@@ -83,6 +83,8 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     # Nobody has verified what the other images show.
     UNANNOTATED = "drop"
     chunk_bytes = 32 << 20
+    # Corners in fractions.
+    box_reading = BoxReading()
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     boxes: Annotated[list[Location], named("CSV file of boxes")] = []
@@ -151,11 +153,6 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         """
         _ = self._names
         return self
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """Corners in fractions."""
-        return BoxReading()
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares attributes of boxes, and the labels that were verified to be absent."""

@@ -58,6 +58,8 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
 
     SUMMARY = "TFRecord files of tf.train.Example, of Shardbeam or with TFOD keys"
     ROOTS = ()
+    # Corners in fractions.
+    box_reading = BoxReading()
 
     tfrecords: Annotated[
         list[Location],
@@ -161,11 +163,6 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
                 f"{self.tfrecords[0]}: the Examples hold no annotation that is read, so that the "
                 "dataset has images without classes, boxes, captions or masks"
             )
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """Corners in fractions."""
-        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the splits that the names of all files, or the manifest, say."""

@@ -118,6 +118,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
     ROOTS = ("root",)
     CHOOSES_SPLITS = True
     lists_annotations = True
+    # Corners in pixels.
+    box_reading = BoxReading()
 
     root: Annotated[
         Location, named("folder that contains JPEGImages, Annotations and ImageSets", metavar="DIR")
@@ -259,11 +261,6 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def first_pixel(self) -> float:
         """As `coordinates` counts."""
         return 1.0 if self.coordinates == "one_based" else 0.0
-
-    @property
-    def box_reading(self) -> BoxReading:
-        """Corners in pixels."""
-        return BoxReading()
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the splits that have a list, or the folders that are splits.
