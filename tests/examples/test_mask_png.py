@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from shardbeam.transforms.examples.encode.mask_png import encode_map, encode_mask
-from shardbeam.transforms.examples.geometry.mask_crops import Patch, find_patch
+from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, crop_mask
 from shardbeam.transforms.images.decode import verify_png
 from shardbeam.transforms.images.png import scan_png
 
@@ -39,7 +39,7 @@ def decode(png: bytes) -> npt.NDArray[np.generic]:
 def test_masks_survive(mask: npt.NDArray[np.uint8]) -> None:
     height, width = mask.shape
 
-    png = encode_mask(find_patch(mask), width=width, height=height)
+    png = encode_mask(crop_mask(mask), width=width, height=height)
 
     np.testing.assert_array_equal(decode(png), mask)
 
@@ -48,12 +48,12 @@ def test_masks_survive(mask: npt.NDArray[np.uint8]) -> None:
     ("left", "top", "columns", "rows"),
     [(0, 0, 1, 1), (639, 479, 1, 1), (0, 0, 640, 480), (0, 100, 640, 1), (200, 0, 1, 480)],
 )
-def test_patches_at_the_borders(left: int, top: int, columns: int, rows: int) -> None:
-    patch = Patch(np.ones((rows, columns), np.uint8), left=left, top=top)
+def test_crops_at_the_borders(left: int, top: int, columns: int, rows: int) -> None:
+    crop = MaskCrop(np.ones((rows, columns), np.uint8), left=left, top=top)
     expected = np.zeros((480, 640), np.uint8)
     expected[top : top + rows, left : left + columns] = 1
 
-    np.testing.assert_array_equal(decode(encode_mask(patch, width=640, height=480)), expected)
+    np.testing.assert_array_equal(decode(encode_mask(crop, width=640, height=480)), expected)
 
 
 def test_a_mask_has_one_channel_of_8_bits() -> None:
@@ -68,7 +68,7 @@ def test_a_mask_has_one_channel_of_8_bits() -> None:
 def test_the_checksum_of_many_zeros_wraps_around() -> None:
     pixels = np.ones((1, 1), np.uint8)
 
-    png = encode_mask(Patch(pixels, left=3, top=65_520), width=4, height=65_530)
+    png = encode_mask(MaskCrop(pixels, left=3, top=65_520), width=4, height=65_530)
 
     assert pixel_data(png).count(1) == 1
 
@@ -77,7 +77,7 @@ def test_equal_masks_give_equal_bytes_and_take_little_space() -> None:
     rows, columns = np.mgrid[:480, :640]
     disc = ((rows - 240) ** 2 + (columns - 320) ** 2 < 100**2).astype(np.uint8)
 
-    first, second = (encode_mask(find_patch(disc), width=640, height=480) for _ in range(2))
+    first, second = (encode_mask(crop_mask(disc), width=640, height=480) for _ in range(2))
 
     assert first == second
     assert len(first) < 2_000

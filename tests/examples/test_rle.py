@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.examples.geometry.mask_crops import (
-    find_patch_in_runs,
+    crop_runs,
     parse_counts,
     read_counts,
 )
@@ -54,15 +54,15 @@ def test_the_text_of_long_runs() -> None:
 def test_runs_are_drawn(mask: npt.NDArray[np.uint8]) -> None:
     height, width = mask.shape
 
-    patch = find_patch_in_runs(np.array(run_lengths(mask)), height=height)
+    crop = crop_runs(np.array(run_lengths(mask)), height=height)
 
-    if patch is None:
+    if crop is None:
         assert not mask.any()
         return
-    np.testing.assert_array_equal(patch.whole(width=width, height=height), mask)
-    assert patch.pixels[:, 0].any()
-    assert patch.pixels[:, -1].any()
-    assert patch.pixels[0].any()
+    np.testing.assert_array_equal(crop.whole(width=width, height=height), mask)
+    assert crop.pixels[:, 0].any()
+    assert crop.pixels[:, -1].any()
+    assert crop.pixels[0].any()
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_runs_are_drawn(mask: npt.NDArray[np.uint8]) -> None:
 )
 def test_runs_of_no_length(counts: list[int], pixels: list[int]) -> None:
     """Runs of a mask with 3 columns and 4 rows."""
-    patch = find_patch_in_runs(read_counts(counts), height=4)
+    crop = crop_runs(read_counts(counts), height=4)
 
-    mask = np.zeros((4, 3)) if patch is None else patch.whole(width=3, height=4)
+    mask = np.zeros((4, 3)) if crop is None else crop.whole(width=3, height=4)
     assert np.flatnonzero(mask.ravel(order="F")).tolist() == pixels
 
 

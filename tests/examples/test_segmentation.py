@@ -13,10 +13,10 @@ from pycocotools import mask as coco_mask
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.geometry.boxes import Box, Size
-from shardbeam.transforms.examples.geometry.mask_crops import Patch
+from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop
 from shardbeam.transforms.examples.geometry.segmentation import (
     draw_segmentation,
-    encode_patch,
+    encode_crop,
     has_segmentation,
 )
 
@@ -45,13 +45,13 @@ def draw(
 ) -> npt.NDArray[np.uint8]:
     corrections = Corrections()
     text = segmentation if isinstance(segmentation, bytes) else json.dumps(segmentation).encode()
-    patch = draw_segmentation(
+    crop = draw_segmentation(
         text, frame=frame, extent=extent or frame, box=box, corrections=corrections
     )
     assert corrections == {key.value: count for key, count in (expected or {}).items()}
-    if patch is None:
+    if crop is None:
         return np.zeros(frame[::-1], np.uint8)
-    return patch.whole(width=frame[0], height=frame[1])
+    return crop.whole(width=frame[0], height=frame[1])
 
 
 def drawn_by_pycocotools(segmentation: Any, *, frame: Size = FRAME) -> npt.NDArray[np.uint8]:  # noqa: ANN401  # JSON.
@@ -168,15 +168,15 @@ def test_runs(box: tuple[int, int, int, int], *, compressed: bool) -> None:
     left=st.integers(-3, 21) | st.just(10**30),
     top=st.integers(-3, 11) | st.just(10**30),
 )
-def test_patches_become_runs(rows: list[list[int]], left: int, top: int) -> None:
-    patch = Patch(np.array(rows, np.uint8), left=left, top=top)
+def test_crops_become_runs(rows: list[list[int]], left: int, top: int) -> None:
+    crop = MaskCrop(np.array(rows, np.uint8), left=left, top=top)
     expected = np.zeros((10, 20), np.uint8)
     for row, values in enumerate(rows, top):
         for column, value in enumerate(values, left):
             if 0 <= row < 10 and 0 <= column < 20:
                 expected[row, column] = value
 
-    np.testing.assert_array_equal(draw(json.loads(encode_patch(patch, frame=(20, 10)))), expected)
+    np.testing.assert_array_equal(draw(json.loads(encode_crop(crop, frame=(20, 10)))), expected)
 
 
 def test_runs_as_whole_floats_and_without_a_size() -> None:
@@ -350,8 +350,8 @@ def test_a_box_may_lack_the_last_column_and_row() -> None:
 
 
 def test_runs_that_were_made_from_pixels_need_no_box() -> None:
-    patch = Patch(LETTER, left=0, top=0)
-    segmentation = json.loads(encode_patch(patch, frame=FRAME))
+    crop = MaskCrop(LETTER, left=0, top=0)
+    segmentation = json.loads(encode_crop(crop, frame=FRAME))
 
     np.testing.assert_array_equal(draw(segmentation, box=(15, 1, 18, 9)), LETTER)
 

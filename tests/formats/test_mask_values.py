@@ -19,7 +19,7 @@ from shardbeam.transforms.formats.mask_values import (
     check_mask_keys,
     decide_mask_values,
     given_values,
-    look_at_maps,
+    read_first_maps,
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -160,7 +160,7 @@ def test_the_first_50_maps_by_path_are_read(
     files = list(RootFiles(str(tmp_path)).walk())
     for order in (files, files[::-1]):
         read.clear()
-        found = look_at_maps(iter(order))
+        found = read_first_maps(iter(order))
         assert read == [str(tmp_path / path) for path in paths[:50]]
         assert found == FirstMaps(50, paths[0], {0: 400, 255: 400})
 
@@ -178,6 +178,6 @@ def test_maps_that_cannot_be_read_do_not_count(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
     files = list(RootFiles(str(tmp_path)).walk())
     found = FirstMaps(2, "d.png", {0: 16, 3: 8, 255: 8})
-    assert look_at_maps(files) == found
-    assert look_at_maps(files, voc_colours=True) == found._replace(in_gray=True)
-    assert look_at_maps([]) == FirstMaps()
+    assert read_first_maps(files) == found
+    assert read_first_maps(files, voc_colours=True) == found._replace(in_gray=True)
+    assert read_first_maps([]) == FirstMaps()

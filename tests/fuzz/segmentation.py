@@ -33,7 +33,7 @@ def fuzz_segmentation(rng: random.Random) -> str:
         text = _broken(text, rng=rng)
     corrections = Corrections()
     try:
-        patch = draw_segmentation(
+        crop = draw_segmentation(
             text,
             frame=(width, height),
             extent=rng.choice(((width, height), (width, height), (1, 1), (2 * width, 2 * height))),
@@ -43,11 +43,11 @@ def fuzz_segmentation(rng: random.Random) -> str:
     except ValueError:
         return "error"
     assert corrections.keys() <= _CORRECTIONS
-    if patch is not None:
-        rows, columns = patch.pixels.shape
-        assert 0 <= patch.left < patch.left + columns <= width, text
-        assert 0 <= patch.top < patch.top + rows <= height, text
-        assert patch.pixels.max() == 1, text
+    if crop is not None:
+        rows, columns = crop.pixels.shape
+        assert 0 <= crop.left < crop.left + columns <= width, text
+        assert 0 <= crop.top < crop.top + rows <= height, text
+        assert crop.pixels.max() == 1, text
     return "drawn"
 
 

@@ -97,7 +97,9 @@ def check_mask_keys(*, classes: Mapping[str, str], values: Mapping[str, object],
         raise Problem(("mask_classes",), "expected names that differ, such as {1: crack, 2: rail}")
 
 
-def look_at_maps(maps: Iterable[tuple[str, ImageRef]], *, voc_colours: bool = False) -> FirstMaps:
+def read_first_maps(
+    maps: Iterable[tuple[str, ImageRef]], *, voc_colours: bool = False
+) -> FirstMaps:
     """Reads the first 50 maps of a source by their paths; maps that cannot be read do not count.
 
     Args:

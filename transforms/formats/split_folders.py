@@ -19,7 +19,7 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # A root with more names counts as one without splits; of a top folder, this many names are read.
-_LOOK_AT = 1000
+_MOST_NAMES = 1000
 # Folders that an error names.
 _NAMED = 3
 
@@ -54,7 +54,9 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         """
         asked = keys.get("split_folders")
         if asked is None:
-            return _look(os.path.expanduser(str(keys["images"])), by_name=True).are_splits
+            return _find_top_folders(
+                os.path.expanduser(str(keys["images"])), by_name=True
+            ).are_splits
         return bool(asked)
 
     def resolve(self) -> Format:
@@ -67,7 +69,7 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         """
         if self.split_folders is False:
             return self
-        found = _look(self.images, by_name=self.split_folders is None)
+        found = _find_top_folders(self.images, by_name=self.split_folders is None)
         if self.split_folders and not found.splits:
             raise InputError(uri=self.images, problem="split_folders: there are no folders")
         if found.is_mixed:
@@ -162,7 +164,7 @@ def sort_splits(folders: Iterable[str]) -> list[str]:
     return sorted(folders, key=_order)
 
 
-def _look(root: str, *, by_name: bool) -> TopFolders:
+def _find_top_folders(root: str, *, by_name: bool) -> TopFolders:
     """Looks at the upper levels of a root, and deeper until it finds an image.
 
     An archive is listed to its end only if its first folder with images is named like a split:
@@ -173,7 +175,7 @@ def _look(root: str, *, by_name: bool) -> TopFolders:
     for uri in expand_root(root):
         in_archive = is_archive(uri)
         for folder, holds_folder in (
-            _look_into_archive(uri) if in_archive else _look_into_folder(uri, by_name=by_name)
+            _folders_of_archive(uri) if in_archive else _folders_below(uri, by_name=by_name)
         ):
             if not by_name or is_split_name(folder):
                 splits.setdefault(folder, set()).add(holds_folder)
@@ -184,7 +186,7 @@ def _look(root: str, *, by_name: bool) -> TopFolders:
     return TopFolders(splits, list(others)[:_NAMED])
 
 
-def _look_into_archive(uri: str) -> Iterator[tuple[str, bool]]:
+def _folders_of_archive(uri: str) -> Iterator[tuple[str, bool]]:
     """Yields the top folder of each image, and whether the image is in a folder below it."""
     for path, _ in list_root(uri):
         folder, slash, below = path.partition("/")
@@ -192,18 +194,18 @@ def _look_into_archive(uri: str) -> Iterator[tuple[str, bool]]:
             yield folder, "/" in below
 
 
-def _look_into_folder(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
-    """Like `_look_into_archive`, but looks at few images; folders named like splits come first."""
+def _folders_below(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
+    """Like `_folders_of_archive`, but looks at few images; folders named like splits come first."""
     storage = storage_for(uri)
-    limit = _LOOK_AT if by_name else None
+    limit = _MOST_NAMES if by_name else None
     names = list(itertools.islice(storage.names(uri), limit and limit + 1))
     folders = [name[:-1] for name in names if name.endswith("/") and not is_hidden(name)]
-    if by_name and (len(names) > _LOOK_AT or not any(map(is_split_name, folders))):
+    if by_name and (len(names) > _MOST_NAMES or not any(map(is_split_name, folders))):
         return
     for folder in sorted(folders, key=lambda folder: (not is_split_name(folder), folder)):
         below = join_uri(uri, folder)
         found = set()
-        for name in itertools.islice(storage.names(below), _LOOK_AT):
+        for name in itertools.islice(storage.names(below), _MOST_NAMES):
             if not is_hidden(name) and (name.endswith("/") or is_image_name(name)):
                 found.add(name.endswith("/"))
             if True in found:

@@ -23,8 +23,8 @@ from shardbeam.transforms.examples.decode.picture import (
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.examples.geometry.boxes import Size
-from shardbeam.transforms.examples.geometry.mask_crops import find_patch
-from shardbeam.transforms.examples.geometry.segmentation import encode_patch
+from shardbeam.transforms.examples.geometry.mask_crops import crop_mask
+from shardbeam.transforms.examples.geometry.segmentation import encode_crop
 from shardbeam.transforms.images.mask_file import read_indices
 
 _AREAS = (f"{OBJECT}area", f"{ANNOTATION}area")
@@ -215,9 +215,9 @@ def _runs_of(mask: bytes, *, size: Size, stored: Size) -> bytes:
     stored image.
     """
     pixels = (read_indices(mask, size=size, annotated=stored) != 0).view(np.uint8)
-    patch = find_patch(pixels)
+    crop = crop_mask(pixels)
     height, width = pixels.shape
-    return b"" if patch is None else encode_patch(patch, frame=(width, height))
+    return b"" if crop is None else encode_crop(crop, frame=(width, height))
 
 
 def _malformed(detail: str) -> RejectedError:

@@ -29,7 +29,7 @@ from shardbeam.transforms.examples.geometry.boxes import (
     overhang,
     turn_between_frames,
 )
-from shardbeam.transforms.examples.geometry.mask_crops import Patch, resize_nearest
+from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, resize_nearest
 from shardbeam.transforms.examples.geometry.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.placement import Placement
@@ -290,7 +290,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         whole[top:bottom, left:right] = part
         return whole
 
-    def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> Patch | None:
+    def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> MaskCrop | None:
         """Draws the mask of an annotated object in the annotated frame.
 
         Args:

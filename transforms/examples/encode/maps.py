@@ -184,9 +184,9 @@ def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
                 Correction.REGION_OF_EXCLUDED_LABEL_VOID, region.label, _IGNORE
             )
             continue
-        patch = subject.draw(region, unusable=Correction.REGION_UNUSABLE_DROPPED)
-        if patch is not None:
-            height, width = patch.pixels.shape
-            window = pixels[patch.top : patch.top + height, patch.left : patch.left + width]
-            window[patch.pixels != 0] = label.id
+        crop = subject.draw(region, unusable=Correction.REGION_UNUSABLE_DROPPED)
+        if crop is not None:
+            height, width = crop.pixels.shape
+            window = pixels[crop.top : crop.top + height, crop.left : crop.left + width]
+            window[crop.pixels != 0] = label.id
     return pixels

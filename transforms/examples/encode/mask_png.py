@@ -19,7 +19,7 @@ import zlib
 
 import numpy as np
 
-from shardbeam.transforms.examples.geometry.mask_crops import Patch
+from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop
 from shardbeam.transforms.images.mask_file import IndexMap
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -34,26 +34,26 @@ _ADLER_BASE = 65_521
 _MEMORY_LEVEL = 9
 
 
-def encode_mask(patch: Patch | None, *, width: int, height: int) -> bytes:
+def encode_mask(crop: MaskCrop | None, *, width: int, height: int) -> bytes:
     """Encodes an object's mask: 8 bits, 0 and 1.
 
     Args:
-        patch: The part that is not 0; None for an empty mask.
+        crop: The part that is not 0; None for an empty mask.
         width: Width of the whole mask in pixels.
         height: Its height in pixels.
     """
     stride = width + 1
     rows: bytes | memoryview
-    if patch is None:
+    if crop is None:
         before, rows, after = height * stride, b"", 0
     else:
-        patch_height, patch_width = patch.pixels.shape
+        crop_height, crop_width = crop.pixels.shape
         # Each row begins with the number of its filter: 0, none.
-        framed = np.zeros((patch_height, stride), np.uint8)
-        framed[:, patch.left + 1 : patch.left + 1 + patch_width] = patch.pixels
+        framed = np.zeros((crop_height, stride), np.uint8)
+        framed[:, crop.left + 1 : crop.left + 1 + crop_width] = crop.pixels
         rows = framed.data.cast("B")
-        before = patch.top * stride
-        after = (height - patch.top - patch_height) * stride
+        before = crop.top * stride
+        after = (height - crop.top - crop_height) * stride
     stream = [_ZLIB_HEADER]
     if before:
         stream.append(_deflated_zeros(before))

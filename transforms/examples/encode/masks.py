@@ -18,9 +18,9 @@ from shardbeam.transforms.examples.encode.mask_png import encode_mask
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 from shardbeam.transforms.examples.geometry.boxes import orient_pixels
 from shardbeam.transforms.examples.geometry.mask_crops import (
-    Patch,
+    MaskCrop,
     box_iou,
-    find_patch,
+    crop_mask,
     overlap_area,
 )
 from shardbeam.transforms.examples.geometry.segmentation import has_segmentation
@@ -47,28 +47,28 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
         RejectedError: A mask file cannot be used.
     """
     frame, (width, height) = subject.frame, subject.size
-    voc_patches: Sequence[Patch | None] = [None] * len(subject.objects)
+    voc_crops: Sequence[MaskCrop | None] = [None] * len(subject.objects)
     if MaskRole.VOC_OBJECT in subject.masks:
         data = subject.masks[MaskRole.VOC_OBJECT]
         numbers = read_indices(
             data, size=subject.file_size, annotated=subject.scaled_size, voc_colours=True
         )
-        voc_patches = _match_voc_objects(subject.turn_mask(numbers), subject=subject)
+        voc_crops = _match_voc_objects(subject.turn_mask(numbers), subject=subject)
     encoded, areas = [], []
-    for item, patch in zip(subject.objects, voc_patches, strict=True):
+    for item, crop in zip(subject.objects, voc_crops, strict=True):
         if has_segmentation(item.annotation.segmentation):
-            patch = subject.draw(item.annotation, unusable=Correction.MASK_EMPTY_BAD_SEGMENTATION)
-            if patch is not None and frame.orientation != 1:
-                whole = patch.whole(width=frame.width, height=frame.height)
-                patch = find_patch(orient_pixels(whole, orientation=frame.orientation))
-        elif patch is None:
+            crop = subject.draw(item.annotation, unusable=Correction.MASK_EMPTY_BAD_SEGMENTATION)
+            if crop is not None and frame.orientation != 1:
+                whole = crop.whole(width=frame.width, height=frame.height)
+                crop = crop_mask(orient_pixels(whole, orientation=frame.orientation))
+        elif crop is None:
             subject.corrections.note(Correction.MASK_EMPTY_NO_SEGMENTATION, item.annotation.label)
-        if patch is not None and frame.written_size != subject.size:
+        if crop is not None and frame.written_size != subject.size:
             old_width, old_height = frame.written_size
-            whole = patch.whole(width=old_width, height=old_height)
-            patch = find_patch(subject.resize_pixels(whole, fill=0))
-        encoded.append(encode_mask(patch, width=width, height=height))
-        areas.append(0 if patch is None else int(np.count_nonzero(patch.pixels)))
+            whole = crop.whole(width=old_width, height=old_height)
+            crop = crop_mask(subject.resize_pixels(whole, fill=0))
+        encoded.append(encode_mask(crop, width=width, height=height))
+        areas.append(0 if crop is None else int(np.count_nonzero(crop.pixels)))
     return encoded, areas
 
 
@@ -96,7 +96,7 @@ ANNOTATION_MASK = FeatureGroup(
 )
 
 
-def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Patch | None]:
+def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[MaskCrop | None]:
     """Finds the mask of each object in Pascal VOC's map of objects, in the written frame.
 
     Object n of the XML file (its `annotation_id`, or its place among the objects) gets the pixels
@@ -104,35 +104,35 @@ def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Pa
     other objects get the unused number whose box fits theirs best, with an IoU of 0.5 or more.
     """
     objects = subject.objects
-    patches = _patches(numbers)
+    crops = _crop_numbers(numbers)
     boxes = [item.placed_box for item in objects]
-    matched: list[Patch | None] = [None] * len(objects)
+    matched: list[MaskCrop | None] = [None] * len(objects)
     for index, item in enumerate(objects):
         number = item.annotation.annotation_id or item.position + 1
-        patch = patches.get(number)
-        if patch is not None:
-            share = overlap_area(patch.box, boxes[index]) / overlap_area(patch.box, patch.box)
+        crop = crops.get(number)
+        if crop is not None:
+            share = overlap_area(crop.box, boxes[index]) / overlap_area(crop.box, crop.box)
             if share >= _MIN_SHARE_IN_BOX:
-                matched[index] = patches.pop(number)
+                matched[index] = crops.pop(number)
     candidates = sorted(
-        (-box_iou(patch.box, boxes[index]), index, number)
-        for index, patch_or_none in enumerate(matched)
-        if patch_or_none is None
-        for number, patch in patches.items()
+        (-box_iou(crop.box, boxes[index]), index, number)
+        for index, crop_or_none in enumerate(matched)
+        if crop_or_none is None
+        for number, crop in crops.items()
     )
     for negative_iou, index, number in candidates:
-        if -negative_iou >= _MIN_IOU and matched[index] is None and number in patches:
-            matched[index] = patches.pop(number)
+        if -negative_iou >= _MIN_IOU and matched[index] is None and number in crops:
+            matched[index] = crops.pop(number)
             expected = objects[index].annotation.annotation_id or objects[index].position + 1
             subject.corrections.note(Correction.MASK_MATCHED_BY_BOX, expected, number)
     return matched
 
 
-def _patches(numbers: IndexMap) -> dict[int, Patch]:
-    patches = {}
+def _crop_numbers(numbers: IndexMap) -> dict[int, MaskCrop]:
+    crops = {}
     for number in np.flatnonzero(np.bincount(numbers.ravel())).tolist():
         if number not in (0, _BORDER):
-            patch = find_patch((numbers == number).view(np.uint8))
-            if patch is not None:
-                patches[number] = patch
-    return patches
+            crop = crop_mask((numbers == number).view(np.uint8))
+            if crop is not None:
+                crops[number] = crop
+    return crops

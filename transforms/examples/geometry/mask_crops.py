@@ -17,7 +17,7 @@ _FIRST_CHARACTER = 48
 _VALUE_BITS, _SIGN_BIT, _MORE_BIT = 0x1F, 0x10, 0x20
 
 
-class Patch(NamedTuple):
+class MaskCrop(NamedTuple):
     """The part of a mask that is not empty.
 
     Attributes:
@@ -36,9 +36,9 @@ class Patch(NamedTuple):
         height, width = self.pixels.shape
         return self.left, self.top, self.left + width, self.top + height
 
-    def transposed(self) -> Patch:
+    def transposed(self) -> MaskCrop:
         """Returns the part with rows and columns exchanged."""
-        return Patch(self.pixels.T, left=self.top, top=self.left)
+        return MaskCrop(self.pixels.T, left=self.top, top=self.left)
 
     def whole(self, *, width: int, height: int) -> npt.NDArray[np.uint8]:
         """Returns the mask, as far as it lies inside `width` x `height` pixels."""
@@ -50,7 +50,7 @@ class Patch(NamedTuple):
         return mask
 
 
-def find_patch(mask: npt.NDArray[np.uint8]) -> Patch | None:
+def crop_mask(mask: npt.NDArray[np.uint8]) -> MaskCrop | None:
     """Finds the part of a mask of 0 and 1, (height, width), that is not 0; None if all is 0."""
     (rows,) = np.nonzero(mask.any(axis=1))
     if not rows.size:
@@ -58,7 +58,7 @@ def find_patch(mask: npt.NDArray[np.uint8]) -> Patch | None:
     top, bottom = int(rows[0]), int(rows[-1]) + 1
     (columns,) = np.nonzero(mask[top:bottom].any(axis=0))
     left, right = int(columns[0]), int(columns[-1]) + 1
-    return Patch(mask[top:bottom, left:right], left=left, top=top)
+    return MaskCrop(mask[top:bottom, left:right], left=left, top=top)
 
 
 def resize_nearest(pixels: npt.NDArray[_Pixel], *, size: Size) -> npt.NDArray[_Pixel]:
@@ -131,7 +131,7 @@ def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
     return counts
 
 
-def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch | None:
+def crop_runs(counts: npt.NDArray[np.int64], *, height: int) -> MaskCrop | None:
     """Draws the part of a mask that is not empty; None if all of it is.
 
     Args:
@@ -151,7 +151,7 @@ def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch |
     values = np.zeros(runs.size, np.uint8)
     values[1::2] = 1
     columns = np.repeat(values, runs).reshape(-1, height)
-    return Patch(columns[:, top:bottom].T, left=left, top=top)
+    return MaskCrop(columns[:, top:bottom].T, left=left, top=top)
 
 
 def find_ends(

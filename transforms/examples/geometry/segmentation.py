@@ -29,12 +29,12 @@ from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.core.text import describe_base64
 from shardbeam.transforms.examples.geometry.boxes import Box, Size, box_around, is_scaled
 from shardbeam.transforms.examples.geometry.mask_crops import (
-    Patch,
+    MaskCrop,
     box_iou,
+    crop_mask,
+    crop_runs,
     find_bounds,
     find_ends,
-    find_patch,
-    find_patch_in_runs,
     overlap_area,
     parse_counts,
     read_counts,
@@ -65,7 +65,7 @@ _MIN_IOU_BY_ROWS = 0.9
 class _RunLengths(msgspec.Struct):
     counts: str | list[float]
     size: tuple[float, float] | None = None
-    # Set by `encode_patch`: the pixels are known, so the box need not confirm them.
+    # Set by `encode_crop`: the pixels are known, so the box need not confirm them.
     certain: bool = False
 
 
@@ -89,7 +89,7 @@ def draw_segmentation(
     extent: Size,
     box: Box,
     corrections: Corrections,
-) -> Patch | None:
+) -> MaskCrop | None:
     """Draws an object's mask.
 
     Args:
@@ -131,10 +131,10 @@ def mask_problem(text: bytes, *, size: Size, box: Box) -> str:
     """
     try:
         if all(size):
-            patch = draw_segmentation(
+            crop = draw_segmentation(
                 text, frame=size, extent=size, box=box, corrections=Corrections()
             )
-            return "" if patch is not None else "no pixels"
+            return "" if crop is not None else "no pixels"
         segmentation = _parse(text)
         if isinstance(segmentation, _RunLengths):
             return "" if _read_any_counts(segmentation)[1::2].any() else "no pixels"
@@ -175,7 +175,7 @@ def _decode_points(text: bytes) -> list[list[float]]:
 
 def _draw_polygons(
     polygons: Sequence[Polygon], *, frame: Size, corrections: Corrections
-) -> Patch | None:
+) -> MaskCrop | None:
     width, height = frame
     usable = []
     for polygon in polygons:
@@ -187,7 +187,7 @@ def _draw_polygons(
         raise ValueError("no polygon that can be drawn")
     runs = coco_mask.frPyObjects(usable, height, width)
     drawn = runs[0] if len(runs) == 1 else coco_mask.merge(runs)
-    return find_patch_in_runs(parse_counts(drawn["counts"]), height=height)
+    return crop_runs(parse_counts(drawn["counts"]), height=height)
 
 
 def _scaled(polygon: Polygon, *, frame: Size, extent: Size) -> list[float]:
@@ -208,7 +208,7 @@ def _is_usable(polygon: Polygon) -> bool:
 
 def _draw_runs(
     runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Corrections
-) -> Patch | None:
+) -> MaskCrop | None:
     """Draws runs in the first of these ways in which they fit the object's box.
 
     1. Column by column, as COCO has them. If their size is the image's with its sides exchanged,
@@ -224,22 +224,22 @@ def _draw_runs(
     if total > width * height:
         raise ValueError("more pixels than the mask has")
 
-    def draw(*, is_by_rows: bool) -> Patch | None:
-        patch = find_patch_in_runs(counts, height=width if is_by_rows else height)
-        if patch is None:
+    def draw(*, is_by_rows: bool) -> MaskCrop | None:
+        crop = crop_runs(counts, height=width if is_by_rows else height)
+        if crop is None:
             return None
         if is_by_rows:
-            patch = patch.transposed()
+            crop = crop.transposed()
         if own == frame:
-            return patch
+            return crop
         if own == grid:
-            return _resize(patch, own=own, frame=frame)
-        return _fit(patch, own=own, frame=frame, box=box)
+            return _resize(crop, own=own, frame=frame)
+        return _fit(crop, own=own, frame=frame, box=box)
 
-    patch = draw(is_by_rows=False)
+    crop = draw(is_by_rows=False)
     by_rows = None
     if not runs.certain:
-        by_rows = _find_by_rows(patch, draw=functools.partial(draw, is_by_rows=True), box=box)
+        by_rows = _find_by_rows(crop, draw=functools.partial(draw, is_by_rows=True), box=box)
     if total < width * height:
         # Some tools leave out the last run of zeros.
         corrections.note(Correction.RLE_COUNTS_CORRECTED, total, width * height)
@@ -248,14 +248,14 @@ def _draw_runs(
     elif own not in (frame, grid):
         corrections.note(Correction.RLE_SIZE_CORRECTED, own, grid)
     if by_rows is None:
-        return patch
+        return crop
     corrections.note(Correction.RLE_BY_ROWS)
     return by_rows
 
 
 def _find_by_rows(
-    by_columns: Patch | None, *, draw: Callable[[], Patch | None], box: Box
-) -> Patch | None:
+    by_columns: MaskCrop | None, *, draw: Callable[[], MaskCrop | None], box: Box
+) -> MaskCrop | None:
     """Draws runs row by row if they do not fit the object's box column by column.
 
     Args:
@@ -287,18 +287,18 @@ def _find_by_rows(
     return None
 
 
-def _share_inside(patch: Patch | None, box: Box) -> float:
+def _share_inside(crop: MaskCrop | None, box: Box) -> float:
     """Returns the share of a mask's pixels in a box, to a pixel; 1 if the box has no area."""
-    if patch is None or not overlap_area(box, box) > 0:
+    if crop is None or not overlap_area(box, box) > 0:
         return 1.0
     # Tools round boxes, and some leave the last column and row out. Boxes may have any numbers;
-    # beyond the patch, these do not matter.
+    # beyond the crop, these do not matter.
     grown = box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1
     left, top, right, bottom = (min(max(side, -1.0), 1e9) for side in grown)
-    columns = slice(max(0, math.floor(left) - patch.left), max(0, math.ceil(right) - patch.left))
-    rows = slice(max(0, math.floor(top) - patch.top), max(0, math.ceil(bottom) - patch.top))
-    inside = np.count_nonzero(patch.pixels[rows, columns])
-    return inside / int(np.count_nonzero(patch.pixels))
+    columns = slice(max(0, math.floor(left) - crop.left), max(0, math.ceil(right) - crop.left))
+    rows = slice(max(0, math.floor(top) - crop.top), max(0, math.ceil(bottom) - crop.top))
+    inside = np.count_nonzero(crop.pixels[rows, columns])
+    return inside / int(np.count_nonzero(crop.pixels))
 
 
 def _read_any_counts(runs: _RunLengths) -> npt.NDArray[np.int64]:
@@ -327,27 +327,27 @@ def _straighten(own: Size, *, frame: Size, grid: Size) -> Size:
     return exchanged if own not in (frame, grid) and exchanged in (frame, grid) else own
 
 
-def _fit(patch: Patch, *, own: Size, frame: Size, box: Box) -> Patch | None:
+def _fit(crop: MaskCrop, *, own: Size, frame: Size, box: Box) -> MaskCrop | None:
     """Fits a mask of another size into the frame by cutting or scaling, whichever fits the box."""
-    xmin, ymin, xmax, ymax = patch.box
+    xmin, ymin, xmax, ymax = crop.box
     across, down = frame[0] / own[0], frame[1] / own[1]
     scaled = (xmin * across, ymin * down, xmax * across, ymax * down)
-    if box_iou(patch.box, box) >= box_iou(scaled, box):
-        return find_patch(patch.whole(width=frame[0], height=frame[1]))
-    return _resize(patch, own=own, frame=frame)
+    if box_iou(crop.box, box) >= box_iou(scaled, box):
+        return crop_mask(crop.whole(width=frame[0], height=frame[1]))
+    return _resize(crop, own=own, frame=frame)
 
 
-def _resize(patch: Patch, *, own: Size, frame: Size) -> Patch | None:
-    return find_patch(resize_nearest(patch.whole(width=own[0], height=own[1]), size=frame))
+def _resize(crop: MaskCrop, *, own: Size, frame: Size) -> MaskCrop | None:
+    return crop_mask(resize_nearest(crop.whole(width=own[0], height=own[1]), size=frame))
 
 
-def encode_patch(patch: Patch, *, frame: Size) -> bytes:
+def encode_crop(crop: MaskCrop, *, frame: Size) -> bytes:
     """Encodes a mask in JSON, as runs in numbers; pixels beyond the frame are left out."""
     width, height = frame
-    # The patch may lie anywhere, because its place comes from a file.
-    left, top = min(max(0, patch.left), width), min(max(0, patch.top), height)
-    rows = slice(max(0, -patch.top), max(0, height - patch.top))
-    pixels = patch.pixels[rows, max(0, -patch.left) : max(0, width - patch.left)]
+    # The crop may lie anywhere, because its place comes from a file.
+    left, top = min(max(0, crop.left), width), min(max(0, crop.top), height)
+    rows = slice(max(0, -crop.top), max(0, height - crop.top))
+    pixels = crop.pixels[rows, max(0, -crop.left) : max(0, width - crop.left)]
     # The rows at which runs of 1 begin and end in each column.
     columns, edges = np.nonzero(np.diff(np.pad(pixels.T, ((0, 0), (1, 1)))))
     places = (columns + left) * height + edges + top
@@ -369,15 +369,15 @@ def mask_object(
         top: The part's first row in the frame.
         frame: The size of the annotated image.
     """
-    patch = find_patch(mask)
-    if patch is None:
+    crop = crop_mask(mask)
+    if crop is None:
         return None
-    patch = patch._replace(left=left + patch.left, top=top + patch.top)
+    crop = crop._replace(left=left + crop.left, top=top + crop.top)
     return ObjectAnnotation(
         label=label,
-        bbox=patch.box,
-        area=int(patch.pixels.sum()),
-        segmentation=encode_patch(patch, frame=frame),
+        bbox=crop.box,
+        area=int(crop.pixels.sum()),
+        segmentation=encode_crop(crop, frame=frame),
     )
 
 

@@ -37,7 +37,7 @@ from shardbeam.transforms.formats.mask_values import (
     decide_mask_values,
     given_values,
     ids_of_classes,
-    look_at_maps,
+    read_first_maps,
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
@@ -170,7 +170,7 @@ class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
             return MaskReading()
         if self.mask_values:
             return given_values(self.mask_values)
-        maps = look_at_maps(
+        maps = read_first_maps(
             (path, file)
             for path, file in RootFiles(self.semantic_masks).walk()
             if listing_exclusion(path) is None

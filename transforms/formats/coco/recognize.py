@@ -143,7 +143,7 @@ class FirstAnnotations(NamedTuple):
         return [each for each in BOX_FORMATS if self.apart[each] <= _MOST_APART * self.outlined]
 
 
-def look_at_first(uri: str) -> FirstAnnotations:
+def sniff_annotations(uri: str) -> FirstAnnotations:
     """Compares the boxes of a file's first annotations with their polygons.
 
     Raises:
@@ -211,7 +211,7 @@ class CocoBoxes(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def _first_annotations(self) -> Mapping[str, FirstAnnotations]:
-        return {uri: look_at_first(uri) for uri in self.annotations}
+        return {uri: sniff_annotations(uri) for uri in self.annotations}
 
 
 def _box_and_outline(annotation: Mapping[str, Any]) -> tuple[Sequence[float], Box] | None:
@@ -336,7 +336,7 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
     files = [
         found
         for path in folder.few(".json")
-        if (found := _look(path, folder=folder, is_lvis=is_lvis)) is not None
+        if (found := _sniff_file(path, folder=folder, is_lvis=is_lvis)) is not None
     ]
     if not files:
         return None
@@ -397,7 +397,7 @@ def _shared_ending(path: str, images: ImageFolder) -> str:
     return name if name and is_shared else ""
 
 
-def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
+def _sniff_file(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
     if not folder.head(path, size_bytes=_OVERLAP_BYTES).lstrip().startswith(b"{"):
         return None
     uri = folder.location(path)

@@ -59,7 +59,7 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # A root with more names than this counts as one without splits.
-_LOOK_AT = 1000
+_MOST_NAMES = 1000
 # At most this many JSON files of each top folder are opened.
 _FILES = 100
 
@@ -151,7 +151,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: The root cannot be listed.
         """
-        found = cls(root=os.path.expanduser(str(keys["root"])))._look()
+        found = cls(root=os.path.expanduser(str(keys["root"])))._find_top_folders()
         return found.are_splits or found.is_mixed
 
     def resolve(self) -> LabelMeFormat:
@@ -160,7 +160,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: The root cannot be listed.
         """
-        found = self._look()
+        found = self._find_top_folders()
         return msgspec.structs.replace(
             self,
             _splits=tuple(sort_splits(found.splits)) if found.are_splits else (),
@@ -194,9 +194,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     def _files(self) -> RootFiles:
         return RootFiles(self.root)
 
-    def _look(self) -> TopFolders:
+    def _find_top_folders(self) -> TopFolders:
         """Finds the top folders that hold an image with a JSON file."""
-        if not any(map(is_split_name, self._files.folders(limit=_LOOK_AT))):
+        if not any(map(is_split_name, self._files.folders(limit=_MOST_NAMES))):
             return TopFolders({}, ())
         # {top folder: its first JSON files}
         files: dict[str, list[tuple[str, ImageRef]]] = {}

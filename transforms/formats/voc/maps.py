@@ -18,7 +18,7 @@ from shardbeam.transforms.formats.mask_values import (
     decide_mask_values,
     given_values,
     ids_of_classes,
-    look_at_maps,
+    read_first_maps,
 )
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, read_file
@@ -110,7 +110,7 @@ def read_maps(
         first, ids = _find_voc_classes(files)
     maps = FirstMaps()
     if first or not mask_values:
-        maps = look_at_maps(
+        maps = read_first_maps(
             ((path, file) for path, file in files.walk() if is_class_map(path)),
             voc_colours=True,
         )

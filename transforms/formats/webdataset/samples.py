@@ -20,7 +20,7 @@ from shardbeam.transforms.storage.reader import StorageReader
 
 _KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)
 # Files of a tar that show what it is, and tars that are opened.
-_LOOK_AT = 50
+_FIRST_FILES = 50
 CLASS = "cls"
 CAPTION = "txt"
 JSON = "json"
@@ -63,7 +63,7 @@ def first_files(tar: ImageRef) -> list[SampleFile]:
     """Reads the first files of a tar; returns nothing where that is not possible."""
     reader = StorageReader(tar)
     try:
-        members = itertools.islice(tar_members(reader), _LOOK_AT)
+        members = itertools.islice(tar_members(reader), _FIRST_FILES)
         return [sample_file(member, reader=reader) for member in members]
     except (InputError, OSError):
         # The run itself reports the error.

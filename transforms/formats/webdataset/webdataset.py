@@ -67,7 +67,7 @@ _LINK = "a link to another file; make the tar with --dereference --hard-derefere
 # Every number with this many digits fits into 64 bits.
 _MAX_DIGITS = 18
 # Tars that are opened to find out how labels are written.
-_LOOK_INTO = 5
+_FIRST_TARS = 5
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     def _first_labels(self) -> Iterator[str]:
         """Reads the classes of the first samples of the first tars that can be read."""
-        for tar in itertools.islice(self._tars(), _LOOK_INTO):
+        for tar in itertools.islice(self._tars(), _FIRST_TARS):
             for sample in group_samples(first_files(tar)):
                 with contextlib.suppress(RejectedError):
                     yield from self._annotate(sample).labels
