@@ -285,7 +285,7 @@ def test_files_that_cannot_be_used(flag: str, pictures: Path, built: Path, tmp_p
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(b"PAR1")
     for path, exit_code, problem in (
-        (tmp_path / "none.parquet", 1, "none.parquet: cannot be read: No such file"),
+        (tmp_path / "none.parquet", 1, "none.parquet: there is no such file"),
         (bad, 1, "bad.parquet: not a Parquet file"),
         (built / "duplicates.parquet", 2, "holds the input"),
     ):

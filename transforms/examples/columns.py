@@ -8,7 +8,7 @@ versions of `datasets` read it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
@@ -18,26 +18,24 @@ _IMAGE_ROLES = frozenset({FeatureRole.IMAGE, FeatureRole.MASK, FeatureRole.MASK_
 _DTYPES = {FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}
 
 
-class ListOf:
+class ListOf(NamedTuple):
     """A list of values.
 
-    Args:
+    Attributes:
         item: The type of each.
     """
 
-    def __init__(self, item: ColumnType) -> None:
-        self.item = item
+    item: ColumnType
 
 
-class Classes:
+class Classes(NamedTuple):
     """Ids of classes, from 0.
 
-    Args:
+    Attributes:
         names: The classes' names.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
+    names: Sequence[str]
 
 
 # The name of a plain type (`int64`, `string`, `binary`, `image`), or several named columns in one.

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
-from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
+from shardbeam.transforms.examples.features import (
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+    one_value,
+    value_list,
+)
 
 # The key of the image's own bytes.
 IMAGE = "image/encoded"
@@ -58,21 +66,15 @@ def _caption_values(subject: AnnotatedImage) -> Values:
     return {"image/caption": [caption.encode() for caption in subject.annotations.captions]}
 
 
-LABELS = FeatureGroup(
-    (
-        value_list("image/class/label", FeatureKind.INT64, FeatureRole.LABEL),
-        value_list("image/class/text", FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
-    ),
-    _label_values,
-)
+def _label_group(feature: Callable[[str, FeatureKind, FeatureRole], FeatureSpec]) -> FeatureGroup:
+    ids = feature("image/class/label", FeatureKind.INT64, FeatureRole.LABEL)
+    names = feature("image/class/text", FeatureKind.BYTES, FeatureRole.LABEL_TEXT)
+    return FeatureGroup((ids, names), _label_values)
+
+
+LABELS = _label_group(value_list)
 # The labels of formats whose images have exactly one.
-LABEL = FeatureGroup(
-    (
-        one_value("image/class/label", FeatureKind.INT64, FeatureRole.LABEL),
-        one_value("image/class/text", FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
-    ),
-    _label_values,
-)
+LABEL = _label_group(one_value)
 CONFIDENCES = FeatureGroup(
     (value_list("image/class/confidence", FeatureKind.FLOAT),), _confidence_values
 )

@@ -33,26 +33,18 @@ _ELLIPSE_POINTS = 36
 _encoder = msgspec.json.Encoder()
 
 
-class ImageReader:
+class ImageReader(msgspec.Struct, frozen=True):
     """Reads the shapes and tags of one `image`.
 
-    Args:
+    Attributes:
         image: The element.
         labels: The classes and their keypoints; None where the file declares none.
         wants_masks: Whether objects carry their segmentation.
     """
 
-    def __init__(
-        self,
-        image: XmlElement,
-        *,
-        labels: Mapping[str, tuple[str, ...]] | None,
-        wants_masks: bool,
-    ) -> None:
-        self._image = image
-        self._labels = labels
-        self._wants_masks = wants_masks
-        self._size = (image.attribute_pixels("width"), image.attribute_pixels("height"))
+    image: XmlElement
+    labels: Mapping[str, tuple[str, ...]] | None
+    wants_masks: bool
 
     def read(self) -> ImageAnnotations:
         """Reads the image's annotations.
@@ -60,11 +52,12 @@ class ImageReader:
         Raises:
             InputError: A shape lacks an attribute, or has a value that is not a number.
         """
+        width, height = (self.image.attribute_pixels(side) for side in ("width", "height"))
         shapes: Mapping[str, Callable[[XmlElement], ObjectAnnotation | None]] = {
             "box": _read_box,
             "polygon": _read_polygon,
             "ellipse": _read_ellipse,
-            "mask": functools.partial(_read_mask, size=self._size),
+            "mask": functools.partial(_read_mask, size=(width, height)),
             "skeleton": self._read_skeleton,
         }
         # Lines and points have no area, and a cuboid does not lie in the image's plane. Shapes that
@@ -73,13 +66,13 @@ class ImageReader:
         tags: dict[str, None] = {}
         objects: list[ObjectAnnotation] = []
         corrections = Corrections()
-        for shape in self._image.children:
+        for shape in self.image.children:
             is_known = shape.tag in (*shapes, *without_box, "tag")
             if not is_known and "label" not in shape.attributes:
                 continue
             label = " ".join(shape.required("label").split())
             is_tag = shape.tag == "tag"
-            if not label or (self._labels is not None and label not in self._labels):
+            if not label or (self.labels is not None and label not in self.labels):
                 unknown = Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
                 if is_tag:
                     unknown = Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
@@ -95,13 +88,12 @@ class ImageReader:
                     msgspec.structs.replace(
                         item,
                         label=label,
-                        segmentation=item.segmentation if self._wants_masks else b"",
+                        segmentation=item.segmentation if self.wants_masks else b"",
                         attributes={OCCLUDED: 1} if _is_set(shape, "occluded") else {},
                     )
                 )
-        width, height = self._size
         return ImageAnnotations(
-            image_id=escape_key(self._image.attributes.get("id", "")),
+            image_id=escape_key(self.image.attributes.get("id", "")),
             width=width,
             height=height,
             labels=tuple(tags),
@@ -112,7 +104,7 @@ class ImageReader:
         )
 
     def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:
-        names = (self._labels or {}).get(" ".join(shape.attributes["label"].split()), ())
+        names = (self.labels or {}).get(" ".join(shape.attributes["label"].split()), ())
         keypoints = [0.0] * (3 * len(names))
         labelled: list[float] = []
         for point in shape.all("points"):

@@ -15,8 +15,8 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.formats.annotation_file import explain_errors
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
@@ -105,14 +105,8 @@ def image_groups(file: KeyFile) -> Mapping[_Image, _Image]:
 
 
 def _read(uri: str) -> bytes:
-    try:
+    with explain_errors(uri):
         return storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
-    except OSError as error:
-        is_missing = isinstance(error, FileNotFoundError)
-        near = nearest_path(uri, storage=storage_for(uri)) if is_missing else ""
-        raise InputError(
-            uri=uri, problem=f"cannot be read: {error.strerror or error}{near}"
-        ) from error
 
 
 def _read_unchanged(file: KeyFile) -> bytes:

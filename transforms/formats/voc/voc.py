@@ -36,7 +36,6 @@ from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
-    MaskReading,
     MaskValuesKey,
     check_mask_keys,
 )
@@ -106,11 +105,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             `{folder: (number of its files, number of those with the names of others)}`.
         _has_image_folder: Whether there is a `JPEGImages`, so that pictures elsewhere are input
             only if they are annotated.
-        _class_ids: `{name: id}` of the classes in the maps; empty where no maps are wanted.
-        _label_map: URI of the file that names these classes, if there is one.
-        _first_mask: Path of the map whose palette decides whether the classes are VOC's, if there
-            is a map and no file names the classes.
-        _mask_reading: How the maps are read.
+        _maps: The classes of the maps and how they are read; empty where no maps are wanted.
     """
 
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
@@ -140,10 +135,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     _mixed: str = ""
     _copies: Mapping[str, tuple[int, int]] = {}
     _has_image_folder: bool = False
-    _class_ids: Mapping[str, int] = {}
-    _label_map: str = ""
-    _first_mask: str = ""
-    _mask_reading: MaskReading = MaskReading()
+    _maps: MapClasses = MapClasses()
 
     def __post_init__(self) -> None:
         needed = "" if self.semantic else "semantic: true"
@@ -204,10 +196,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             _mixed=tops.describe() if tops.is_mixed and not lists else "",
             _copies=copies,
             _has_image_folder=has_image_folder,
-            _class_ids=maps.ids,
-            _label_map=maps.label_map,
-            _first_mask=maps.first_mask,
-            _mask_reading=maps.reading,
+            _maps=maps,
         )
 
     def _choose_folders(self, folders: Sequence[str]) -> Sequence[str]:
@@ -228,34 +217,35 @@ class VocFormat(Format, frozen=True, kw_only=True):
                 f"{folder or self.root}: {count:,} XML files are not read: their images are not "
                 f"there, and {same:,} of them have the names of XML files beside images"
             )
-        if self._mask_reading.said:
-            yield self._mask_reading.said
-        if not self._first_mask:
+        if self._maps.reading.said:
+            yield self._maps.reading.said
+        first = self._maps.first_mask
+        if not first:
             return
         fix = (
             f"name them in a {LABEL_MAP} in the root, one per line (name:r,g,b::), from 0, or "
             "with mask_classes: {1: NAME, 2: NAME}"
         )
-        if self._class_ids:
+        if self._maps.ids:
             yield (
-                f"{self._first_mask}: its colours look like VOC's, so the maps' classes have "
+                f"{first}: its colours look like VOC's, so the maps' classes have "
                 f"VOC's twenty names; other tools use these colours, too: if the classes are "
                 f"others, {fix}"
             )
-        elif not self._mask_reading.values.ids:
+        elif not self._maps.reading.values.ids:
             yield (
-                f"{self._first_mask}: the palette is not VOC's, so the maps' values stay numbers "
+                f"{first}: the palette is not VOC's, so the maps' values stay numbers "
                 f"without names, and do not match the ids of the objects' classes; {fix}"
             )
         else:
             yield (
-                f"{self._first_mask}: the maps' classes have no names, and their ids do not match "
+                f"{first}: the maps' classes have no names, and their ids do not match "
                 f"those of the objects' classes; {fix}"
             )
 
     def declared_categories(self) -> Iterator[Category]:
         """Returns the classes of the maps, which perhaps no file declares."""
-        return self._categories(self._class_ids)
+        return self._categories(self._maps.ids)
 
     @property
     def first_pixel(self) -> float:
@@ -302,7 +292,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             if folder.startswith(_OTHER_MASK_FOLDERS):
                 role = MASK_FOLDERS.get(folder)
                 if role in self._mask_roles and key.lower().endswith(".png"):
-                    values = self._mask_reading.values
+                    values = self._maps.reading.values
                     return Place(role=Role.MASK, join=join_text(key), mask=role, values=values)
                 return Place(role=Role.OTHER)
         if key.lower().endswith(".xml"):
@@ -316,13 +306,13 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def annotation_files(self) -> Sequence[str]:
         """Returns the lists of the splits, and the label map if there is one."""
         lists = [item.file.uri for item in self._lists]
-        return [*lists, self._label_map] if self._label_map else lists
+        return [*lists, self._maps.label_map] if self._maps.label_map else lists
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Declares the classes of maps, and puts the images of a list into its split."""
-        yield from self._categories(self._class_ids)
+        yield from self._categories(self._maps.ids)
         for item in self._lists[file_index : file_index + 1]:
             folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
             for line, name in read_list(item):
@@ -355,7 +345,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
                 read_shape(element, coordinates=self.coordinates),
                 read_attributes(element),
             )
-            if self._class_ids and label not in self._class_ids:
+            if self._maps.ids and label not in self._maps.ids:
                 corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, label)
             elif shape.box is None:
                 corrections.note_lost(label, "no bndbox")
@@ -374,9 +364,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
                         attributes=attributes,
                     )
                 )
-        if self._class_ids and not self.annotation_files():
+        if self._maps.ids and not self.annotation_files():
             # Without annotation files, nothing else declares classes that only maps show.
-            yield from self._categories(self._class_ids)
+            yield from self._categories(self._maps.ids)
         else:
             yield from self._categories(dict.fromkeys(item.label for item in objects))
         yield from lost_classes(corrections.lost, origin=self.root)
@@ -412,4 +402,4 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def _categories(self, names: Mapping[str, object]) -> Iterator[Category]:
         for name in names:
             # All files share one origin, so that equal categories are merged.
-            yield Category(name=name, source_id=self._class_ids.get(name), origin=self.root)
+            yield Category(name=name, source_id=self._maps.ids.get(name), origin=self.root)
