@@ -93,10 +93,12 @@ def find_layout(keys: TableKeys, names: Sequence[str], rows: Sequence[Row]) -> T
             problem="the rows have boxes, and no column has a usual name for labels; set "
             f"label_column to one of {join_names(names)}",
         )
-    size = _size_columns(keys, free, first) if boxes.names else ()
+    size = _size_columns(free, first) if boxes.names else ()
     repeats = bool(image) and not boxes.names and first.repeats_images(image)
     caption = _caption_column(keys, free, first, repeats=repeats)
     used = {image, label, label_ids, split, caption, *boxes.names, *size, ""}
+    per_row = bool(caption) and repeats
+    one_for = "objects" if boxes.names else "captions" if per_row else ""
     columns: dict[str, ColumnType] = {}
     for name in dict.fromkeys([*names, *keys.columns]):
         text = keys.columns.get(name)
@@ -104,14 +106,7 @@ def find_layout(keys: TableKeys, names: Sequence[str], rows: Sequence[Row]) -> T
         if text and (keys.cells_are_text or did_you_mean(name, known=names)):
             _check_there(keys, name, names, setting=f"columns.{name}")
         if name not in used and text != "ignore":
-            columns[name] = _column_type(
-                keys,
-                name,
-                text,
-                first.values(name),
-                per_object=bool(boxes.names),
-                per_row=bool(caption) and repeats,
-            )
+            columns[name] = _column_type(keys, name, first.values(name), one_for=one_for)
     one_hot = [name for name in columns if is_one_hot and name not in keys.columns]
     for name in one_hot:
         del columns[name]
@@ -140,7 +135,7 @@ def find_layout(keys: TableKeys, names: Sequence[str], rows: Sequence[Row]) -> T
         box_format=boxes.format,
         size=size,
         caption=caption,
-        per_row=bool(caption) and repeats,
+        per_row=per_row,
         columns=columns,
         splits=_splits_of(keys, rows, split) if split else (),
         normalized=normalized,
@@ -226,7 +221,7 @@ def _caption_column(
     return first_of(CAPTION_NAMES, free) if repeats else ""
 
 
-def _size_columns(keys: TableKeys, free: Sequence[str], first: FirstRows) -> tuple[str, ...]:
+def _size_columns(free: Sequence[str], first: FirstRows) -> tuple[str, ...]:
     size = tuple(first_of(names, free) for names in SIZE_NAMES)
     types = {str(infer_type(first.numbers(name))) for name in size if name}
     return size if all(size) and types <= _NUMBER_TYPES else ()
@@ -343,26 +338,20 @@ def _check_there(keys: TableKeys, column: str, names: Sequence[str], *, setting:
 
 
 def _column_type(
-    keys: TableKeys,
-    name: str,
-    text: str | None,
-    values: Iterable[object],
-    *,
-    per_object: bool,
-    per_row: bool,
+    keys: TableKeys, name: str, values: Iterable[object], *, one_for: str
 ) -> ColumnType:
+    text = keys.columns.get(name)
     column = parse_type(text or "") or infer_type(values)
     is_text = keys.cells_are_text and str(column) == "string?"
-    if text is None and (is_text or ((per_object or per_row) and column.form == "list")):
+    if text is None and (is_text or (one_for and column.form == "list")):
         column = ColumnType("string")
     if not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
         raise keys.error(
             f"the column {name[:40]!a} cannot be a feature: expected printable text of at "
             f"most {_MAX_NAME_BYTES} bytes; set columns to ignore it"
         )
-    if (per_object or per_row) and column.form == "list":
-        what = "objects" if per_object else "captions"
-        raise keys.error(f"columns.{name}: a feature of {what} has one value each, not a list")
+    if one_for and column.form == "list":
+        raise keys.error(f"columns.{name}: a feature of {one_for} has one value each, not a list")
     return column
 
 
