@@ -48,7 +48,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         tfrecords: The files, folders of them, or patterns; after `resolve`, the files.
         _masks: Whether objects have masks even if no Example has some.
         _keys: The keys of the Examples.
-        _legends: `{folder: how the Examples in its files are read}`, each a `FeatureMap` in
+        _feature_maps: `{folder: how the Examples in its files are read}`, each a `FeatureMap` in
             MessagePack, because the digest of a plan takes no mapping whose keys are integers.
         _splits: `{file: its split}`, if each file belongs to one.
         _listed: `{file: what the manifest of its dataset says about it}`.
@@ -68,7 +68,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
     ]
     _masks: bool = False
     _keys: StoredKeys = StoredKeys()
-    _legends: Mapping[str, bytes] = {}
+    _feature_maps: Mapping[str, bytes] = {}
     _splits: Mapping[str, str] = {}
     _listed: Mapping[str, ListedShard] = {}
     _source: str = ""
@@ -139,7 +139,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
             self,
             tfrecords=files,
             _keys=find_keys({file: layouts[_folder(file)] for file in files}),
-            _legends={
+            _feature_maps={
                 folder: msgspec.msgpack.encode(layout.feature_map)
                 for folder, layout in layouts.items()
             },
@@ -191,7 +191,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         reader = ExampleReader(
             keys=self._keys,
             masks=Kind.INSTANCE_MASKS in self.kinds,
-            feature_map=MsgpackDecoder(FeatureMap).decode(self._legends[_folder(uri)]),
+            feature_map=MsgpackDecoder(FeatureMap).decode(self._feature_maps[_folder(uri)]),
             source=self._source,
             split=self._splits.get(uri, ""),
             listed=self._listed.get(uri),

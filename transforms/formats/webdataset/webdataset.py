@@ -105,30 +105,26 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes tar files that begin with samples: an image and files about it."""
-        tars = [path for path in folder.named(".tar") if _TAR.search(path)]
+        tars = folder.named(".tar")
         if not tars:
             return None
+        what = counted(len(tars), "tar file")
         first = first_files(folder.files[tars[0]])
         if not has_samples(first):
             dotted = [each for each in first if each.is_dotted_image]
-            if not dotted:
-                return None
-            return Recognized(
-                what=counted(len(tars), "tar file"),
-                problem=f"{tars[0]}: {describe_dots(dotted[0])}",
-            )
-        sources = {
-            split: {"tars": [*map(folder.uri, paths)]} for split, paths in by_split(tars).items()
-        }
-        what = counted(len(tars), "tar file")
-        if "" in sources:
+            problem = f"{tars[0]}: {describe_dots(dotted[0])}" if dotted else ""
+            return Recognized(what=what, problem=problem) if dotted else None
+        splits = by_split(tars)
+        if "" in splits:
             above = folder.uri(common_folder([posixpath.dirname(path) for path in tars]))
             return Recognized(what=what, sources={"": {"tars": [above]}})
-        for split, paths in by_split(tars).items():
+        sources = {}
+        for split, paths in splits.items():
             # Use one pattern for all tars of a split, if it matches nothing else.
             pattern = f"{posixpath.commonprefix(paths)}*.tar"
-            if [path for path in tars if fnmatch.fnmatchcase(path, pattern)] == paths:
-                sources[split] = {"tars": [folder.uri(pattern)]}
+            matched = [path for path in tars if fnmatch.fnmatchcase(path, pattern)]
+            named = [pattern] if matched == paths else paths
+            sources[split] = {"tars": [*map(folder.uri, named)]}
         return Recognized(what=what, sources=sources)
 
     @functools.cached_property
