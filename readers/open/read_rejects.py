@@ -13,7 +13,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.commit.pointer import pointed_folder
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, STAGING_FOLDER, read_manifest
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
@@ -80,7 +80,7 @@ def find_lines(path: str, *, what: Literal["rejects", "corrections"]) -> FoundLi
         folder = (path if file is None else pointed_folder(file)) or ""
         listed = list(storage_for(folder).list(folder)) if folder else []
     except OSError as error:
-        raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
     in_staging: dict[str, list[StoredFile]] = {}
     committed = []
     for found in listed:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Skeletons, read_class_names
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
@@ -102,7 +102,7 @@ def read_layout(folder: str) -> Layout:
         # Other programs write files with this name, too.
         return Layout(feature_map=FeatureMap(class_names=read_class_names(folder)))
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+        raise unreadable(uri, error) from error
     if not committed:
         raise InputError(
             uri=folder, problem="the dataset is not committed: dataset_info.json is missing"

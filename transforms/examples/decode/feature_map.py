@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import unreadable
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.examples.features import CATEGORY_MAP, ExtraFeature
 from shardbeam.transforms.storage.base import join_uri
@@ -143,7 +143,7 @@ def _read_names(root: str, name: str) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
+        raise unreadable(uri, error) from error
     return data.decode(errors="replace")
 
 

@@ -19,6 +19,7 @@ from shardbeam.transforms.core.labels import BACKGROUND_NAMES
 from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around
 from shardbeam.transforms.examples.geometry.mask_crops import box_iou
+from shardbeam.transforms.formats.annotation_file import explain_errors
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.box_format import BoxReading, BoxUnits
 from shardbeam.transforms.formats.coco.annotations import panoptic_file_error
@@ -267,7 +268,7 @@ def _first_items(
     section: re.Pattern[bytes], uri: str, *, storage: Storage
 ) -> list[dict[str, Any]] | None:
     """Decodes the first items of a section; returns None where it is missing or `null`."""
-    try:
+    with explain_errors(uri):
         stored = storage.find(uri)
         if stored.size_bytes > limits.ANNOTATION_BYTES:
             raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
@@ -288,10 +289,6 @@ def _first_items(
             # Read on if the first item is longer than the window.
             if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
                 return None if window.startswith(b"null") else found
-    except OSError as error:
-        raise InputError(
-            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
-        ) from error
     return [] if is_inside else None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shardbeam.transforms.containers.base import parse_example
 from shardbeam.transforms.containers.tfrecord import CONTAINER
-from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -69,4 +69,4 @@ def find_file(uri: str) -> StoredFile:
     try:
         return storage_for(uri).find(uri)
     except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+        raise unreadable(uri, error) from error

@@ -15,7 +15,7 @@ import msgspec
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.features import ExtraFeature
@@ -230,7 +230,7 @@ def _find(path: str) -> list[str]:
             return [path]
         listed = list(storage.list(path))
     except OSError as error:
-        raise InputError(uri=path, problem=f"cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
     found = sorted(file.uri for file in listed if _is_one(file.path))
     if not found:
         problem = f"there is no such file or folder{nearest_path(path, storage=storage)}"

@@ -43,8 +43,7 @@ from shardbeam.transforms.formats.tfrecord.stored_keys import default_keys
 from shardbeam.transforms.formats.tfrecord_layout import ListedShard, index_path
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import check_listed
+from shardbeam.transforms.storage.listed_files import read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 _DIGITS = 9
@@ -281,13 +280,8 @@ def _read_index(file: StoredFile, *, listed: ListedShard | None) -> dict[int, _I
     """
     folder, name = posixpath.split(file.uri)
     uri = join_uri(folder, index_path(name))
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
-    except OSError as error:
-        raise InputError(
-            uri=uri, problem=f"the index cannot be read: {error.strerror or error}"
-        ) from error
-    check_listed(data, uri=uri, listed=None if listed is None else listed.index)
+    of_index = None if listed is None else listed.index
+    data = read_listed(uri, max_bytes=limits.INDEX_BYTES, listed=of_index)
     needed = ("offset", *_IndexRow._fields[:-1])
     columns = [*needed, "crc32c"]
     table = read_parquet(data, uri=uri, columns=columns, max_rows=limits.INDEX_ROWS, filled=needed)
