@@ -9,7 +9,14 @@ import pytest
 import yaml
 
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.card import Card, CardClass, CardSplit, data_card, escape_markdown
+from shardbeam.transforms.dataset.card import (
+    Card,
+    CardClass,
+    CardSplit,
+    croissant_json,
+    data_card,
+    escape_markdown,
+)
 from shardbeam.transforms.dataset.files import describe_data
 from shardbeam.transforms.dataset.manifest import CARD, CROISSANT
 from shardbeam.transforms.dataset.shard_plan import FileNaming
@@ -172,8 +179,11 @@ def test_only_a_source_that_is_a_url_is_a_link() -> None:
         make_card(source="https://example.org/a?b=c")
     )
     for source in ("javascript:alert(1)", "https://a b", "see https://example.org", "https://a>b"):
-        text = data_card(make_card(source=source)).decode()
-        assert "Source: <" not in text
+        card = make_card(source=source)
+        assert "Source: <" not in data_card(card).decode()
+    assert json.loads(croissant_json(card))["url"] == source
+    named = json.loads(croissant_json(make_card(source="Zürich, 2026")))
+    assert (named["isBasedOn"], "url" in named) == ("Zürich, 2026", False)
 
 
 def test_markdown_is_escaped() -> None:

@@ -355,7 +355,7 @@ CAUGHT = """
 """
 
 
-@pytest.mark.parametrize("has_handlers", [False, True])
+@pytest.mark.parametrize("has_handlers", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_error_that_is_caught_prints_nothing(has_handlers: bool, config: Json) -> None:
     ended = subprocess.run(
         python(CAUGHT, config=json.dumps(config), has_handlers=has_handlers),
