@@ -156,8 +156,9 @@ def test_objects_that_changed_after_the_listing_are_rejects(gcs: ProxiedGcs, buc
     change_once = threading.Lock()
 
     def decide(request: Request) -> None:
-        # The images are listed then, and none of them is read. The progress line asks for it, too.
-        if request.name.endswith("totals.json") and change_once.acquire(blocking=False):
+        # The images are listed when it is written, and none of them is read.
+        is_written = request.name.endswith("totals.json") and request.method == "POST"
+        if is_written and change_once.acquire(blocking=False):
             gcs.write(f"{bucket}/{replaced}", other)
             gcs.delete(f"{bucket}/{deleted}")
 

@@ -30,7 +30,6 @@ REJECTS: dict[Reason, tuple[str, ...]] = {
         "pillow/libtiff_segfault.tif",
         "pillow/oom-225817ca0f8c663be7ab4b9e717b02c661e66834.tif",
         "pillow/seek_too_large.tif",
-        "pillow/unknown_compression_method.png",
         "pillow/zero_width.gif",
     ),
     Reason.DECOMPRESSION_BOMB: (
@@ -57,6 +56,7 @@ REJECTS: dict[Reason, tuple[str, ...]] = {
         "pillow/bmp/b/badheadersize.bmp",
         "pillow/bmp/b/badpalettesize.bmp",
         "pillow/bmp/q/rgba16-4444.bmp",
+        "pillow/unknown_compression_method.png",
     ),
     Reason.ZERO_BYTE: (
         "dali/single/jpeg_lossless/0/cat-3504008_640_grayscale_16bit.jpg",
