@@ -89,10 +89,10 @@ def gather_records(
         records: Gives the records, if the plan's sources do not.
     """
     if records is None:
-        # values: (source and join text, listed image or mask); files: ListedFile
+        # values: (source and join key, listed image or mask); files: ListedFile
         # made: Record of each image that needs no join
         listed = pipeline | ListImages(sources=plan.sources, settings=plan.join)
-        # values: (source and join text, annotation entry, or image inside a container)
+        # values: (source and join key, annotation entry, or image inside a container)
         read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
         values, made = (*listed.values, *read.values), listed.records
         counts, rejects = (*listed.counts, *read.counts), listed.rejects
@@ -100,7 +100,7 @@ def gather_records(
         # Imported here: few builds have records of a program.
         from shardbeam.transforms.take_records import TakeRecords
 
-        # values: (source and join text, image or what its record says)
+        # values: (source and join key, image or what its record says)
         taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
         values, made = (taken.values,), ()
         counts, rejects = taken.counts, taken.rejects

@@ -29,7 +29,7 @@ from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.join.join import JoinSettings
+from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.formats.parsing.key_file import (
     KeyFile,

@@ -43,7 +43,9 @@ main(["--help"])
 
 
 # Modules of Shardbeam, without `__init__`, that are loaded.
-BUILD = 159  # every stage of a build, its checks; a module a collector; COCO's boxes and entries
+# every stage of a build, its checks; a module a collector; COCO's boxes and entries; the join's
+# settings, and how it merges entries
+BUILD = 161
 OPEN = 59  # what finds, indexes and reads Examples
 HELP = 50  # names, flags and help of all commands, and the formats' keys
 

@@ -11,12 +11,7 @@ import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.cut_splits import (
-    ClassCounts,
-    CountClassesFn,
-    CutSplits,
-    Point,
-)
+from shardbeam.transforms.beam.cut_splits import ClassCounts, CountClassesFn, CutSplits, Point
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
 from shardbeam.transforms.beam.stages import COUNTS, flatten, typed_outputs
 from shardbeam.transforms.core.counters import BlockCount, counters
@@ -28,17 +23,17 @@ from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join.join import (
     JoinedKey,
-    JoinSettings,
     find_similar,
-    join_key,
+    join_entries,
     without_loose,
 )
+from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.formats.join.values import decode_join_key, decode_join_value
 
 _MAIN = "main"
 
-# (source and join text, value), as `formats.join.values` encodes them
+# (source and join key, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 # A record's place in the order of its split, and its classes.
 _Place: TypeAlias = tuple[bytes, tuple[str, ...]]
@@ -63,7 +58,7 @@ class JoinResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class JoinAnnotations(beam.PTransform[Any, JoinResult]):
-    """Joins listed images and annotation entries by source and join text, in one GroupByKey.
+    """Joins listed images and annotation entries by source and join key, in one GroupByKey.
 
     Splits of exact sizes take a pass over the keys before the join: it counts the hashes and
     classes of all records, which decide where splits end. A sample takes another pass, which
@@ -79,7 +74,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
 
     def expand(self, inputs: tuple[PCollection[_JoinValue], ...]) -> JoinResult:
         """Adds the step: `(listed.values, read.values) | JoinAnnotations(...)`, in any order."""
-        # (source and join text in lower case, [value, ...])
+        # (source and join key in lower case, [value, ...])
         grouped = flatten(*inputs) | beam.GroupByKey()
         settings, splits = self.settings, self.settings.splits
         counts: tuple[PCollection[InputCounts], ...] = ()
@@ -162,7 +157,7 @@ def _count_cut(classes: ClassCounts) -> InputCounts:
 
 
 class _Found(NamedTuple):
-    """The result for one text, with its images and annotation entries.
+    """The result for one join key, with its images and annotation entries.
 
     Attributes:
         listed: The number of its inputs.
@@ -178,7 +173,7 @@ class _Found(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _KeyFn(GiveRecordsFn):
-    """Joins one text at a time.
+    """Joins one join key at a time.
 
     Records may be joined in a pass before, which decides where splits end, or which records are in
     a sample. What the join sends is compared with what that pass has counted.
@@ -207,54 +202,37 @@ class _KeyFn(GiveRecordsFn):
         *,
         settings: JoinSettings,
     ) -> Iterator[_Found]:
-        """Joins the values of texts that differ in case alone, one text at a time."""
+        """Joins values whose join keys differ in case alone, one join key at a time."""
         identity, values = element
         source, folded = decode_join_key(identity)
-        # {text: its images and entries}
-        texts: dict[str, tuple[list[ListedImage], list[AnnotationEntry]]] = {}
+        source_format = self._formats[source]
+        # {join key: its images and entries}
+        found: dict[str, tuple[list[ListedImage], list[AnnotationEntry]]] = {}
         for value in values:
-            what, text, item = decode_join_value(value, folded=folded)
+            what, join_key, item = decode_join_value(value, folded=folded)
             self.counts.receive(what, identity, value)
-            images, entries = texts.setdefault(text, ([], []))
+            images, entries = found.setdefault(join_key, ([], []))
             if isinstance(item, ListedImage):
                 images.append(item)
             else:
                 entries.append(item)
-        for text, (images, found) in sorted(texts.items()):
-            yield self._join_text(
-                text,
+        for join_key, (images, named) in sorted(found.items()):
+            used = without_loose(named, is_listed=bool(images))
+            # In a table without images, the rows are the inputs.
+            listed = 1 if Kind.ROWS in source_format.kinds else len(images)
+            self._seen.add(listed)
+            # A missing image has the name that the annotations give it.
+            key = min((entry.key for entry in used), default=join_key)
+            joined = join_entries(
                 source=source,
+                key=key,
                 images=images,
-                entries=without_loose(found, is_listed=bool(images)),
-                similar=find_similar(text, texts) if len(texts) > 1 else (),
+                entries=used,
+                source_format=source_format,
                 settings=settings,
+                similar=find_similar(join_key, found) if len(found) > 1 else (),
             )
-
-    def _join_text(
-        self,
-        text: str,
-        *,
-        source: str,
-        images: list[ListedImage],
-        entries: Sequence[AnnotationEntry],
-        similar: Sequence[str],
-        settings: JoinSettings,
-    ) -> _Found:
-        # In a table without images, the rows are the inputs.
-        listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
-        self._seen.add(listed)
-        # A missing image has the name that the annotations give it.
-        key = min((entry.key for entry in entries), default=text)
-        joined = join_key(
-            source=source,
-            key=key,
-            images=images,
-            entries=entries,
-            source_format=self._formats[source],
-            settings=settings,
-            similar=similar,
-        )
-        return _Found(joined, source, key, images, entries, listed)
+            yield _Found(joined, source, key, images, used, listed)
 
 
 @beam.typehints.with_output_types(Point)
@@ -330,7 +308,7 @@ class _JoinFn(_KeyFn):
         if joined.record is not None and first_pixel is not None:
             seen = self.inputs.samples.source(source)
             seen.add_boxes(joined.record.annotations, first_pixel=first_pixel)
-        # The join text may be shorter than the name; messages show the name.
+        # The join key may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)
         yield from self.give(
             joined, source=source, key=shown, listed=listed, referenced=len(entries)

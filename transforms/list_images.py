@@ -26,7 +26,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, ListedImage, Reject
 from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.join.join import JoinSettings, is_plain, join_key, needs_join
+from shardbeam.transforms.formats.join.join import join_entries
+from shardbeam.transforms.formats.join.settings import JoinSettings, is_plain, needs_join
 from shardbeam.transforms.formats.join.sources import Root, Source, list_files, list_roots
 from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.storage.archives.open import expand_root, is_pattern
@@ -40,7 +41,7 @@ _ROOTS = "roots"
 
 # (source, number of its root, the rest of its listing)
 _Part: TypeAlias = tuple[str, int, ListingPart]
-# (source and join text, value), as `formats.join.values` encodes them
+# (source and join key, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
@@ -48,7 +49,7 @@ class ListResult(NamedTuple):
     """The outputs of each of `ListImages`'s steps.
 
     Attributes:
-        values: `(source and join text, value)` for each listed image and mask: the input of
+        values: `(source and join key, value)` for each listed image and mask: the input of
             `JoinAnnotations`.
         records: A `Record` for each image that needs no join, in batches (`shards.record_batches`).
             There are no such outputs if every source is joined.
@@ -71,7 +72,7 @@ class ListResult(NamedTuple):
 class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots; the join decides what becomes of each.
 
-    The record of an image that needs no join (`formats.join.join.needs_join`) is made here. All
+    The record of an image that needs no join (`formats.join.settings.needs_join`) is made here. All
     workers share a long listing of object storage, in parts of whole folders.
 
     Args:
@@ -187,10 +188,10 @@ class _ListFn(GiveRecordsFn):
                     self.counts.send(FILES, encode_element(item))
                     yield pvalue.TaggedOutput(_FILES, item)
                 elif item is not None:
-                    yield from self._outputs(item, text=listed.place.join, source=source)
+                    yield from self._outputs(item, name=listed.place.join, source=source)
 
     def _outputs(
-        self, item: ListedImage | AnnotationEntry, *, text: str, source: Source
+        self, item: ListedImage | AnnotationEntry, *, name: str, source: Source
     ) -> Iterator[_JoinValue | pvalue.TaggedOutput[str, Any]]:
         what = MASKS
         if isinstance(item, ListedImage):
@@ -198,7 +199,7 @@ class _ListFn(GiveRecordsFn):
             split = self.settings.splits.split_of(source=source.name, key=item.key)
             self.inputs.listing.add_images(1, split=split)
             if source.name in self._unjoined and is_plain(item.key):
-                joined = join_key(
+                joined = join_entries(
                     source=source.name,
                     key=item.key,
                     images=[item],
@@ -210,6 +211,6 @@ class _ListFn(GiveRecordsFn):
                     joined, source=source.name, key=item.key, listed=1, referenced=None
                 )
                 return
-        value = encode_join_value(item, text=text, what=what, source=source)
+        value = encode_join_value(item, name=name, what=what, source=source)
         self.counts.send(what, *value)
         yield value

@@ -39,7 +39,7 @@ _WAITING_FILES = 1024
 # larger one are sent on as they are found.
 _SMALL_CONTAINER_BYTES = 8 << 20
 
-# (source and join text, value), as `formats.join.values` encodes them
+# (source and join key, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 _Item: TypeAlias = AnnotationEntry | Category | ListedImage
 
@@ -48,7 +48,7 @@ class ReadResult(NamedTuple):
     """The result of `ReadAnnotations`.
 
     Attributes:
-        values: `(source and join text, value)` for each annotation entry and each image inside a
+        values: `(source and join key, value)` for each annotation entry and each image inside a
             container: the input of `JoinAnnotations`.
         counts: One PCollection for each step, with the counts of each bundle: the declared classes,
             and the images of containers by split.
@@ -167,7 +167,7 @@ class _GiveItemsFn(CountingFn):
                 self.inputs.listing.add_images(1, split=split)
             else:
                 self._entries.add()
-            value = encode_join_value(item, text=item.key, what=what, source=source)
+            value = encode_join_value(item, name=item.key, what=what, source=source)
             self.counts.send(what, *value)
             yield value
 

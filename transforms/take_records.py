@@ -37,7 +37,7 @@ _REJECTS = "rejects"
 _FILES_AT_A_TIME = 64
 _FILES_PER_BATCH = 256
 
-# (source and join text, value), as `formats.join.values` encodes them
+# (source and join key, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -48,7 +48,7 @@ class TakeResult(NamedTuple):
     """The result of `TakeRecords`.
 
     Attributes:
-        values: `(source and join text, value)`: an image and its annotations for each record.
+        values: `(source and join key, value)`: an image and its annotations for each record.
         rejects: A `Reject` for each record whose image is missing, or whose key another record has.
         counts: One PCollection for each step, with the counts of each bundle.
     """
@@ -193,7 +193,7 @@ class _TakeFn(_RecordFn):
         entry = AnnotationEntry(key=record.key, annotations=record.annotations, split=record.split)
         image = ListedImage(key=record.key, image=record.image)
         for what, item in ((IMAGES, image), (ENTRIES, entry)):
-            value = encode_join_value(item, text=record.key, what=what, source=GIVEN_SOURCE)
+            value = encode_join_value(item, name=record.key, what=what, source=GIVEN_SOURCE)
             self.counts.send(what, *value)
             yield value
 

@@ -39,7 +39,7 @@ from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
-from shardbeam.transforms.formats.join.join import JoinSettings
+from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.join_annotations import JoinAnnotations

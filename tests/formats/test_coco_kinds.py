@@ -10,7 +10,7 @@ import pytest
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Place, Role
 from shardbeam.transforms.formats.coco.coco import CocoFormat
-from shardbeam.transforms.formats.join.join import merge_annotations
+from shardbeam.transforms.formats.join.merge_entries import merge_annotations
 from tests.support.coco_reading import URI, annotation, document, image, read_coco, read_content
 
 _PERSON = {"id": 18, "name": "person", "keypoints": ["nose", "left_eye"], "skeleton": [[1, 2]]}

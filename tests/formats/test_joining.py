@@ -29,14 +29,9 @@ from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.join.join import (
-    JoinedKey,
-    JoinSettings,
-    is_plain,
-    join_key,
-    merge_annotations,
-    needs_join,
-)
+from shardbeam.transforms.formats.join.join import JoinedKey, join_entries
+from shardbeam.transforms.formats.join.merge_entries import merge_annotations
+from shardbeam.transforms.formats.join.settings import JoinSettings, is_plain, needs_join
 from shardbeam.transforms.formats.join.sources import GivenRecords
 from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.formats.names import normalize_key
@@ -113,7 +108,7 @@ def join(
     splits: SplitAssignment | None = None,
     **settings: Any,  # noqa: ANN401  # Of the join.
 ) -> JoinedKey:
-    return join_key(
+    return join_entries(
         source="s",
         key=key,
         images=[

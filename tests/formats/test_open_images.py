@@ -21,7 +21,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.join.join import merge_annotations
+from shardbeam.transforms.formats.join.merge_entries import merge_annotations
 from shardbeam.transforms.formats.open_images.open_images import OpenImagesFormat
 from tests.support.making import make_format
 from tests.support.stored import StoredFiles

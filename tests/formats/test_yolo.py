@@ -53,7 +53,7 @@ def resolve(folder: Path, files: Files, **settings: Any) -> YoloFormat:  # noqa:
 
 
 def splits_of_lists(source: YoloFormat) -> dict[str, str]:
-    """Returns the splits in lists of images, `{join text: split}`."""
+    """Returns the splits in lists of images, `{join key: split}`."""
     return {
         item.key: item.split
         for file_index in range(len(source.annotation_files()))

@@ -34,8 +34,8 @@ def summaries(
 def decode_value(
     element: tuple[bytes, bytes],
 ) -> tuple[tuple[str, str], ListedImage | AnnotationEntry]:
-    """The elements for the join: source and join text, with the image or entry."""
+    """The elements for the join: source and join key, with the image or entry."""
     key, value = element
     source, folded = decode_join_key(key)
-    _, text, item = decode_join_value(value, folded=folded)
-    return (source, text), item
+    _, join_key, item = decode_join_value(value, folded=folded)
+    return (source, join_key), item

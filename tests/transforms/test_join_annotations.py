@@ -20,7 +20,8 @@ from shardbeam.transforms.core.sharding import SplitAssignment, example_hash
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.join.join import JoinSettings, join_key
+from shardbeam.transforms.formats.join.join import join_entries
+from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
@@ -69,10 +70,10 @@ KEYS: list[tuple[str, str, int, list[AnnotationEntry]]] = [
 
 
 def encode(
-    item: ListedImage | AnnotationEntry, *, what: str, source: str, text: str
+    item: ListedImage | AnnotationEntry, *, what: str, source: str, key: str
 ) -> tuple[bytes, bytes]:
     (found,) = (each for each in SOURCES if each.name == source)
-    return encode_join_value(item, text=text, what=what, source=found)
+    return encode_join_value(item, name=key, what=what, source=found)
 
 
 def test_each_key_is_joined_with_its_own() -> None:
@@ -85,9 +86,9 @@ def test_each_key_is_joined_with_its_own() -> None:
             ListedImage(key, ImageRef(uri=f"/i/{number}.jpg", size_bytes=5, version="1"))
             for number in range(count)
         ]
-        images += [encode(each, what=IMAGES, source=source, text=key) for each in listed]
-        entries += [encode(each, what=ENTRIES, source=source, text=key) for each in said]
-        joined = join_key(
+        images += [encode(each, what=IMAGES, source=source, key=key) for each in listed]
+        entries += [encode(each, what=ENTRIES, source=source, key=key) for each in said]
+        joined = join_entries(
             source=source,
             key=key,
             images=listed,
@@ -136,9 +137,9 @@ def test_names_that_differ_in_case_alone_are_not_joined_but_named() -> None:
     for key, is_listed, is_annotated in CASES:
         image = ListedImage(key, ImageRef(uri=f"/i/{key}", size_bytes=5, version="1"))
         if is_listed:
-            values.append(encode(image, what=IMAGES, source="train", text=key))
+            values.append(encode(image, what=IMAGES, source="train", key=key))
         if is_annotated:
-            values.append(encode(entry(key), what=ENTRIES, source="train", text=key))
+            values.append(encode(entry(key), what=ENTRIES, source="train", key=key))
     fix = "differ in case alone: rename one of them, or join them without regard to case: "
     expected = {
         "B.JPG": "annotated, but no such image is listed; the listed one is 'b.jpg'",

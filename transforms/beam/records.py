@@ -12,7 +12,8 @@ from shardbeam.transforms.beam.stages import CountingFn, in_global_window
 from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
-from shardbeam.transforms.formats.join.join import JoinedKey, JoinSettings
+from shardbeam.transforms.formats.join.join import JoinedKey
+from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.shards.record_batches import RecordBatcher
 
 # Tags of the outputs: batches of records, and rejects.

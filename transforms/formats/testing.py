@@ -35,13 +35,15 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.join.join import JoinSettings, join_key, join_text, without_loose
+from shardbeam.transforms.formats.join.join import join_entries, without_loose
+from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import (
     PlacedFile,
     Source,
     list_files,
     read_listed_file,
 )
+from shardbeam.transforms.formats.join.values import find_join_key
 from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.storage.archives.open import expand_root
 from shardbeam.transforms.storage.base import ListingPart, Storage, StoredFile
@@ -290,11 +292,11 @@ def _join(made: Format, read: _Read) -> FormatReport:
     images: defaultdict[str, list[ListedImage]] = defaultdict(list)
     entries: defaultdict[str, list[AnnotationEntry]] = defaultdict(list)
     for join, image in read.images:
-        images[join_text(join, source_format=made)].append(image)
+        images[find_join_key(join, source_format=made)].append(image)
     for entry in read.entries:
-        entries[join_text(entry.key, source_format=made)].append(entry)
+        entries[find_join_key(entry.key, source_format=made)].append(entry)
     found = [
-        join_key(
+        join_entries(
             source=_SOURCE,
             key=join,
             images=images[join],

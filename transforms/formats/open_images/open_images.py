@@ -171,7 +171,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by its id."""
         key = normalize_key(path)
-        # An excluded file must not have the same join text as the image beside it.
+        # An excluded file must not have the same join key as the image beside it.
         if listing_exclusion(key) is not None:
             return Place(role=Role.IMAGE, key=key, join=key)
         stem = key.rpartition("/")[2].rpartition(".")[0]
