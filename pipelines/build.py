@@ -79,7 +79,7 @@ class Gathered(NamedTuple):
 def gather_records(
     pipeline: beam.Pipeline, *, plan: Plan, records: Records | None = None
 ) -> Gathered:
-    """Adds the first half of the graph to a pipeline: list, read, join, inputs.
+    """Adds the first half of the graph to a pipeline: list, read, join, count.
 
     It reads no image and writes nothing, so `shardbeam plan` runs only this half.
 

@@ -87,8 +87,8 @@ def index_shard(
     classes: list[tuple[int, ...] | None] = []
     map_classes: list[tuple[int, ...] | None] = []
     task = CountTask(data=shard, container="tfrecord", split=split)
-    for item, record in read_items(task, feature_map=feature_map):
-        values = _Values(Example.FromString(record), feature_map=feature_map)
+    for item, record, example in read_items(task, feature_map=feature_map):
+        values = _Values(example, feature_map=feature_map)
         image = next((each for each in values.of(IMAGE) if isinstance(each, bytes)), b"")
         file_format, header = recognize_image(image) or (None, None)
         labels = {key: _integers(values.of(key)) for key in CLASS_IDS if values.has(key)}

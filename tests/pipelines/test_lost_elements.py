@@ -384,7 +384,7 @@ def test_a_bundle_that_is_lost_with_its_counts_is_refused(
     check_refused(result, edge)
 
 
-def test_counts_that_are_lost_is_noticed(
+def test_lost_counts_are_noticed(
     make: Callable[[str, str], Build], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faulty = Fault(is_a(InputCounts), FAULTS["drop one"])

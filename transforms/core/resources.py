@@ -60,7 +60,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     read_ahead: int | None = None
 
     def count_processes(self, *, shards: int, num_bytes: int) -> int:
-        """Returns how many processes write so many shards, of so many bytes together."""
+        """Returns the number of processes that write this many shards and bytes."""
         worthwhile = min(usable_cpus(), _MAX_PROCESSES, num_bytes // _BYTES_PER_PROCESS)
         return max(1, min(self.processes or worthwhile, shards))
 

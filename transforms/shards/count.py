@@ -89,7 +89,7 @@ def count_shard(shard: CountTask, *, feature_map: FeatureMap) -> CountResult:
     """
     collectors = ShardCollectors(ShardFacts(map_names=feature_map.map_names()), kinds=COUNTING)
     try:
-        for item, _ in read_items(shard, feature_map=feature_map, rows=_read_rows(shard)):
+        for item, _, _ in read_items(shard, feature_map=feature_map, rows=_read_rows(shard)):
             collectors.add(item)
     except InputError as error:
         return CountResult(shard.split, collectors.statistics(), str(error))
@@ -134,8 +134,8 @@ def read_items(
     find_known: Callable[[Mapping[str, Any], Values], Mapping[str, Any]] = (
         lambda row, _: known_measures(row)
     ),
-) -> Iterator[tuple[Item, bytes]]:
-    """Reads a shard, and yields each Example as collectors take it, with its record.
+) -> Iterator[tuple[Item, bytes, Example]]:
+    """Reads a shard, and yields each Example as collectors take it, its record and itself.
 
     Args:
         shard: The shard.
@@ -166,7 +166,7 @@ def read_items(
             known=find_known(row, values),
         )
         last = name
-        yield item, record
+        yield item, record, example
 
 
 def count_example(

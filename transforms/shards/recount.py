@@ -156,7 +156,7 @@ def recount(
 
     collectors = ShardCollectors(shard.facts(settings.encoder), kinds=outdated)
     file = _find(result.data, staged=result.staged, staging=staging)
-    for item, record in read_items(
+    for item, record, _ in read_items(
         CountTask(
             data=msgspec.structs.replace(file, crc32c=result.data.crc32c),
             container=settings.container,

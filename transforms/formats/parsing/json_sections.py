@@ -200,7 +200,7 @@ class _Scanner:
         return bytes(self._piece[self._at : self._at + 1])
 
     def items(self, begin: bytes, item: bytes, *, close: bytes) -> Iterator[bytes]:
-        """Walks through an object or an array; whoever iterates moves behind each item.
+        """Iterates over an object or an array; the caller moves the scanner past each item.
 
         Args:
             begin: A short file up to the opening bracket.
