@@ -1,7 +1,7 @@
 """Writes a dataset as COCO: JSON files, and a folder of images for each split.
 
-    annotations/instances_train.json           objects; person_keypoints_train.json if the
-                                               objects have keypoints
+    annotations/instances_train.json           objects
+    annotations/person_keypoints_train.json    those of classes with keypoints, if there are any
     annotations/captions_train.json            captions, if there are any
     annotations/labels_train.json              classes of images, if there are any
     images/train/...                           the images
@@ -17,7 +17,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
 import msgspec
@@ -29,6 +29,7 @@ from shardbeam.readers.export.images import BOX_KEYS, IMAGE_KEYS, KEYPOINT_KEYS,
 from shardbeam.readers.export.names import NumberSet, UniqueNames, strip_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
+from shardbeam.transforms.examples.geometry.segmentation import format_counts
 
 # An integer as it is usually written; `007` would come back as another text.
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -43,7 +44,7 @@ _AROUND_BYTES = len(_FILE_NAME.format(_KEYPOINTS, ""))
 # A longer section waits on disk until its file is written.
 _MEMORY_BYTES = 1 << 20
 
-_rle_decoder = JsonDecoder()
+_rle_decoder = _item_decoder = JsonDecoder()
 
 
 class CocoLayout(Layout):
@@ -162,14 +163,19 @@ class CocoLayout(Layout):
             area = sum(rle["counts"][1::2]) if rle else round(width * height, _BOX_DIGITS)
         values |= {"area": area, "iscrowd": int(item.is_crowd)}
         if rle:
-            values["segmentation"] = rle
+            values["segmentation"] = rle | {
+                "counts": format_counts(rle["counts"], size=rle["size"])
+            }
             self.losses.note("polygons: masks are written as run lengths (RLE)")
+        self._annotate(_OBJECTS, values, split=split)
         if item.keypoints:
-            split.has_keypoints = True
             points = list(self._points(item, image=image))
             labelled = sum(visibility > 0 for visibility in points[2::_POINT_VALUES])
             values |= {"keypoints": points, "num_keypoints": labelled}
-        self._annotate(_OBJECTS, values, split=split)
+            # The same id as in the other file, so that readers of both see one object.
+            split.section(_KEYPOINTS).add({"id": self._last_annotation_id, **values})
+            if labelled:
+                split.posed.add(values["category_id"])
         return True
 
     def _points(self, item: ObjectAnnotation, *, image: ExportImage) -> Iterator[float]:
@@ -186,10 +192,15 @@ class CocoLayout(Layout):
         if split.has_objects or not split.sections:
             # An empty list says that the images have no objects.
             split.section(_OBJECTS)
+        if _KEYPOINTS in split.sections:
+            ids = self.classes.ids
+            split.posed |= {ids[name] for name in ids if self.classes.skeleton_of(name)}
+            # Without a labelled keypoint or a line, nobody knows which classes have keypoints.
+            split.posed = split.posed or {*ids.values()}
+            split.section(_KEYPOINTS).keep(split.posed)
         for what, section in split.sections.items():
-            kind = _KEYPOINTS if what == _OBJECTS and split.has_keypoints else what
-            categories = [] if what == _CAPTIONS else list(self._categories(split, what=what))
-            with self.create(f"annotations/{_FILE_NAME.format(kind, split.folder)}") as file:
+            categories = list(self._categories(split, what=what))
+            with self.create(f"annotations/{_FILE_NAME.format(what, split.folder)}") as file:
                 info = {"description": self.mark, "contributor": "Shardbeam"}
                 file.write(b'{"info":%s,\n"licenses":[],\n' % msgspec.json.encode(info))
                 split.images.copy_to(file, name=b"images")
@@ -200,7 +211,9 @@ class CocoLayout(Layout):
     def _categories(self, split: _Split, *, what: str) -> Iterator[dict[str, Any]]:
         for category_id, name in self.classes.by_id().items():
             category: dict[str, Any] = {"id": category_id, "name": name, "supercategory": ""}
-            if what == _OBJECTS and split.has_keypoints:
+            if what == _KEYPOINTS:
+                if category_id not in split.posed:
+                    continue
                 # COCO numbers keypoints from 1.
                 skeleton = [[a + 1, b + 1] for a, b in self.classes.skeleton_of(name)]
                 category |= {"keypoints": self.classes.keypoints, "skeleton": skeleton}
@@ -215,16 +228,33 @@ class _Section:
     """
 
     def __init__(self, folder: str) -> None:
-        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # Closed by `close`.
-            max_size=_MEMORY_BYTES, dir=folder
-        )
+        self._folder = folder
         self._encoder = msgspec.json.Encoder()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # Closed by `close`.
+            max_size=_MEMORY_BYTES, dir=self._folder
+        )
         self._is_empty = True
 
     def add(self, item: dict[str, Any]) -> None:
         self._file.write(b"\n" if self._is_empty else b",\n")
         self._file.write(self._encoder.encode(item))
         self._is_empty = False
+
+    def keep(self, category_ids: Collection[int]) -> None:
+        """Removes the items of other categories."""
+        items = self._file
+        items.seek(0)
+        # The first line is empty.
+        next(items, None)
+        self._begin()
+        for line in items:
+            item = _item_decoder.decode(line.rstrip(b",\n"))
+            if item["category_id"] in category_ids:
+                self.add(item)
+        items.close()
 
     def copy_to(self, file: BinaryIO, *, name: bytes) -> None:
         file.write(b'"%s":[' % name)
@@ -247,7 +277,7 @@ class _Split:
         images: The section `images` of all its files.
         sections: `{kind of file: its section "annotations"}`.
         has_objects: Whether an Example has the keys of objects.
-        has_keypoints: Whether an object has keypoints.
+        posed: Ids of the classes with keypoints: with a labelled one, or a line between two.
     """
 
     def __init__(self, name: str, *, folder: str, temporary: str) -> None:
@@ -257,7 +287,8 @@ class _Split:
         self.ids = NumberSet()
         self.images = _Section(temporary)
         self.sections: dict[str, _Section] = {}
-        self.has_objects = self.has_keypoints = False
+        self.has_objects = False
+        self.posed: set[int] = set()
         self._temporary = temporary
 
     def section(self, kind: str) -> _Section:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from pycocotools import mask as coco_mask
 
 from shardbeam.pipelines import temporary
 from shardbeam.pipelines.commands import export
@@ -159,17 +160,12 @@ def test_images_come_back_byte_for_byte(
 
 def check_evaluation(truth: Json, exported: Json, kind: str) -> None:
     """Checks that COCO's own evaluation finds everything, as if a detector had exported it."""
-    mask_api = pytest.importorskip("pycocotools.mask")
     key = {"segm": "segmentation"}.get(kind, kind)
     found = [
         {name: each[name] for name in ("image_id", "category_id", key)} | {"score": 1.0}
         for each in exported["annotations"]
         if not each["iscrowd"] and np.any(each["keypoints"] if key == "keypoints" else 1)
     ]
-    for each in found:
-        if key == "segmentation":
-            # pycocotools wants the runs of detections as text.
-            each[key] = mask_api.frPyObjects(each[key], *each[key]["size"])
     assert evaluate(truth, found, kind) == pytest.approx(PERFECT)
     assert evaluate(truth, found[1:], kind)["AR"] < 1
     # The exported file can be the ground truth, too.
@@ -177,31 +173,43 @@ def check_evaluation(truth: Json, exported: Json, kind: str) -> None:
 
 
 def test_coco_s_own_evaluation_finds_everything(as_coco: tuple[Path, str], truth: Json) -> None:
-    exported = merged(as_coco[0], "person_keypoints")
-    for kind in ("bbox", "segm", "keypoints"):
-        check_evaluation(truth, exported, kind)
+    for kind in ("bbox", "segm"):
+        check_evaluation(truth, merged(as_coco[0], "instances"), kind)
+    check_evaluation(truth, merged(as_coco[0], "person_keypoints"), "keypoints")
 
 
 def test_every_value_comes_back(as_coco: tuple[Path, str], truth: Json, shapes: Path) -> None:
-    exported = merged(as_coco[0], "person_keypoints")
-    names = ("bbox", "category_id", "iscrowd", "keypoints", "num_keypoints")
+    exported, posed = (merged(as_coco[0], name) for name in ("instances", "person_keypoints"))
 
-    def by_image(document: Json) -> dict[int, list[Any]]:
+    def by_image(document: Json, *names: str, classes: set[int]) -> dict[int, list[Any]]:
         found: dict[int, list[Any]] = {each["id"]: [] for each in document["images"]}
         for each in document["annotations"]:
-            area = float(np.float32(each["area"]))
-            found[each["image_id"]].append([area, *(each[name] for name in names)])
+            if each["category_id"] in classes:
+                area = float(np.float32(each["area"]))
+                found[each["image_id"]].append([area, *(each[name] for name in names)])
         return found
 
-    assert by_image(exported) == by_image(truth)
-    for category, before in zip(exported["categories"], truth["categories"], strict=True):
-        assert category == {**before, "supercategory": ""}
+    names = ("bbox", "category_id", "iscrowd")
+    every = {each["id"] for each in truth["categories"]}
+    assert by_image(exported, *names, classes=every) == by_image(truth, *names, classes=every)
+    # A circle has no corners, and so no keypoints.
+    names = (*names, "keypoints", "num_keypoints")
+    assert by_image(posed, *names, classes=every) == by_image(truth, *names, classes=every - {1})
+    categories = {each["id"]: {**each, "supercategory": ""} for each in truth["categories"]}
+    assert posed["categories"] == [each for id_, each in categories.items() if id_ != 1]
+    assert exported["categories"] == [
+        {key: each[key] for key in ("id", "name", "supercategory")} for each in categories.values()
+    ]
+    # An object has one id, and one mask.
+    of_object = {each["id"]: each for each in exported["annotations"]}
+    for each in posed["annotations"]:
+        assert {key: each[key] for key in of_object[each["id"]]} == of_object[each["id"]]
     captions = json.loads((shapes / "annotations/captions.json").read_bytes())
     found = merged(as_coco[0], "captions")
     assert Counter((each["image_id"], each["caption"]) for each in found["annotations"]) == Counter(
         (each["image_id"], each["caption"]) for each in captions["annotations"]
     )
-    assert any(not group for group in by_image(exported).values())
+    assert any(not group for group in by_image(exported, classes=every).values())
 
 
 def test_what_does_not_come_back_is_counted(as_coco: tuple[Path, str], truth: Json) -> None:
@@ -461,7 +469,9 @@ def test_the_longest_name_of_a_split(tmp_path: Path) -> None:
     printed = export_to(examples(tmp_path / "in", features, name=name), tmp_path / "out", "coco")
     assert losses(printed)["changed names of splits"] == 1
     (folder,) = os.listdir(tmp_path / "out/images")
-    assert os.listdir(tmp_path / "out/annotations") == [f"person_keypoints_{folder}.json"]
+    assert sorted(os.listdir(tmp_path / "out/annotations")) == [
+        f"{kind}_{folder}.json" for kind in ("instances", "person_keypoints")
+    ]
 
 
 def test_a_path_of_very_many_folders(small: Path, deep_folder: Path) -> None:
@@ -732,18 +742,19 @@ def test_boxes_and_masks_fit_the_size_of_the_image(
     )
     printed = losses(export_to(folder, tmp_path / "out", "coco"))
     width, height = size
-    document = read_coco(tmp_path / "out", "person_keypoints_train")
+    document = read_coco(tmp_path / "out", "instances_train")
     assert {(each["width"], each["height"]) for each in document["images"]} == {size}
     for each in document["annotations"]:
         assert each["bbox"] == [0, height / 4, width / 2, height / 2]
         assert each["area"] == width * height / 4
     first, second, _ = document["annotations"]
-    assert first["keypoints"] == [width / 4, height / 2, 2]
+    posed = read_coco(tmp_path / "out", "person_keypoints_train")["annotations"]
+    assert [each["keypoints"] for each in posed] == [[width / 4, height / 2, 2]] * 2
     found = [each.get("segmentation") for each in (first, second)]
     fitting = [mask for mask in (stated, (40, 20)) if mask == size]
     assert [each["size"] for each in found if each] == [[height, width]] * len(fitting)
-    for counts in (each["counts"] for each in found if each):
-        assert (sum(counts), sum(counts[1::2])) == (width * height, width * height / 2)
+    for each in filter(None, found):
+        assert coco_mask.decode(each).sum() == width * height / 2
     assert printed.get(OTHER_MASKS, 0) == 2 - len(fitting)
     assert {
         name: printed[name] for name in (TURNED, OTHER_SIZE) if name in printed

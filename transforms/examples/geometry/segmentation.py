@@ -1,7 +1,7 @@
 """Draws COCO's `segmentation`, polygons or runs, with the pixels that pycocotools would draw.
 
 pycocotools is compiled C. With unexpected input it crashes, writes beyond its memory or draws
-something else, so it only gets polygons that were checked, and no runs at all.
+something else, so it only gets polygons that were checked, and no runs but our own.
 
 Runs are the numbers of pixels that are 0 and 1 in turn, beginning with 0, column by column from the
 top left corner. They are given as numbers, or as pycocotools' text: there, each run but the first
@@ -355,6 +355,19 @@ def encode_crop(crop: MaskCrop, *, frame: Size) -> bytes:
     return msgspec.json.encode(
         {"counts": counts.tolist(), "size": [height, width], "certain": True}
     )
+
+
+def format_counts(counts: Sequence[int], *, size: Size) -> str:
+    """Returns runs of `encode_crop` as pycocotools' text.
+
+    Args:
+        counts: The runs.
+        size: Height and width of the mask.
+    """
+    height, width = size
+    runs = coco_mask.frPyObjects({"counts": counts, "size": size}, height, width)
+    text: bytes = runs["counts"]
+    return text.decode()
 
 
 def mask_object(
