@@ -53,6 +53,14 @@ object storage. DIR is a folder on disk.
     ]
     output: Annotated[str, named("folder to write to, new or empty", metavar="DIR")]
     split: Annotated[str | None, named("which split (default: all)")] = None
+    task: Annotated[
+        Literal["detect", "segment", "pose"] | None,
+        named(
+            "with yolo: write boxes, outlines of masks, or boxes with keypoints (default: pose or "
+            "segment, if the dataset has these)",
+            metavar="{detect,segment,pose}",
+        ),
+    ] = None
     overwrite: Annotated[
         bool, named("replace an earlier export, with everything in its folders")
     ] = False

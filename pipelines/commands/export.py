@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardbeam.pipelines.cli.logging import write_stdout
@@ -65,20 +65,28 @@ def run_export(arguments: ExportArguments) -> None:
         InputError: The dataset cannot be read or exported.
         RunError: The disk is full, or fails.
     """
+    layout = _LAYOUTS[arguments.format]
+    if arguments.task not in (None, *layout.TASKS):
+        raise UsageError(f"--task: not with --format {arguments.format}")
     output = _check_output(arguments.output, overwrite=arguments.overwrite)
     dataset = open_dataset(arguments.path)
     check_apart(output, name="--output", inputs=[dataset.path])
     names = [each.name for each in dataset.splits] if arguments.split is None else [arguments.split]
     splits = [dataset.find_split(name) for name in names]
     losses = Losses()
-    layout = _LAYOUTS[arguments.format]
     mark = Mark(MARK.removeprefix("Shardbeam "), dataset_name(arguments.path)).text
     try:
         with folder_inside(output) as folder:
             new = os.path.join(folder, "export")
             os.mkdir(new)
-            exported = list(
-                _export(dataset, splits, layout=layout, folder=new, mark=mark, losses=losses)
+            writer, exported = _export(
+                dataset,
+                splits,
+                layout=layout,
+                folder=new,
+                mark=mark,
+                losses=losses,
+                task=arguments.task,
             )
             _sync(new)
             with delay_interrupts():
@@ -87,7 +95,7 @@ def run_export(arguments: ExportArguments) -> None:
     except OSError as error:
         raise machine_error(error, path=output) from error
     _note_changed_pixels(dataset, splits, losses=losses)
-    _print(exported, losses=losses, layout=layout, output=arguments.output)
+    _print(exported, losses=losses, title=writer.title, output=arguments.output)
 
 
 def _check_output(output: str, *, overwrite: bool) -> str:
@@ -137,15 +145,26 @@ def _export(
     folder: str,
     mark: str,
     losses: Losses,
-) -> Iterator[_Exported]:
-    """Writes a dataset into an empty folder, and yields the counts of each split."""
+    task: str | None,
+) -> tuple[Layout, list[_Exported]]:
+    """Writes a dataset into an empty folder.
+
+    Returns:
+        What has written it, and the counts of each split.
+    """
     feature_map = read_feature_map(dataset)
     declared = feature_map.class_names
     manifest = dataset.read_manifest()
     if manifest is not None:
-        defaults = {written: key for key, written in feature_map.keys.items()}
-        keys = {defaults.get(spec.key, spec.key) for spec in manifest.features}
-        layout.check(keys, dataset=dataset.path)
+        written = {spec.key for spec in manifest.features}
+    else:
+        # Programs write the same keys in all Examples, mostly.
+        first = next(read_images(splits[0], feature_map=feature_map), None)
+        written = set() if first is None else set(first.features)
+    defaults = {name: key for key, name in feature_map.keys.items()}
+    keys = {defaults.get(key, key) for key in written}
+    if manifest is not None:
+        layout.check(keys, dataset=dataset.path, task=task)
     num_bytes = sum(split.num_bytes for split in splits)
     counters.shard_bytes.expect(num_bytes if declared else 2 * num_bytes)
     if all(split.examples is not None for split in splits):
@@ -162,10 +181,13 @@ def _export(
         splits=[split.name for split in splits],
         classes=classes,
         losses=losses,
+        keys=keys,
+        task=task,
     )
     reader = ImageReader(
-        dataset.path, feature_map=feature_map, classes=classes, losses=losses, keys=layout.KEYS
+        dataset.path, feature_map=feature_map, classes=classes, losses=losses, keys=writer.keys
     )
+    exported = []
     for split in splits:
         writer.begin(split.name)
         images = objects = 0
@@ -173,8 +195,9 @@ def _export(
             objects += writer.add(image)
             images += 1
             counters.exported.add()
-        yield _Exported(split.name, images, objects)
+        exported.append(_Exported(split.name, images, objects))
     writer.finish()
+    return writer, exported
 
 
 def _sync(folder: str) -> None:
@@ -270,15 +293,13 @@ def _note_changed_pixels(
             )
 
 
-def _print(
-    exported: Sequence[_Exported], *, losses: Losses, layout: type[Layout], output: str
-) -> None:
+def _print(exported: Sequence[_Exported], *, losses: Losses, title: str, output: str) -> None:
     lines = [
         f"{escape(each.split)}: {counted(each.images, 'image')}, {counted(each.objects, 'object')}"
         for each in exported
     ]
     text = "".join(f"{line}\n" for line in lines)
-    text += f"wrote {escape(output)} ({layout.NAME})\n"
+    text += f"wrote {escape(output)} ({title})\n"
     if losses.counts:
         table = make_table(numbers=["count"])
         table.add_column("lost or changed")

@@ -29,16 +29,20 @@ class Layout(abc.ABC):
         splits: Names of the splits, in order.
         classes: The dataset's classes; more may be added between two images.
         losses: Counts what the layout cannot hold.
+        keys: Default names of the keys that the Examples have, as far as they are known.
+        task: Which annotations of objects are written; None for the layout's default.
 
     Attributes:
         NAME: Its name, for people.
         KEYS: Default keys of Examples that it can hold.
+        TASKS: The tasks that it has a choice of.
         ENTRIES: The folders and files that it writes, the one with the mark last.
         MARKED: Folder of the file that holds the mark, and the end of the file's name.
     """
 
     NAME: ClassVar[str]
     KEYS: ClassVar[frozenset[str]]
+    TASKS: ClassVar[tuple[str, ...]] = ()
     ENTRIES: ClassVar[tuple[str, ...]]
     MARKED: ClassVar[tuple[str, str]]
 
@@ -51,6 +55,8 @@ class Layout(abc.ABC):
         splits: Iterable[str],
         classes: Classes,
         losses: Losses,
+        keys: Collection[str],
+        task: str | None,
     ) -> None:
         self.folder = folder
         self.dataset = dataset
@@ -58,19 +64,32 @@ class Layout(abc.ABC):
         self.splits = tuple(splits)
         self.classes = classes
         self.losses = losses
+        self.known_keys = keys
+        self.task = task
 
     @classmethod
-    def check(cls, keys: Collection[str], *, dataset: str) -> None:
+    def check(cls, keys: Collection[str], *, dataset: str, task: str | None) -> None:
         """Checks that the Examples of a dataset have the keys that the layout needs.
 
         Args:
             keys: Default names of their keys.
             dataset: The dataset's path, for errors.
+            task: As in the constructor.
 
         Raises:
             InputError: A key is missing.
         """
-        del keys, dataset
+        del keys, dataset, task
+
+    @property
+    def keys(self) -> Collection[str]:
+        """Default keys of Examples that it writes."""
+        return self.KEYS
+
+    @property
+    def title(self) -> str:
+        """Its name, and its task if it has one."""
+        return self.NAME
 
     @abc.abstractmethod
     def begin(self, split: str) -> None:

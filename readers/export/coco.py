@@ -25,7 +25,14 @@ import numpy as np
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.readers.export.base import Layout
-from shardbeam.readers.export.images import BOX_KEYS, IMAGE_KEYS, KEYPOINT_KEYS, ExportImage
+from shardbeam.readers.export.images import (
+    BOX_KEYS,
+    IMAGE_KEYS,
+    KEYPOINT_KEYS,
+    MASK_KEYS,
+    ExportImage,
+    runs_decoder,
+)
 from shardbeam.readers.export.names import NumberSet, UniqueNames, strip_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
@@ -44,7 +51,7 @@ _AROUND_BYTES = len(_FILE_NAME.format(_KEYPOINTS, ""))
 # A longer section waits on disk until its file is written.
 _MEMORY_BYTES = 1 << 20
 
-_rle_decoder = _item_decoder = JsonDecoder()
+_item_decoder = JsonDecoder()
 
 
 class CocoLayout(Layout):
@@ -56,8 +63,8 @@ class CocoLayout(Layout):
         | BOX_KEYS
         | KEYPOINT_KEYS
         | {"image/source_id", "image/caption", "image/class/label", "image/class/text"}
-        | {"image/object/area", "image/object/mask", "annotation/area", "annotation/mask"}
-        | {"annotation/image_id", "annotation/id"}
+        | MASK_KEYS
+        | {"image/object/area", "annotation/area", "annotation/image_id", "annotation/id"}
     )
     ENTRIES: ClassVar[tuple[str, ...]] = ("images", "annotations")
     MARKED: ClassVar[tuple[str, str]] = ("annotations", ".json")
@@ -155,17 +162,17 @@ class CocoLayout(Layout):
             "category_id": self.classes.ids[item.label],
             "bbox": [left, top, width, height],
         }
-        rle = _rle_decoder.decode(item.segmentation) if item.segmentation else None
+        runs = runs_decoder.decode(item.segmentation) if item.segmentation else None
         if 0 <= item.area < math.inf:
             # The shortest decimal number that is the same 32-bit float as the Example's.
             area = float(str(np.float32(item.area * image.width * image.height)))
         else:
-            area = sum(rle["counts"][1::2]) if rle else round(width * height, _BOX_DIGITS)
+            area = sum(runs.counts[1::2]) if runs else round(width * height, _BOX_DIGITS)
         values |= {"area": area, "iscrowd": int(item.is_crowd)}
-        if rle:
-            values["segmentation"] = rle | {
-                "counts": format_counts(rle["counts"], size=rle["size"])
-            }
+        if runs:
+            text = format_counts(runs.counts, size=runs.size)
+            # `certain`, which only Shardbeam reads, says that the box need not confirm the pixels.
+            values["segmentation"] = {"size": runs.size, "counts": text, "certain": True}
             self.losses.note("polygons: masks are written as run lengths (RLE)")
         self._annotate(_OBJECTS, values, split=split)
         if item.keypoints:

@@ -40,6 +40,7 @@ BOX_KEYS = frozenset(
 KEYPOINT_KEYS = frozenset(
     f"image/object/keypoint/{name}" for name in ("x", "y", "visibility", "num", "text")
 )
+MASK_KEYS = frozenset({"image/object/mask", "annotation/mask"})
 # An Example with one of these keys lists the objects of its image, even if there are none.
 OBJECT_KEYS = frozenset({"image/object/bbox/xmin", "annotation/bbox"})
 _IMAGE_IDS = ("image/source_id", "annotation/image_id")
@@ -204,7 +205,7 @@ class ImageReader:
         feature_map: How its Examples are to be read.
         classes: Its classes; others that are found are added.
         losses: Counts what the images do not hold.
-        keys: Default keys that the layout can hold.
+        keys: Default keys that the layout writes.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class ImageReader:
         self._classes = classes
         self._losses = losses
         self._keys = keys
-        self._masks = "image/object/mask" in keys
+        self._masks = not MASK_KEYS.isdisjoint(keys)
         self._defaults = {written: key for key, written in feature_map.keys.items() if written}
 
     def read(self, pictures: Iterable[Picture]) -> Iterator[ExportImage]:
@@ -305,7 +306,7 @@ class ImageReader:
         """Leaves out the mask of an object if it does not have the size of the image."""
         if not item.segmentation:
             return item
-        height, width = _runs_decoder.decode(item.segmentation).size
+        height, width = runs_decoder.decode(item.segmentation).size
         if (width, height) == size:
             return item
         self._losses.note("masks of another size than the image, left out", example=key)
@@ -370,12 +371,19 @@ class ImageReader:
         )
 
 
-class _Runs(msgspec.Struct):
-    # Height and width.
+class Runs(msgspec.Struct):
+    """An object's mask (`encode_crop`).
+
+    Attributes:
+        size: Its height and width.
+        counts: Its runs.
+    """
+
     size: tuple[int, int]
+    counts: list[int]
 
 
-_runs_decoder = JsonDecoder(_Runs)
+runs_decoder = JsonDecoder(Runs)
 
 
 def _frame_of(picture: Picture, *, annotations: ImageAnnotations, orientation: int) -> Size:

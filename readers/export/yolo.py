@@ -4,8 +4,9 @@
     images/train/...                           the images
     labels/train/...                           a text file for each, empty if it has no objects
 
-The format: https://docs.ultralytics.com/datasets/detect/ and /pose/. Images without objects are
-backgrounds there, with or without an empty file; only the empty file shows that the image was
+The format: https://docs.ultralytics.com/datasets/detect/, /segment/ and /pose/. If one line of a
+file is a polygon, all are read as polygons there, a box as one of two points. Images without
+objects are backgrounds, with or without an empty file; only the empty file shows that the image was
 looked at.
 """
 
@@ -17,18 +18,25 @@ import posixpath
 from collections.abc import Collection
 from typing import Any, ClassVar
 
+import numpy as np
+
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.readers.export.base import Layout
 from shardbeam.readers.export.images import (
     BOX_KEYS,
     IMAGE_KEYS,
     KEYPOINT_KEYS,
+    MASK_KEYS,
     OBJECT_KEYS,
     ExportImage,
+    runs_decoder,
 )
 from shardbeam.readers.export.names import UniqueNames, split_names, strip_layout
+from shardbeam.readers.export.outline import trace_outline
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
+from shardbeam.transforms.examples.geometry.boxes import Box
+from shardbeam.transforms.examples.geometry.mask_crops import crop_runs, read_counts
 
 _DATA_FILE = "data.yaml"
 _DIGITS = 6
@@ -45,24 +53,61 @@ _DATA_KEYS = frozenset(
     {"path", "names", "nc", "channels", "kpt_shape", "kpt_names", "flip_idx", "download"}
 )
 _NOT_LABELLED = ("0",) * _POINT_VALUES
+# A box that differs from that of its mask by more than this is counted.
+_BOX_TOLERANCE_PX = 1.0
+_DETECT, _SEGMENT, _POSE = "detect", "segment", "pose"
+# What a task writes beside the boxes: its keys, and their name.
+_OF_TASK = {_SEGMENT: (MASK_KEYS, "masks"), _POSE: (KEYPOINT_KEYS, "keypoints")}
 
 
 class YoloLayout(Layout):
-    """YOLO: `images/`, `labels/` and `data.yaml`."""
+    """YOLO: `images/`, `labels/` and `data.yaml`.
+
+    A file of labels holds boxes, boxes with keypoints or polygons, so an export has one task. By
+    default, that is keypoints if the Examples have some, or else polygons if they have masks.
+    """
 
     NAME: ClassVar[str] = "YOLO"
-    KEYS: ClassVar[frozenset[str]] = IMAGE_KEYS | BOX_KEYS | KEYPOINT_KEYS
+    KEYS: ClassVar[frozenset[str]] = IMAGE_KEYS | BOX_KEYS
+    TASKS: ClassVar[tuple[str, ...]] = (_DETECT, _SEGMENT, _POSE)
     ENTRIES: ClassVar[tuple[str, ...]] = ("images", "labels", _DATA_FILE)
     MARKED: ClassVar[tuple[str, str]] = ("", _DATA_FILE)
 
     _split = ""
-    _has_objects = False
+    _has_objects = _has_masks = False
     # The numbers of keypoints that objects have.
     _point_counts: frozenset[int] = frozenset()
 
+    @functools.cached_property
+    def _writes(self) -> str:
+        """The task."""
+        if self.task is not None:
+            return self.task
+        has_masks, has_points = (
+            not keys.isdisjoint(self.known_keys) for keys, _ in _OF_TASK.values()
+        )
+        return _SEGMENT if has_masks and not has_points else _POSE
+
+    @property
+    def keys(self) -> Collection[str]:
+        """Default keys of Examples that it writes."""
+        more, _ = _OF_TASK.get(self._writes, ((), ""))
+        return self.KEYS.union(more)
+
+    @property
+    def title(self) -> str:
+        """Its name, and its task."""
+        is_plain = self._writes == _POSE and not self.classes.keypoints
+        return f"{self.NAME}, task {_DETECT if is_plain else self._writes}"
+
     @classmethod
-    def check(cls, keys: Collection[str], *, dataset: str) -> None:
-        """Checks that Examples have objects."""
+    def check(cls, keys: Collection[str], *, dataset: str, task: str | None) -> None:
+        """Checks that Examples have objects, and what the task writes of them."""
+        needed, what = _OF_TASK.get(task or "", (frozenset(keys), ""))
+        if keys and needed.isdisjoint(keys):
+            raise InputError(
+                uri=dataset, problem=f"has no {what}, which --task {task} writes; leave it out"
+            )
         if OBJECT_KEYS.isdisjoint(keys):
             raise InputError(
                 uri=dataset,
@@ -90,9 +135,13 @@ class YoloLayout(Layout):
 
     def finish(self) -> None:
         """Writes `data.yaml`."""
-        if not self._has_objects:
-            self.check((), dataset=self.dataset)
-        keypoints = list(self.classes.keypoints)
+        keypoints = list(self.classes.keypoints) if self._writes == _POSE else []
+        seen = {
+            *(OBJECT_KEYS if self._has_objects else ()),
+            *(MASK_KEYS if self._has_masks else ()),
+            *(KEYPOINT_KEYS if keypoints else ()),
+        }
+        self.check(seen, dataset=self.dataset, task=self.task)
         if self._point_counts - {len(keypoints)}:
             self._pad_keypoints(len(keypoints))
         names = sorted(self.classes.numbers.items(), key=lambda item: item[1])
@@ -152,30 +201,73 @@ class YoloLayout(Layout):
         return self.unique_name(key, image=image, names=self._names, reserved=reserved)
 
     def _line(self, item: ObjectAnnotation, *, image: ExportImage) -> str:
-        """Returns the line of an object: class, box and keypoints; empty if it is left out."""
+        """Returns the line of an object; empty if it is left out."""
         if item.is_crowd:
             self.losses.note("crowds, left out", example=image.key)
             return ""
+        if self._writes == _SEGMENT:
+            values = self._polygon(item, image=image)
+        else:
+            values = self._box(item, image=image)
+            if values and self._writes == _POSE:
+                values += self._points(item, image=image)
+        return " ".join([str(self.classes.number_of(item.label)), *values]) if values else ""
+
+    def _clip(self, item: ObjectAnnotation, *, image: ExportImage) -> Box | None:
+        """Returns the part of a box that is in the image; None if it has no area."""
         xmin, ymin, xmax, ymax = (min(max(edge, 0.0), 1.0) for edge in item.bbox)
         if xmin >= xmax or ymin >= ymax:
             self.losses.note("boxes without area in the image, left out", example=image.key)
-            return ""
+            return None
         if (xmin, ymin, xmax, ymax) != item.bbox:
             self.losses.note("boxes that reach beyond the image, clipped", example=image.key)
-        values = [
-            str(self.classes.number_of(item.label)),
-            *map(_fraction, ((xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin)),
-        ]
+        return xmin, ymin, xmax, ymax
+
+    def _box(self, item: ObjectAnnotation, *, image: ExportImage) -> list[str]:
+        box = self._clip(item, image=image)
+        if box is None:
+            return []
+        xmin, ymin, xmax, ymax = box
+        return [*map(_fraction, ((xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin))]
+
+    def _points(self, item: ObjectAnnotation, *, image: ExportImage) -> list[str]:
+        values: list[str] = []
         self._point_counts |= {len(item.keypoints) // _POINT_VALUES}
         for x, y, visibility in zip(*[iter(item.keypoints)] * _POINT_VALUES, strict=True):
             if not visibility:
-                values += ["0", "0", "0"]
+                values += _NOT_LABELLED
             elif max(abs(x - 0.5), abs(y - 0.5)) > 0.5 + _TOLERANCE:
                 self.losses.note("keypoints outside of the image, not labelled", example=image.key)
-                values += ["0", "0", "0"]
+                values += _NOT_LABELLED
             else:
                 values += [_fraction(x), _fraction(y), str(int(visibility))]
-        return " ".join(values)
+        return values
+
+    def _polygon(self, item: ObjectAnnotation, *, image: ExportImage) -> list[str]:
+        """Returns the outline of an object's mask, or else of its box."""
+        crop = None
+        if item.segmentation:
+            runs = runs_decoder.decode(item.segmentation)
+            height, width = runs.size
+            crop = crop_runs(read_counts(runs.counts), height=height)
+        if crop is None:
+            box = self._clip(item, image=image)
+            if box is None:
+                return []
+            self.losses.note("objects without a mask, outlined by their box", example=image.key)
+            xmin, ymin, xmax, ymax = box
+            return [*map(_fraction, (xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax))]
+        self._has_masks = True
+        self.losses.note("polygons: outlines are traced from the pixels of masks")
+        box_px = np.multiply(item.bbox, (width, height) * 2)
+        if np.abs(box_px - crop.box).max() > _BOX_TOLERANCE_PX:
+            self.losses.note(
+                f"boxes that differ from their mask's by more than {_BOX_TOLERANCE_PX:g} px",
+                example=image.key,
+            )
+        outline, left_out = trace_outline(crop)
+        self.losses.note("small parts and holes of masks", count=left_out, example=image.key)
+        return [*map(_fraction, (outline / (width, height)).ravel().tolist())]
 
 
 def _fraction(value: float) -> str:

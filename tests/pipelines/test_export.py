@@ -193,8 +193,8 @@ def test_every_value_comes_back(as_coco: tuple[Path, str], truth: Json, shapes: 
     every = {each["id"] for each in truth["categories"]}
     assert by_image(exported, *names, classes=every) == by_image(truth, *names, classes=every)
     # A circle has no corners, and so no keypoints.
-    names = (*names, "keypoints", "num_keypoints")
-    assert by_image(posed, *names, classes=every) == by_image(truth, *names, classes=every - {1})
+    more = (*names, "keypoints", "num_keypoints")
+    assert by_image(posed, *more, classes=every) == by_image(truth, *more, classes=every - {1})
     categories = {each["id"]: {**each, "supercategory": ""} for each in truth["categories"]}
     assert posed["categories"] == [each for id_, each in categories.items() if id_ != 1]
     assert exported["categories"] == [
@@ -265,6 +265,93 @@ def test_yolo_holds_the_same_boxes_and_keypoints(built: Build, tmp_path: Path) -
     assert not before
     assert losses(printed)["crowds, left out"] == crowds > 0
     assert again.counts("train")["unannotated"] == 0
+
+
+def test_yolo_holds_the_same_masks(built: Build, tmp_path: Path) -> None:
+    words = ("--split", "train", "--task", "segment")
+    printed = export_to(built.output, tmp_path / "yolo", "yolo", *words)
+    assert "(YOLO, task segment)" in printed
+    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
+    assert "kpt_shape" not in data
+    again = init_and_build(tmp_path / "yolo", tmp_path / "again", "--set", "masks=png")
+    assert again.exit_code == 0, again.stderr
+    before = built.by_key("train")
+    masks = 0
+    for each in again.examples("train"):
+        old = before.pop(each.key.removeprefix("images/train/"))
+        old_masks = [
+            np.asarray(Image.open(io.BytesIO(mask)))
+            for mask, crowd in zip(
+                old.features["image/object/mask"],
+                old.features["image/object/is_crowd"],
+                strict=True,
+            )
+            if not crowd
+        ]
+        new_masks = each.features["image/object/mask"]
+        for mask, old_mask in zip(new_masks, old_masks, strict=True):
+            np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(mask))), old_mask)
+            masks += 1
+    assert not before
+    assert masks > 50
+    found = losses(printed)
+    assert found["polygons: outlines are traced from the pixels of masks"] == masks
+    assert found["image/object/keypoint/x (images)"] > 0
+    assert not any("outlined by their box" in name for name in found)
+
+
+def test_a_mask_of_parts_and_holes_and_an_object_without_one(tmp_path: Path) -> None:
+    pixels = np.zeros((20, 40), np.uint8)
+    pixels[2:12, 2:12] = pixels[5, 30] = 1
+    pixels[5:8, 5:8] = 0
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    empty = io.BytesIO()
+    Image.fromarray(pixels * 0).save(empty, "PNG")
+    boxes = [(0.05, 0.1, 31 / 40, 0.6), (0.25, 0.25, 0.5, 1.5), (0.0, 0.0, 1.0, 1.0)]
+    masks = [file.getvalue(), empty.getvalue(), mask_of(40, 20)]
+    folder = examples(tmp_path / "in", objects(), objects(*boxes, mask=masks))
+    # Programs that write no masks where there are no objects.
+    for words in (("--task", "segment"), ()):
+        output = tmp_path / f"out{len(words)}"
+        if words:
+            assert "has no masks, which --task segment writes" in refused(
+                examples(tmp_path / "none", objects(boxes[0])), output, *words, layout="yolo"
+            )
+        printed = losses(export_to(folder, output, "yolo", *words))
+        first, second, third = (output / "labels/train/2.txt").read_text().splitlines()
+        if not words:
+            # The first Example has no masks, so boxes are written.
+            assert first == "0 0.4125 0.35 0.725 0.5"
+            assert printed["image/object/mask (images)"] == 1
+            continue
+        assert second == "0 0.25 0.25 0.5 0.25 0.5 1 0.25 1"
+        assert third == "0 0 0 0.5 0 0.5 1 0 1"
+        points = np.array(first.split()[1:], float).reshape(-1, 2) * (40, 20)
+        runs = coco_mask.frPyObjects([points.ravel().tolist()], 20, 40)
+        assert (coco_mask.decode(runs)[..., 0] == pixels).all()
+        assert printed == {
+            "polygons: outlines are traced from the pixels of masks": 2,
+            "objects without a mask, outlined by their box": 1,
+            "boxes that reach beyond the image, clipped": 1,
+            "boxes that differ from their mask's by more than 1 px": 1,
+        }
+
+
+def test_tasks(built: Build, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    error = refused(built.output, output, "--task", "segment")
+    assert error.endswith("--task: not with --format coco\n")
+    printed = export_to(built.output, output, "yolo", "--task", "detect", "--split", "train")
+    assert "(YOLO, task detect)" in printed
+    assert "kpt_shape" not in (output / "data.yaml").read_text()
+    label = next(iter(read_tree(output / "labels").values())).decode()
+    assert {len(line.split()) for line in label.splitlines()} == {5}
+    assert {"image/object/mask (images)", "image/object/keypoint/x (images)"} <= {*losses(printed)}
+    plain = examples(tmp_path / "in", objects((0.0, 0.0, 0.5, 0.5)))
+    for task, what in (("segment", "masks"), ("pose", "keypoints")):
+        error = refused(plain, tmp_path / "no", "--task", task, layout="yolo")
+        assert f"has no {what}, which --task {task} writes; leave it out" in error
 
 
 def test_a_box_of_two_decimals_is_exact_up_to_12_000_pixels(tmp_path: Path) -> None:
