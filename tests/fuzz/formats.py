@@ -306,6 +306,14 @@ SEEDS = (
         },
     ),
     Seed(
+        "keras-txt",
+        {"images": "@", "annotations": ["@/a.txt"]},
+        {
+            "a.txt": "a b.jpg 1,2,30,40,0 5.5,6,7e0,8,1\nc.jpg\n\nC:\\x\\d.png 1,2,3,4,1\n",
+            "_classes.txt": "dog\ncat\n",
+        },
+    ),
+    Seed(
         "tfrecord",
         {"tfrecords": ["@"], "_masks": True},
         {

@@ -35,6 +35,7 @@ EXCHANGED: dict[str, tuple[list[list[float]], list[list[float]]]] = {
     # The pixel 21 is the first one, and 60 the last.
     "voc": ([[60, 40, 21, 11], [21, 40, 60, 11]], [[10, 12, -1, -1], [-1, -1, -1, -1]]),
     "cvat": ([[60, 40, 20, 10], [60, 10, 20, 40]], [[10, 12, -1, -1]]),
+    "keras-txt": ([[60, 40, 20, 10], [20, 40, 60, 10]], [[10, 12, -1, -1]]),
     "open-images": ([[0.3, 0.4, 0.1, 0.1]], [[0.1, 0.12, -1, -1]]),
     "csv": ([[60, 40, 20, 10], [20, 40, 60, 10]], [[10, 12, -1, -1], [-1, -1, -1, -1]]),
     "jsonl": ([[60, 40, 20, 10]], [[10, 12, -1, -1]]),
@@ -273,7 +274,7 @@ def test_a_class_id_with_a_decimal_point_is_the_whole_number(tmp_path: Path) -> 
 
 FRACTIONS = [[0.1, 0.1, 0.2, 0.3], [0.5, 0.5, 0.25, 0.5], [0.25, 0.5, 0.5, 0.5]]
 CORNERS_IN_FRACTIONS = [[0.1, 0.1, 0.3, 0.4], [0.5, 0.5, 1, 1], [0, 0.25, 0.5, 0.5]]
-IN_PIXELS = ("coco", "lvis", "voc", "cvat", "labelme")
+IN_PIXELS = ("coco", "lvis", "voc", "cvat", "labelme", "keras-txt")
 
 
 def fractions_of(name: str) -> list[list[float]]:

@@ -134,6 +134,16 @@ def tfrecord(folder: Path, boxes: Boxes) -> list[str | Path]:
     return ["--tfrecords", write_tfrecord(folder / "a.tfrecord", *examples)]
 
 
+def keras_txt(folder: Path, boxes: Boxes) -> list[str | Path]:
+    _write_images(folder, boxes)
+    lines = [
+        " ".join([name, *(f"{','.join(map(str, box))},0" for box in found)])
+        for name, found in boxes.items()
+    ]
+    write_files(folder, {"train.txt": "\n".join(lines), "_classes.txt": "dog\n"})
+    return ["--images", folder / "images", "--annotations", folder / "train.txt"]
+
+
 def yolo(folder: Path, boxes: Boxes) -> list[str | Path]:
     _write_images(folder, boxes)
     write_files(folder, {"classes.txt": "dog\n"})
@@ -148,6 +158,7 @@ WRITERS: Mapping[str, Callable[[Path, Boxes], list[str | Path]]] = {
     "lvis": coco,
     "voc": voc,
     "cvat": cvat,
+    "keras-txt": keras_txt,
     "labelme": labelme,
     "open-images": open_images,
     "csv": csv,

@@ -152,6 +152,23 @@ def _write_vertex(folder: Path, shared_data: SharedData) -> None:
     write_lines(folder / "import.jsonl", rows)
 
 
+def _write_keras_txt(folder: Path, shared_data: SharedData) -> None:
+    """Writes a real table of corners as keras-yolo3 has them: a line for each image."""
+    source = shared_data() / "facemask" / "csv" / "valid"
+    names: dict[str, int] = {}
+    lines: dict[str, list[str]] = {}
+    for row in (source / "_annotations.csv").read_text().splitlines():
+        image, *corners, name = row.split(",")
+        number = names.setdefault(name, len(names))
+        lines.setdefault(image, []).append(",".join([*corners, str(number)]))
+    text = "".join(f"C:\\my images\\valid\\{name} {' '.join(it)}\n" for name, it in lines.items())
+    (folder / "_annotations.txt").write_text(text)
+    (folder / "_classes.txt").write_text("\n".join(names))
+    (folder / "valid").mkdir()
+    for image in lines:
+        (folder / "valid" / image).write_bytes((source / image).read_bytes())
+
+
 def _write_captioned_tars(folder: Path, shared_data: SharedData) -> None:
     source = shared_data() / "clipscore-captions"
     captions = json.loads((source / "refs.json").read_bytes())
@@ -326,6 +343,21 @@ SAMPLES = (
         "0002.jpg",
         {"image/class/text": [b"dog"]},
         variant="flags",
+    ),
+    FormatSample(
+        "keras-txt",
+        _write_keras_txt,
+        (
+            *("--images", "{data}", "--annotations", "{data}/_annotations.txt"),
+            *("--match", "suffix"),
+        ),
+        {"train": 15},
+        "valid/maksssksksss45_png.rf.8775a3d45dc5b046a2dfc31a737e107f.jpg",
+        {
+            "image/object/class/text": [b"without_mask", b"with_mask", b"without_mask"],
+            "image/object/bbox/xmin": [64 / 416, 230 / 416, 259 / 416],
+            "image/object/bbox/ymax": [114 / 416, 153 / 416, 372 / 416],
+        },
     ),
     FormatSample(
         "open-images",

@@ -17,6 +17,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
+from shardbeam.transforms.formats.parsing.roots import TableRoots
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     ColumnType,
@@ -126,20 +127,7 @@ class RowReader:
         name = "" if cell is None else image_name(str(cell).strip())
         if not name:
             raise CellError(f"the column {self._layout.image} names no image")
-        problem = key_problem(name)
-        if problem is not None:
-            raise CellError(problem, reason=Reason.UNREADABLE_NAME, key=escape_key(name))
-        key = None if self._keys.table_roots is None else self._keys.table_roots.key_of(name)
-        if key is None and self._keys.table_roots is not None and self._keys.match != "path":
-            return normalize_key(name)
-        if key is None:
-            # No listed image has this key.
-            raise CellError(
-                "the image lies in none of the image_root folders",
-                reason=Reason.OUTSIDE_ROOTS,
-                key=name,
-            )
-        return key
+        return key_of_image(name, roots=self._keys.table_roots, match=self._keys.match)
 
     def annotations(self, row: Row) -> ImageAnnotations:
         """Reads a row's annotations of its image."""
@@ -282,6 +270,28 @@ class RowReader:
         found = [self._column_value(row, name, _NUMBER, is_text=True) for name in names]
         # NaN is how pandas may write an empty cell.
         return [float(it[0]) if it and not is_missing(it[0]) else None for it in found]
+
+
+def key_of_image(name: str, *, roots: TableRoots | None, match: str) -> str:
+    """Returns the key, or what `match` joins by, of an image that a row names.
+
+    Raises:
+        CellError: The name cannot be a key, or lies in none of the roots.
+    """
+    problem = key_problem(name)
+    if problem is not None:
+        raise CellError(problem, reason=Reason.UNREADABLE_NAME, key=escape_key(name))
+    key = None if roots is None else roots.key_of(name)
+    if key is None and roots is not None and match != "path":
+        return normalize_key(name)
+    if key is None:
+        # No listed image has this key.
+        raise CellError(
+            "the image lies in none of the image_root folders",
+            reason=Reason.OUTSIDE_ROOTS,
+            key=name,
+        )
+    return key
 
 
 def class_names(labels: Iterable[str]) -> list[str]:
