@@ -60,7 +60,10 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(r"^train +640 ", said["plan"], re.MULTILINE)
     assert re.search(r"^validation +160 ", said["plan"], re.MULTILINE)
     # The page explains it.
-    assert "warning: 1 picture is in several splits, such as circle/" in said["build"]
+    assert (
+        "of validation (1 of 160 pictures) is in another split, too, such as circle/"
+        in said["build"]
+    )
     assert "committed: " in said["build again"]
     match = re.fullmatch(
         r"(\d+)% of 160 validation images are classified correctly\n", said["train"]

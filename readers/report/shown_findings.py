@@ -70,15 +70,13 @@ def show_findings(kinds: Sequence[KindFound], *, cards: Sequence[Card]) -> Shown
         kinds: Findings, by kind and split.
         cards: The cards of the gallery.
     """
-    notable = [each for each in kinds if not each.usual]
-    usual = {each.kind for each in kinds if each.usual} - {each.kind for each in notable}
+    of_images = [each for each in kinds if each.images]
+    # One split may have more than a few images of a kind that is usual in another: both are shown.
+    notable = {each.kind for each in of_images if not each.usual}
     return ShownFindings(
-        of_images=list(_by_kind([each for each in notable if each.images], cards=cards)),
-        of_classes=list(_by_kind([each for each in notable if not each.images], cards=())),
-        usual=[
-            each._replace(pictures=())
-            for each in _by_kind([each for each in kinds if each.kind in usual], cards=cards)
-        ],
+        of_images=list(_by_kind([each for each in of_images if each.kind in notable], cards=cards)),
+        of_classes=list(_by_kind([each for each in kinds if not each.images], cards=())),
+        usual=list(_by_kind([each for each in of_images if each.kind not in notable], cards=cards)),
     )
 
 

@@ -179,7 +179,7 @@ def make_duplicates(**counts: int) -> Duplicates:
 )
 def test_pictures_that_are_there_several_times(counts: dict[str, int], texts: list[str]) -> None:
     duplicates = make_duplicates(**counts)
-    assert list(describe_duplicates(duplicates).values()) == texts
+    assert list(describe_duplicates(duplicates, splits={}).values()) == texts
     assert list(warn(duplicates=duplicates)) == texts
 
 

@@ -21,9 +21,9 @@ def test_the_config_knows_all_kinds() -> None:
 
 
 def test_what_few_images_have_is_worth_a_look() -> None:
-    (found,) = find(images=1000, images_by_finding={"dark_picture": 10})
+    (found,) = find(images=1000, images_by_finding={"dark_picture": 200})
     assert not found.usual
-    assert found.describe() == "10 images of train (1.00%): a picture that is almost black"
+    assert found.describe() == "200 images of train (20.00%): a picture that is almost black"
     assert [each.kind for each in most_notable([found], number=3)] == ["dark_picture"]
 
 
@@ -42,7 +42,7 @@ def test_kinds_of_a_later_version_are_left_out() -> None:
 
 
 def test_what_many_images_have_is_usual() -> None:
-    (found,) = find(images=1000, images_by_finding={"dark_picture": 11})
+    (found,) = find(images=1000, images_by_finding={"dark_picture": 201})
     assert found.usual
     assert most_notable([found], number=3) == []
 
@@ -52,29 +52,41 @@ def test_three_images_are_never_usual() -> None:
     assert not found.usual
 
 
+@pytest.mark.parametrize("kind", ["duplicate_box", "tiny_box", "sparse_mask"])
+def test_what_is_hardly_ever_meant_is_never_usual(kind: str) -> None:
+    (found,) = find(
+        images=1000,
+        images_by_finding={kind: 900},
+        objects_by_finding={kind: {"cat": 900}},
+        objects_by_class={"cat": 1000},
+    )
+    assert (found.usual, found.usual_classes, found.objects) == (False, {}, {"cat": 900})
+    assert most_notable([found], number=3) == [found]
+
+
 def test_a_kind_may_be_usual_in_one_class() -> None:
     (found,) = find(
         images=100_000,
         images_by_finding={"thin_box": 9},
-        objects_by_finding={"thin_box": {"snake": 7, "cat": 2}},
+        objects_by_finding={"thin_box": {"snake": 207, "cat": 2}},
         objects_by_class={"snake": 1000, "cat": 1000},
     )
     assert (found.usual, found.usual_classes, found.objects) == (
         False,
-        {"snake": 0.007},
+        {"snake": 0.207},
         {"cat": 2},
     )
-    assert found.describe().endswith("(cat: 2; usual for snake: 0.70%)")
+    assert found.describe().endswith("(cat: 2; usual for snake: 20.70%)")
 
 
 def test_pairs_of_classes_are_compared_with_the_smaller_one() -> None:
     (found,) = find(
         images=100_000,
         images_by_finding={"same_box": 9},
-        same_boxes={"bike": {"rider": 8}, "cat": {"dog": 1}},
+        same_boxes={"bike": {"rider": 50}, "cat": {"dog": 1}},
         objects_by_class={"bike": 10_000, "rider": 200, "cat": 500, "dog": 500},
     )
-    assert found.usual_classes == {"bike + rider": 0.04}
+    assert found.usual_classes == {"bike + rider": 0.25}
     assert found.objects == {"cat + dog": 1}
 
 
@@ -128,7 +140,7 @@ def test_the_same_picture_with_other_classes() -> None:
         4,
         False,
     )
-    (found,) = find_kinds(splits, same_pictures={"train": 30})
+    (found,) = find_kinds(splits, same_pictures={"train": 201})
     assert found.usual
 
 

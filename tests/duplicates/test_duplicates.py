@@ -139,7 +139,13 @@ def test_groups_leaks_and_contradictions(dataset: Dataset) -> None:
     )
     found = dataset.report()
     assert found.counts == DuplicateCounts(
-        groups=3, images=7, equal=2, leaks=2, contradictions=1, near=3
+        groups=3,
+        images=7,
+        equal=2,
+        leaks=2,
+        leaking={"train": 2, "validation": 2},
+        contradictions=1,
+        near=3,
     )
     columns = ("group", "split", "shard", "row", "source", "key", "keep", "distance")
     assert dataset.rows(found, *columns) == [
@@ -164,7 +170,9 @@ def test_nearly_equal_pictures_of_other_objects_are_no_contradictions(dataset: D
     dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "b", HASHES[0])])
     dataset.add("validation", [("c", 3, "c", HASHES[0])])
     found = dataset.report()
-    assert found.counts == DuplicateCounts(groups=1, images=3, leaks=1, near=3)
+    assert found.counts == DuplicateCounts(
+        groups=1, images=3, leaks=1, leaking={"train": 2, "validation": 1}, near=3
+    )
     assert found.leaks == ("a (train) and, nearly the same, c (validation), and 1 more",)
     assert dataset.report(near=0).counts == DuplicateCounts()
 
@@ -263,7 +271,13 @@ def test_very_large_groups_are_cut_in_each_split(
     dataset.add("validation", [(f"v{number}", 1, "a", None) for number in range(4)])
     found = dataset.report()
     assert found.counts == DuplicateCounts(
-        groups=1, images=13, equal=1, leaks=1, near=3, unlisted=9
+        groups=1,
+        images=13,
+        equal=1,
+        leaks=1,
+        leaking={"train": 9, "validation": 4},
+        near=3,
+        unlisted=9,
     )
     assert dataset.rows(found, "key") == [("t0",), ("t1",), ("v0",), ("v1",)]
 
@@ -278,7 +292,14 @@ def test_of_very_many_groups_those_that_do_harm_are_listed(
     dataset.add("validation", [("v", 3, "a", None)])
     found = dataset.report()
     assert found.counts == DuplicateCounts(
-        groups=4, images=9, equal=4, leaks=1, contradictions=1, near=3, unlisted=5
+        groups=4,
+        images=9,
+        equal=4,
+        leaks=1,
+        leaking={"train": 2, "validation": 1},
+        contradictions=1,
+        near=3,
+        unlisted=5,
     )
     assert dataset.rows(found, "group", "key") == [(2, "t4"), (2, "t5"), (3, "t6"), (3, "t7")]
     assert found.contradictions == ("t4 (train) and t5 (train)",)
@@ -336,12 +357,25 @@ NEAR_CONTRADICTIONS = (
 
 
 def test_leaks_and_contradictions_in_words() -> None:
-    assert describe_duplicates(FOUND) == {
+    assert describe_duplicates(FOUND, splits={}) == {
         "leaks": LEAKS,
         "contradictions": CONTRADICTIONS,
         "near_contradictions": NEAR_CONTRADICTIONS,
     }
-    assert describe_duplicates(Duplicates(counts=DuplicateCounts(groups=1, images=2))) == {}
+    assert (
+        describe_duplicates(Duplicates(counts=DuplicateCounts(groups=1, images=2)), splits={}) == {}
+    )
+
+
+def test_leaks_as_shares_of_the_smaller_splits() -> None:
+    counts = DuplicateCounts(leaks=65, leaking={"test": 12, "train": 70, "validation": 65})
+    images = {"train": 4000, "validation": 125, "test": 100}
+    assert counts.describe_leaks(images) == (
+        "52.0% of validation (65 of 125 pictures) and 12.0% of test (12 of 100 pictures) are in "
+        "another split, too"
+    )
+    one = DuplicateCounts(leaks=1, leaking={"train": 1, "test": 1})
+    assert one.describe_leaks(images) == "1.0% of test (1 of 100 pictures) is in another split, too"
 
 
 @pytest.mark.parametrize(

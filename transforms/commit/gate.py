@@ -301,7 +301,7 @@ def judge_duplicates(
     outcome = msgspec.structs.replace(outcome, duplicates=duplicates.counts)
     refused = {
         key: text
-        for key, text in describe_duplicates(duplicates).items()
+        for key, text in describe_duplicates(duplicates, splits=outcome.splits).items()
         if getattr(settings, key) == "refuse"
     }
     if outcome.status is not Status.APPROVED or not refused:
@@ -319,13 +319,15 @@ def judge_duplicates(
     return msgspec.structs.replace(outcome, status=Status.REFUSED, message=message)
 
 
-def describe_duplicates(duplicates: Duplicates) -> dict[str, str]:
+def describe_duplicates(
+    duplicates: Duplicates, *, splits: Mapping[str, SplitOutcome]
+) -> dict[str, str]:
     """Describes leaks and contradictions, if there are any: `{key of the config: text}`."""
     counts = duplicates.counts
     texts = {}
     if counts.leaks:
-        are = "picture is" if counts.leaks == 1 else "pictures are"
-        texts["leaks"] = f"{counts.leaks:,} {are} in several splits"
+        images = {name: split.images for name, split in splits.items()}
+        texts["leaks"] = counts.describe_leaks(images)
     for key, files, what in (
         ("contradictions", "equal files", "labels"),
         ("near_contradictions", "nearly equal pictures", "classes"),

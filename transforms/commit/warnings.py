@@ -99,7 +99,7 @@ def find_warnings(
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(inputs, dataset=dataset)),
         *_warn_of_image_ids(inputs, config=dataset.config),
-        *(describe_duplicates(duplicates).values() if duplicates else ()),
+        *(describe_duplicates(duplicates, splits=splits).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
         *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
         *filter(None, [inputs.describe_linked_folders()]),

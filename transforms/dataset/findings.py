@@ -1,7 +1,8 @@
 """What is worth a look in a dataset, by its statistics: which kinds of findings, and how many.
 
 A kind that many images share is usual in this dataset: a set of product photographs has boxes over
-the whole image. It is listed as usual, so that the rare findings are not lost among the many.
+the whole image. It is listed below the others, so that the rare findings are not lost among the
+many. A few kinds are hardly ever meant, however many images have them: they are never usual.
 """
 
 from __future__ import annotations
@@ -84,9 +85,12 @@ RARE = 50
 _TRAIN = "train"
 
 # A kind is usual if a greater share of a split's images has it, and more than just a few of them.
-# It is usual for a class if a greater share of its objects has it, and there are enough to tell.
-_USUAL_IMAGES, _USUAL_OBJECTS, _ENOUGH_OBJECTS = 0.01, 0.005, 200
+# It is usual for a class if as great a share of its objects has it, and there are enough to tell.
+_USUAL_SHARE, _ENOUGH_OBJECTS = 0.2, 200
 _FEW_IMAGES = 3
+# If many images have one of these, many are wrong: objects that were exported twice, boxes that
+# were clicked by accident, and masks that belong to another object.
+_NEVER_USUAL = (DUPLICATE_BOX, TINY_BOX, SPARSE_MASK)
 # The rarer of two similar names is probably a slip if its class has less than this share of the
 # other's objects.
 _SLIP_SHARE = 0.01
@@ -203,9 +207,10 @@ def _find_in_split(name: str, split: Statistics, *, same_pictures: int) -> Itera
     counts = {**_count_images(split), **({SAME_PICTURE: same_pictures} if same_pictures else {})}
     for kind, images in counts.items():
         share = images / max(1, split.images)
+        may_be_usual = kind not in _NEVER_USUAL
         objects, usual_classes = {}, {}
         for label, (count, of) in _count_objects(split, kind=kind).items():
-            if of >= _ENOUGH_OBJECTS and count > _USUAL_OBJECTS * of:
+            if may_be_usual and of >= _ENOUGH_OBJECTS and count > _USUAL_SHARE * of:
                 usual_classes[label] = count / of
             else:
                 objects[label] = count
@@ -214,8 +219,11 @@ def _find_in_split(name: str, split: Statistics, *, same_pictures: int) -> Itera
             split=name,
             images=images,
             share=share,
-            usual=(images > _FEW_IMAGES and share > _USUAL_IMAGES)
-            or (bool(usual_classes) and not objects),
+            usual=may_be_usual
+            and (
+                (images > _FEW_IMAGES and share > _USUAL_SHARE)
+                or (bool(usual_classes) and not objects)
+            ),
             objects=objects,
             usual_classes=usual_classes,
         )

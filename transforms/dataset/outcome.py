@@ -141,6 +141,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
         images: Images in these groups.
         equal: Groups in which all files are equal.
         leaks: Groups with images in several splits.
+        leaking: `{split: images}` in these groups.
         contradictions: Groups in which the same file has different labels.
         near_contradictions: Groups in which nearly equal files have different image-level classes.
         near: The most bits in which the hashes of nearly equal pictures may differ; 0 if such
@@ -155,12 +156,40 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     images: int = 0
     equal: int = 0
     leaks: int = 0
+    leaking: Mapping[str, int] = {}
     contradictions: int = 0
     near_contradictions: int = 0
     near: int = 0
     crowded: int = 0
     unlisted: int = 0
     same_pictures: Mapping[str, int] = {}
+
+    def describe_leaks(self, images: Mapping[str, int]) -> str:
+        """Says which share of each split is in another one, too, the greatest first.
+
+        The largest split is left out: what matters is how much of a small one it holds. Datasets
+        of older versions do not say how many images leak, only how many groups.
+
+        Args:
+            images: `{split: all of its images}`.
+        """
+        largest = max(self.leaking, key=lambda name: images.get(name, 0), default="")
+        shares = {
+            name: count / images[name]
+            for name, count in self.leaking.items()
+            if name != largest and images.get(name)
+        }
+        if not shares:
+            are = "picture is" if self.leaks == 1 else "pictures are"
+            return f"{self.leaks:,} {are} in several splits"
+        parts = [
+            f"{share:.1%} of {name} ({self.leaking[name]:,} of {images[name]:,} pictures)"
+            for name, share in sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        is_one = len(parts) == 1 and self.leaking[next(iter(shares))] == 1
+        *others, last = parts
+        listed = f"{', '.join(others)} and {last}" if others else last
+        return f"{listed} {'is' if is_one else 'are'} in another split, too"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

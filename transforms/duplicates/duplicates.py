@@ -196,6 +196,7 @@ def report_duplicates(
         images=len(found.places),
         equal=int(found.equal.sum()),
         leaks=int(leaks.sum()),
+        leaking=dict(sorted(Counter(splits[each] for each in split[leaks[found.groups]]).items())),
         contradictions=int(found.contradicts.sum()),
         near_contradictions=int(found.near_contradicts.sum()),
         near=near,
