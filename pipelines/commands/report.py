@@ -30,7 +30,7 @@ from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_rejects
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.text import Mark, escape
-from shardbeam.transforms.dataset.collectors.statistics import Statistics
+from shardbeam.transforms.dataset.collectors.statistics import Statistics, merge_statistics
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
@@ -162,6 +162,7 @@ def make_page(
         pairs=list(gallery.draw_pairs(groups, room=int(_PAIRS_SHARE * MAX_BYTES))),
         changes=None if previous is None else find_changes(previous, dataset, render=render_card),
         charts=charts,
+        total=merge_statistics(statistics.values()),
         kinds=list_kinds(statistics, manifest=manifest),
         classes=classes,
         numbers=numbers,

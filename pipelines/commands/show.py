@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import posixpath
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -341,7 +342,9 @@ def _show_findings(arguments: ShowArguments) -> None:
             if not write_stdout(f"{escape(key)}\n"):
                 return
         return
-    shown = strongest_images(found, limit=arguments.limit or _FINDINGS)
+    # Programs get all of them.
+    most = sys.maxsize if arguments.json else _FINDINGS
+    shown = strongest_images(found, limit=arguments.limit or most)
     shown.sort(key=lambda each: kinds.index(each.kind))
     # Other programs write no statistics.
     statistics = None if dataset.features is None else read_statistics(dataset.path)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset
+from shardbeam.readers.report.cards import Card
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, Row, find_pair, load_duplicates
@@ -52,6 +53,18 @@ class Group(NamedTuple):
     images: int
     places: Sequence[Place]
     distances: Sequence[int | None]
+
+
+class Pair(NamedTuple):
+    """A group of duplicates.
+
+    Attributes:
+        group: The group.
+        cards: Some of its images, each with how far its hash differs, in words.
+    """
+
+    group: Group
+    cards: Sequence[tuple[Card, str]]
 
 
 class Duplicates(NamedTuple):

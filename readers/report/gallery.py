@@ -11,9 +11,9 @@ from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.charts import Bars
-from shardbeam.readers.report.duplicate_cards import Group
+from shardbeam.readers.report.duplicate_cards import Group, Pair
 from shardbeam.readers.report.finding_cards import make_notes
-from shardbeam.readers.report.page import Pair, ShownCard, render_card
+from shardbeam.readers.report.page import ShownCard, render_card
 from shardbeam.readers.report.sampled_images import Candidate
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail

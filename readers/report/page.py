@@ -29,14 +29,16 @@ from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card, ClassNumbers
 from shardbeam.readers.report.changes import Changes
 from shardbeam.readers.report.charts import MOST_SPLITS, Charts
-from shardbeam.readers.report.duplicate_cards import Duplicates, Group
+from shardbeam.readers.report.duplicate_cards import Duplicates, Pair
 from shardbeam.readers.report.facts import Code, Facts
+from shardbeam.readers.report.headline import make_tiles
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import NO_NAME, Mark, describe_value, escape
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KINDS, KindFound
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 
@@ -72,24 +74,13 @@ class ShownCard(NamedTuple):
     html: Markup
 
 
-class Pair(NamedTuple):
-    """A group of duplicates.
-
-    Attributes:
-        group: The group.
-        cards: Some of its images, each with how far its hash differs, in words.
-    """
-
-    group: Group
-    cards: Sequence[tuple[Card, str]]
-
-
 class Report(NamedTuple):
     """The content of the page.
 
     Attributes:
         facts: The dataset's metadata.
         charts: Charts of its statistics.
+        total: What is in all splits.
         kinds: Its findings.
         classes: Its classes.
         numbers: Numbers of its classes in the page.
@@ -104,6 +95,7 @@ class Report(NamedTuple):
 
     facts: Facts
     charts: Charts
+    total: Statistics
     kinds: Sequence[KindFound]
     classes: Classes
     numbers: ClassNumbers
@@ -139,15 +131,11 @@ class _SplitRow(NamedTuple):
     outcome: SplitOutcome | None
     examples: int
     share: float
+    start: float
+    part: float
     size: str
     rejected: int
     excluded: int
-
-
-class _Tile(NamedTuple):
-    name: str
-    value: str
-    kind: str = ""
 
 
 class _RejectRow(NamedTuple):
@@ -184,7 +172,7 @@ def render_page(report: Report) -> str:
         for number, reject in enumerate(facts.listed_rejects)
     ]
     corrections = list(_correction_rows(facts))
-    worth = show_findings(report.kinds, cards=cards)
+    findings = show_findings(report.kinds, cards=cards, facts=facts, pairs=report.pairs)
     return (
         _environment()
         .get_template("page.html.j2")
@@ -197,11 +185,11 @@ def render_page(report: Report) -> str:
             sections=list(_sections(report)),
             charts=report.charts,
             columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
-            tiles=list(_tiles(facts, sample)),
+            tiles=list(make_tiles(facts, examples=sample.examples, total=report.total)),
             splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
             has_outcomes=any(split.name in facts.outcomes for split in facts.splits),
-            worth=worth,
-            alarms=list(_alarms(report)),
+            has_objects=bool(report.total.objects_by_class),
+            findings=findings,
             is_indexed=sample.is_indexed,
             gallery_hint=_gallery_hint(report),
             cards=[shown.html for shown in report.cards],
@@ -245,11 +233,13 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters |= {
+    filters: Mapping[str, Callable[..., object]] = {
         "breakable": _breakable,
+        "with_code": _with_code,
         "line": markupsafe.escape,
         "px": write_number,
     }
+    environment.filters.update(filters)
     return environment
 
 
@@ -276,6 +266,11 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(parts)
 
 
+def _with_code(text: str) -> Markup:
+    """Sets what is between backticks as code."""
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(markupsafe.escape(text))))
+
+
 @functools.cache
 def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
@@ -297,7 +292,6 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
     yield "look", "Worth a look"
     if report.changes is not None:
         yield "changes", "Changes"
-    yield "overview", "Overview"
     if charts.classes:
         yield "classes", "Classes"
     if charts.sizes or charts.same:
@@ -309,24 +303,7 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
         yield "rejects", "Rejects"
     if facts.corrections or facts.exclusions:
         yield "corrections", "Corrections"
-    if facts.provenance or facts.config:
-        yield "provenance", "Provenance"
-
-
-def _alarms(report: Report) -> Iterator[tuple[str, str]]:
-    """Yields `(section, text)` for the problems that other sections show."""
-    facts = report.facts
-    if (found := facts.duplicates) is not None:
-        for count, text in (
-            (found.contradictions, "of equal files with different labels"),
-            (found.near_contradictions, "of nearly equal files with different classes"),
-            (found.leaks, "of pictures in several splits"),
-        ):
-            if count:
-                yield "duplicates", f"{count:,} {'group' if count == 1 else 'groups'} {text}"
-    rejected = sum(code.total for code in facts.rejects)
-    if rejected:
-        yield "rejects", "1 rejected image" if rejected == 1 else f"{rejected:,} rejected images"
+    yield "files", "Files"
 
 
 def _kinds_shown(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
@@ -343,30 +320,10 @@ def _first_of_each(rejects: Sequence[_RejectRow]) -> dict[str, str]:
     return first
 
 
-def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
-    outcomes = [facts.outcomes[each.name] for each in facts.splits if each.name in facts.outcomes]
-    yield _Tile("examples", f"{sum(sample.examples.values()):,}")
-    if any(outcome.objects for outcome in outcomes):
-        yield _Tile("objects", f"{sum(outcome.objects for outcome in outcomes):,}")
-    if sample.classes or facts.labels:
-        yield _Tile("classes", f"{len(sample.classes.keys() | facts.labels.keys()):,}")
-    yield _Tile("splits", f"{len(facts.splits):,}")
-    yield _Tile("shards", f"{sum(len(split.shards) for split in facts.splits):,}")
-    yield _Tile("size", decimal(sum(split.num_bytes for split in facts.splits)))
-    if outcomes:
-        rejected = sum(code.total for code in facts.rejects)
-        if facts.duplicates is not None:
-            found = facts.duplicates
-            harm = found.leaks or found.contradictions or found.near_contradictions
-            yield _Tile(
-                "groups of duplicates", f"{facts.duplicates.groups:,}", kind="bad" if harm else ""
-            )
-        yield _Tile("rejected images", f"{rejected:,}", kind="bad" if rejected else "")
-        yield _Tile("corrections", f"{sum(code.total for code in facts.corrections):,}")
-
-
 def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
-    most = max(sample.examples.values(), default=0)
+    most = max(sample.examples.values(), default=0) or 1
+    total = sum(sample.examples.values()) or 1
+    before = 0
     for split in facts.splits:
         examples = sample.examples.get(split.name, 0)
         outcome = facts.outcomes.get(split.name)
@@ -374,11 +331,14 @@ def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
             split=split,
             outcome=outcome,
             examples=examples,
-            share=100 * examples / most if most else 0,
+            share=100 * examples / most,
+            start=100 * before / total,
+            part=100 * examples / total,
             size=decimal(split.num_bytes),
             rejected=sum(outcome.rejected.values()) if outcome else 0,
             excluded=sum(outcome.excluded.values()) if outcome else 0,
         )
+        before += examples
 
 
 def _gallery_hint(report: Report) -> str:

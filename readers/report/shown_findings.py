@@ -1,104 +1,211 @@
-"""Joins the findings of a dataset with the images that show them."""
+"""Joins the findings of a dataset with the images that show them, the worst findings first."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from shardbeam.readers.report.cards import Card
-from shardbeam.transforms.dataset.findings import CORRECTION, KINDS, KindFound
+from shardbeam.readers.report.duplicate_cards import Pair
+from shardbeam.readers.report.facts import Facts
+from shardbeam.transforms.dataset.findings import (
+    CORRECTION,
+    KINDS,
+    RARE_CLASS,
+    SAME_PICTURE,
+    SIMILAR_NAMES,
+    UNUSED_CLASS,
+    KindFound,
+)
 
 # At most this many pictures of each kind are shown above the charts.
 _SHOWN = 4
+
+# What makes a model, or its evaluation, wrong; what may; and what is perhaps meant so.
+Severity = Literal["bad", "odd", "usual"]
+
+_USUAL = "So many images have this that it may be meant so."
+_EXCLUDE = "Mark those that should go, and copy their keys into a file for `exclude`."
+_CORRECT = "Correct the annotations in their source: the keys say in which images."
+# {kind: what to do about it}
+_ADVICE: Mapping[str, str] = {
+    "leak": "A model knows these pictures from training, so its score is too good. Leave copies "
+    "out with `exclude`, or keep them in one split with `group_by`; both take "
+    "`duplicates.parquet`.",
+    "contradiction": "Only you know which label is right. Leave the other picture out with "
+    "`exclude`, or correct its label.",
+    "near_contradiction": "Compare the pictures: often they are frames or copies of one scene.",
+    "reject": "Each row says what is wrong with the image, and where.",
+    SAME_PICTURE: _CORRECT,
+    UNUSED_CLASS: "A model cannot learn them. Correct the names, or leave them out of the labels.",
+    SIMILAR_NAMES: "If they are one class, `labels.merge` merges them.",
+    RARE_CLASS: "A model will hardly learn them: collect more, merge classes, or sample by class.",
+}
+# {flag of a group: how much harm it does, and what it is}
+_DUPLICATES: Mapping[str, tuple[Severity, str]] = {
+    "leak": ("bad", "Pictures in several splits"),
+    "contradiction": ("bad", "Equal files with different labels"),
+    "near_contradiction": ("odd", "Nearly equal pictures of different classes"),
+}
+_OF_PICTURES = ("dark_picture", "bright_picture", "low_contrast", "no_objects")
 
 
 class Evidence(NamedTuple):
     """A picture that shows a finding.
 
     Attributes:
-        card: Its card in the gallery.
+        card: Its card in the gallery, or among the duplicates.
         text: The finding in words.
         objects: Numbers of the objects that it names, from 0.
     """
 
     card: Card
-    text: str
-    objects: frozenset[int]
+    text: str = ""
+    objects: frozenset[int] = frozenset()
 
 
-class KindShown(NamedTuple):
-    """A kind of finding.
+class FindingShown(NamedTuple):
+    """A finding of a dataset, as the page shows it.
 
     Attributes:
         kind: The kind's stable name.
+        severity: How much harm it does.
         title: What is found.
-        images: How many images have it.
-        lines: How many images of each split have it; for findings about classes, the findings.
-        link: The section of the page that shows more; empty if there is none.
-        pictures: The strongest examples.
+        number: How many images or groups have it; empty for findings about classes.
+        shares: How many images of each split have it, or the first finding about classes.
+        lines: More of it, such as the classes in each split, or all findings about classes.
+        advice: What to do about it; may be empty.
+        section: The section of the page that shows more; empty if there is none.
+        pictures: The strongest examples; those of duplicates are pairs.
         in_gallery: How many pictures of the gallery have it.
     """
 
     kind: str
+    severity: Severity
     title: str
-    images: int
-    lines: Sequence[str]
-    link: str = ""
+    number: str = ""
+    shares: str = ""
+    lines: Sequence[str] = ()
+    advice: str = ""
+    section: str = ""
     pictures: Sequence[Evidence] = ()
     in_gallery: int = 0
 
 
-class ShownFindings(NamedTuple):
-    """Findings of a dataset, as the page shows them.
-
-    Attributes:
-        of_images: Kinds that images have.
-        of_classes: Kinds that are about classes, or about the dataset as a whole.
-        usual: Kinds that are usual here.
-    """
-
-    of_images: Sequence[KindShown] = ()
-    of_classes: Sequence[KindShown] = ()
-    usual: Sequence[KindShown] = ()
-
-
-def show_findings(kinds: Sequence[KindFound], *, cards: Sequence[Card]) -> ShownFindings:
-    """Joins findings with the images of the gallery that show them.
+def show_findings(
+    kinds: Sequence[KindFound],
+    *,
+    cards: Sequence[Card],
+    facts: Facts,
+    pairs: Sequence[Pair],
+) -> list[FindingShown]:
+    """Lists what is found in a dataset, the worst first and what is usual here last.
 
     Args:
         kinds: Findings, by kind and split.
         cards: The cards of the gallery.
+        facts: The dataset's metadata.
+        pairs: The first groups of duplicates with their pictures.
     """
     of_images = [each for each in kinds if each.images]
-    # One split may have more than a few images of a kind that is usual in another: both are shown.
+    # One split may have more than a few images of a kind that is usual in another: it counts both.
     notable = {each.kind for each in of_images if not each.usual}
-    return ShownFindings(
-        of_images=list(_by_kind([each for each in of_images if each.kind in notable], cards=cards)),
-        of_classes=list(_by_kind([each for each in kinds if not each.images], cards=())),
-        usual=list(_by_kind([each for each in of_images if each.kind not in notable], cards=cards)),
-    )
+    found = [
+        *_show_duplicates(facts, pairs=pairs),
+        *_by_kind(of_images, cards=cards, notable=notable),
+        *_show_rejects(facts),
+        *_by_kind([each for each in kinds if not each.images], cards=(), notable=set(KINDS)),
+    ]
+    order: Sequence[Severity] = ("bad", "odd", "usual")
+    return sorted(found, key=lambda each: order.index(each.severity))
 
 
-def _by_kind(found: Sequence[KindFound], *, cards: Sequence[Card]) -> Iterator[KindShown]:
+def _show_duplicates(facts: Facts, *, pairs: Sequence[Pair]) -> Iterator[FindingShown]:
+    counts = facts.duplicates
+    if counts is None:
+        return
+    images = {name: outcome.images for name, outcome in facts.outcomes.items()}
+    for kind, (severity, title) in _DUPLICATES.items():
+        groups = getattr(counts, f"{kind}s")
+        if groups:
+            yield FindingShown(
+                kind=kind,
+                severity=severity,
+                title=title,
+                number="1 group" if groups == 1 else f"{groups:,} groups",
+                shares=counts.describe_leaks(images) if kind == "leak" and counts.leaking else "",
+                advice=_ADVICE[kind],
+                section="duplicates",
+                pictures=list(itertools.islice(_show_pairs(kind, pairs), _SHOWN)),
+            )
+
+
+def _show_pairs(kind: str, pairs: Sequence[Pair]) -> Iterator[Evidence]:
+    """Yields two pictures of each group that is of a kind, the two that show why."""
+    for pair in pairs:
+        if getattr(pair.group, f"is_{kind}"):
+            chosen = [card for card, _ in pair.cards]
+            if kind == "leak":
+                # The group's pictures may begin with two of one split.
+                first = chosen[0].split_name
+                others = (card for card in chosen[1:] if card.split_name != first)
+                chosen = [chosen[0], *others]
+            for card in chosen[:2]:
+                labels = ", ".join(filter(None, [card.split_name, card.names]))
+                yield Evidence(card, labels)
+
+
+def _show_rejects(facts: Facts) -> Iterator[FindingShown]:
+    rejected = sum(code.total for code in facts.rejects)
+    if rejected:
+        yield FindingShown(
+            kind="reject",
+            severity="odd",
+            title="Images that were rejected",
+            number="1 image" if rejected == 1 else f"{rejected:,} images",
+            shares=", ".join(f"{code.total:,} {code.code}" for code in facts.rejects),
+            advice=_ADVICE["reject"],
+            section="rejects",
+        )
+
+
+def _by_kind(
+    found: Sequence[KindFound], *, cards: Sequence[Card], notable: set[str]
+) -> Iterator[FindingShown]:
     order = list(KINDS)
     ordered = sorted(found, key=lambda each: order.index(each.kind))
     for kind, group in itertools.groupby(ordered, key=lambda each: each.kind):
         of_kind = list(group)
         shown = sorted(_evidence(kind, cards), key=lambda item: -item[0])
-        lines = [
-            each.text or (f"{each.count}; {each.classes}" if each.objects else each.count)
-            for each in of_kind
-        ]
-        yield KindShown(
+        images = sum(each.images for each in of_kind)
+        severity: Severity = "bad" if kind == SAME_PICTURE else "odd"
+        yield FindingShown(
             kind=kind,
+            severity=severity if kind in notable else "usual",
             title=KINDS[kind][:1].upper() + KINDS[kind][1:],
-            images=sum(each.images for each in of_kind),
-            lines=lines,
-            link="corrections" if kind == CORRECTION else "" if cards else "classes",
+            number="" if not images else "1 image" if images == 1 else f"{images:,} images",
+            shares=", ".join(f"{each.split} {each.images:,} ({each.share:.2%})" for each in of_kind)
+            if images
+            else of_kind[0].text,
+            lines=[
+                each.text or f"{each.split}: {each.classes}"
+                for each in of_kind
+                if each.classes or (len(of_kind) > 1 and not images)
+            ],
+            advice=_advise(kind, images=images) if kind in notable else _USUAL,
+            section="corrections" if kind == CORRECTION else "" if images else "classes",
             pictures=[evidence for _, evidence in shown[:_SHOWN]],
             in_gallery=len(shown),
         )
+
+
+def _advise(kind: str, *, images: int) -> str:
+    if kind in _ADVICE:
+        return _ADVICE[kind]
+    if not images:
+        return ""
+    return _EXCLUDE if kind in _OF_PICTURES else _CORRECT
 
 
 def _evidence(kind: str, cards: Sequence[Card]) -> Iterator[tuple[int, Evidence]]:

@@ -179,6 +179,27 @@ def test_findings_of_other_programs_files_are_in_their_index(tmp_path: Path) -> 
     assert "\x1b" not in shown
 
 
+def test_programs_get_all_findings_and_people_the_strongest(tmp_path: Path) -> None:
+    box = {"xmin": 0.0, "xmax": 0.95, "ymin": 0.0, "ymax": 1.0}
+    records = [
+        make_example(
+            {
+                "image/filename": f"{number}.jpg".encode(),
+                "image/width": 320,
+                "image/height": 240,
+                **{f"image/object/bbox/{name}": [side] for name, side in box.items()},
+            }
+        )
+        for number in range(18)
+    ]
+    path, index = write_tfrecord(tmp_path / "a.tfrecord", *records), tmp_path / "index"
+    assert run("index", str(path), "--output", str(index)).exit_code == 0
+    words = (path, "--findings", "large_box", "--index", index)
+    assert len(json.loads(show(*words, "--json"))["findings"]) == 18
+    assert len(json.loads(show(*words, "--json", "--limit", 3))["findings"]) == 3
+    assert show(*words).count(".jpg") == 10
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [

@@ -337,15 +337,20 @@ def test_enlarging_by_mouse_and_by_keyboard(objects: Made, open_page: OpenPage) 
 def test_a_finding_leads_to_its_picture(found: Made, open_page: OpenPage) -> None:
     page = open_page(found.page, width=390)
     # The problems are on the first screens, before all charts.
-    first = page.locator("#look .evidence .open")
-    assert box_of(first.first)[1] < 844
-    assert box_of(page.locator(".chart").first)[1] > box_of(first.last)[3]
+    assert box_of(page.locator("#look .evidence .open").first)[1] < 844
+    last = page.locator("#look .finding").last
+    assert box_of(page.locator(".chart").first)[1] > box_of(last)[3]
     # Past the navigation by keyboard, to the first finding and its picture.
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('#look') !== null")
+    # Findings that may be meant so are folded.
+    for kind in ("duplicate_box", "same_box"):
+        expect(page.locator(f"#look-{kind} .open")).to_be_hidden()
+        page.locator(f"#look-{kind} summary").focus()
+        page.keyboard.press("Enter")
     twice = page.locator("#look-duplicate_box .open")
     twice.focus()
     page.keyboard.press("Enter")
@@ -364,6 +369,7 @@ def test_the_picture_of_a_finding_is_seen_while_its_card_is_not(
 ) -> None:
     page = open_page(found.page)
     page.locator("#filter-name").fill("no such picture")
+    page.locator("#look-large_box summary").click()
     drawing = page.locator("#look-large_box .open")
     drawing.scroll_into_view_if_needed()
     pixels = np.asarray(Image.open(io.BytesIO(drawing.screenshot())).convert("L"))
@@ -399,7 +405,7 @@ def test_bars_classes_and_splits_lead_to_their_pictures(objects: Made, open_page
     assert found == {
         key for key, example in every.items() if "star" in {name for name, _ in example.labels}
     }
-    found = follow(page.locator("#overview a", has_text="validation"))
+    found = follow(page.locator("#files a", has_text="validation"))
     assert found == objects.built.by_key("validation").keys()
 
 
@@ -457,6 +463,7 @@ def test_marked_keys_are_lines_for_exclude(
 ) -> None:
     page = open_page(found.page)
     expect(page.locator(".marks")).to_be_hidden()
+    page.locator("#look-tiny_box summary").click()
     page.locator("#look-tiny_box .mark input").check()
     # The card of the same picture is marked, too.
     expect(card_of(page, "tiny.jpg").locator(".mark input").first).to_be_checked()
@@ -668,8 +675,8 @@ def test_sections_and_their_links(folders: Made, open_page: OpenPage) -> None:
     page = open_page(folders.page)
     links = page.locator("nav a")
     assert links.all_inner_texts() == [
-        *("Worth a look", "Overview", "Classes", "Sizes", "Gallery", "Duplicates", "Rejects"),
-        *("Corrections", "Provenance"),
+        *("Worth a look", "Classes", "Sizes", "Gallery", "Duplicates", "Rejects"),
+        *("Corrections", "Files"),
     ]
     for link in links.all():
         link.click()
@@ -681,7 +688,7 @@ def test_sections_and_their_links(folders: Made, open_page: OpenPage) -> None:
         assert len(tops) == 2
         assert len(set(tops)) == 1
     # The widths of bars are the counts.
-    bars = page.locator("#overview tbody tr")
+    bars = page.locator("#files table").first.locator("tbody tr")
     counts = [int(row.locator("td").first.inner_text()) for row in bars.all()]
     widths = [right - left for left, _, right, _ in map(box_of, bars.locator("rect").all())]
     assert len(counts) == 2

@@ -158,7 +158,7 @@ def test_what_is_worth_a_look_comes_first_with_its_pictures(planted: Build, tmp_
     page = report(planted.output, tmp_path / "page.html")
     check_harmless(page)
     assert re.findall(r'<section id="(\w+)"', page)[0] == "look"
-    kinds = re.split('<div class="kind[^"]*" id="look-', section(page, "look"))[1:]
+    kinds = re.split('<details class="finding [a-z]+" id="look-', section(page, "look"))[1:]
     shown = {kind[: kind.index('"')]: kind for kind in kinds}
     for kind in KINDS.values():
         assert sorted(keys(shown[kind])) == sorted(key for key in KINDS if KINDS[key] == kind)
@@ -186,7 +186,7 @@ def test_ignored_findings_and_pictures_that_are_not_chosen(planted: Build, tmp_p
     manifest["config"]["findings"] = {"ignore": ["tiny_box"]}
     (copy / "manifest.json").write_text(json.dumps(manifest))
     page = report(copy, tmp_path / "page.html", "--examples", "3")
-    assert "tiny_box" not in page[: page.index('<section id="provenance"')]
+    assert "tiny_box" not in page[: page.index('<section id="files"')]
     # What is worth a look is chosen before all others.
     assert len(keys(section(page, "gallery"))) == 3
     assert set(keys(section(page, "gallery"))) <= KINDS.keys()
@@ -332,12 +332,30 @@ def test_duplicates_are_side_by_side(repeated: Build, tmp_path: Path) -> None:
     duplicates = section(page, "duplicates")
     assert duplicates.count("<strong") == 8 + 3 + 1 + counts["leaks"]
     assert "3 in which equal files have different labels, 1 in which nearly equal" in duplicates
-    assert "3 groups of equal files with different labels" in section(page, "look")
+    look = section(page, "look")
+    kinds = re.findall('<details class="finding ([a-z]+)" id="look-([a-z_]+)"', look)
+    assert [each for each in kinds if each[1].endswith("contradiction")] == [
+        ("bad", "contradiction"),
+        ("odd", "near_contradiction"),
+    ]
+    contradictions = look[look.index('id="look-contradiction"') :]
+    contradictions = contradictions[: contradictions.index("</details>")]
+    assert "3 groups" in contradictions
+    # Two pairs, side by side.
+    shown = keys(contradictions)
+    assert {tuple(sorted(pair)) for pair in zip(shown[::2], shown[1::2], strict=True)} <= {
+        (f"cat/{number}.jpg", f"dog/{number}.jpg") for number in (2, 5, 7)
+    }
+    assert len(shown) == 4
+    if counts["leaks"]:
+        assert "in another split, too" in look
     groups = duplicates.split('<p class="pair-title">')[1:]
-    shown = [set(keys(group)) for group in groups]
+    names_of = [set(keys(group)) for group in groups]
     wanted = [{f"cat/{number}.jpg", f"dog/{number}.jpg"} for number in (2, 5, 7)]
-    assert sorted(map(sorted, shown)) == sorted(map(sorted, [*wanted, {"cat/9.jpg", "owl/9.jpg"}]))
-    for group, names in zip(groups, shown, strict=True):
+    assert sorted(map(sorted, names_of)) == sorted(
+        map(sorted, [*wanted, {"cat/9.jpg", "owl/9.jpg"}])
+    )
+    for group, names in zip(groups, names_of, strict=True):
         assert len(re.findall('href="data:image/jpeg;base64,', group)) == 2
         assert ("different labels" in group) == ("owl/9.jpg" not in names)
         assert ("different classes" in group) == ("owl/9.jpg" in names)
@@ -345,7 +363,7 @@ def test_duplicates_are_side_by_side(repeated: Build, tmp_path: Path) -> None:
         assert ("in several splits" in group) == (len(set(splits)) > 1)
     # Harmful findings come first.
     assert "different labels" in groups[0]
-    assert "owl/9.jpg" in shown[-1]
+    assert "owl/9.jpg" in names_of[-1]
 
 
 def test_contradictions_in_a_large_group_are_shown(tmp_path: Path) -> None:
@@ -754,7 +772,7 @@ def test_findings_without_an_index(planted: Build, tmp_path: Path) -> None:
     assert keys(section(page, "look")) == [
         key for kind in KINDS_IN_ORDER for key in KINDS if KINDS[key] == kind and "box" in kind
     ]
-    assert "1 image of train (5.26%)" in section(page, "look")
+    assert "train 1 (5.26%)" in section(page, "look")
 
 
 def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
