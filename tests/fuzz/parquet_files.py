@@ -1,4 +1,4 @@
-"""Parquet files with flipped bits: indexes, duplicates, `exclude` and `group_by`, shards.
+"""Parquet files with flipped bits: indexes, duplicates, `exclude` and `group_by`, shards, images.
 
 pyarrow ends the process where it meets some of these, so `make test` runs them in another one.
 """
@@ -23,12 +23,19 @@ from shardbeam.transforms.dataset.files import describe_data
 from shardbeam.transforms.dataset.index import IndexRow, load_index, read_index
 from shardbeam.transforms.duplicates.duplicates import SCHEMA, load_duplicates
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.formats.huggingface.pages import (
+    StoredImage,
+    stored_arrow_images,
+    stored_images,
+    why_not,
+)
 from shardbeam.transforms.formats.parsing.key_file import (
     excluded_images,
     find_key_file,
     image_groups,
 )
 from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.indexes import render_index
 
 _ROWS = 40
@@ -79,6 +86,42 @@ def fuzz_parquet_shard(rng: random.Random) -> str:
     def read() -> list[Example]:
         records = find_container("hf_parquet").read(file)
         return [Example.FromString(record) for _, record in records]
+
+    return _read(read)
+
+
+def fuzz_parquet_images(rng: random.Random) -> str:
+    """Flips bits of a file whose images stay in it: each is where it was, or the file is refused.
+
+    A footer may name another column then.
+    """
+    data = _images(rng.randrange(8))
+    anywhere = rng.random() < 0.5
+    damaged = _flip(data, rng, end=None if anywhere else _footer(data))
+    expected = [(image.offset, image.size) for image in _find_images(_write("good", data))]
+    path = _write("images.parquet", damaged)
+
+    def read() -> None:
+        why_not(str(path), storage=LocalStorage(), column="image")
+        found = [(image.offset, image.size) for image in _find_images(path)]
+        assert all(offset + size <= len(data) for offset, size in found)
+        assert anywhere or found == expected
+
+    return _read(read)
+
+
+def fuzz_parquet_arrow_images(rng: random.Random) -> str:
+    """Flips bits of an Arrow stream whose images stay in it."""
+    buffer = io.BytesIO()
+    table = parquet.read_table(io.BytesIO(_images(0)))
+    with pa.ipc.new_stream(buffer, table.schema) as stream:
+        stream.write_table(table, max_chunksize=16)
+    data = buffer.getvalue()
+    path = _write("images.arrow", _flip(data, rng, end=len(data)))
+
+    def read() -> None:
+        found = stored_arrow_images(str(path), storage=LocalStorage(), column="image")
+        assert all(image.offset + image.size <= len(data) for image in found)
 
     return _read(read)
 
@@ -183,6 +226,31 @@ def _duplicates() -> bytes:
     columns["key"] = [f"{number:04}.jpg" for number in range(_ROWS)]
     buffer = io.BytesIO()
     parquet.write_table(pa.table(columns, schema=SCHEMA), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _find_images(path: Path) -> list[StoredImage]:
+    return list(stored_images(str(path), storage=LocalStorage(), column="image"))
+
+
+@functools.cache
+def _images(variant: int) -> bytes:
+    """Renders a file with images, without compression and dictionaries."""
+    images = [
+        None if variant & 4 and row % 5 == 0 else {"bytes": b"\xff\xd8" * row, "path": f"{row}.jpg"}
+        for row in range(_ROWS)
+    ]
+    buffer = io.BytesIO()
+    parquet.write_table(
+        pa.table({"image": images, "label": range(_ROWS)}),
+        buffer,
+        compression="none",
+        use_dictionary=["label"],
+        data_page_version=["1.0", "2.0"][variant & 1],
+        row_group_size=[None, 16][variant >> 1 & 1],
+        data_page_size=200,
+        write_batch_size=8,
+    )
     return buffer.getvalue()
 
 

@@ -97,6 +97,14 @@ class StorageReader:
             problem="the file was changed while it was read; run the same command again",
         )
 
+    @property
+    def closed(self) -> bool:
+        """Never: no file stays open between reads. pyarrow asks before each."""
+        return False
+
+    def close(self) -> None:
+        """Does nothing."""
+
     def tell(self) -> int:
         """Returns the position of the next `read`."""
         return self._position

@@ -1,8 +1,8 @@
-"""Finds where the images of a Parquet file lie in it, without copying or decoding them.
+"""Finds where the images of Parquet and Arrow files lie in them, without copying or decoding them.
 
-In an uncompressed PLAIN page, each value is its length (u32, little-endian) and its bytes, after
-the definition levels, which say which values are null. pyarrow gives no positions of values, and
-aborts on some damaged metadata of columns, so footers and page headers are parsed here.
+In an uncompressed PLAIN page of Parquet, each value is its length (u32, little-endian) and its
+bytes, after the definition levels, which say which values are null. pyarrow gives no positions of
+values, and aborts on some damaged metadata of columns, so footers and page headers are parsed here.
 
 The format: https://github.com/apache/parquet-format
 """
@@ -10,10 +10,14 @@ The format: https://github.com/apache/parquet-format
 from __future__ import annotations
 
 import contextlib
+import itertools
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
 from shardbeam.transforms.core.records import ImageRef
@@ -27,22 +31,19 @@ from shardbeam.transforms.formats.huggingface.thrift import (
 )
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.local import read_at
+from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
 from shardbeam.transforms.storage.reader import StorageReader
 
-_MAGIC, _TAIL_BYTES = b"PAR1", 8
-_FOOTER_BYTES = 16 << 20
+_MAGIC, _TAIL_BYTES, _FOOTER_BYTES = b"PAR1", 8, 16 << 20
 _ROWS = 10_000_000
 # Page headers have 30 bytes, and more with the smallest and largest value.
 _HEADER_BYTES, _MAX_HEADER_BYTES = 4 << 10, 1 << 20
-# A page of paths, which is read as a whole. Writers end pages at 1 MB, or at 20,000 values.
-_PATHS_BYTES = 64 << 20
 _BYTE_ARRAY, _REQUIRED, _REPEATED = 6, 0, 2
-_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
-_PLAIN, _RLE, _LEVELS = 0, 3, {3, 4}
-_DICTIONARIES = {2, 8}
+# The fields of a page header by its type: the header of its kind, and the encoding in it.
+_DATA_PAGES = {0: (5, 2), 3: (8, 4)}
+_PLAIN, _RLE, _BIT_PACKED, _DICTIONARIES = 0, 3, 4, {2, 8}
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
-# Names in pyarrow of the codecs that it has.
-_PYARROW_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_PATHS_AT_A_TIME = 1024
 
 _Read = Callable[[int, int], bytes]
 
@@ -62,37 +63,15 @@ class StoredImage(msgspec.Struct, frozen=True):
 
 
 class _Chunk(msgspec.Struct, frozen=True):
-    """The values of a column in a row group."""
+    """The images of a row group."""
 
     place: str
     codec: int
-    encodings: Sequence[int]
+    encodings: Sequence[object]
     begin: int
     end: int
-    values: int
+    rows: int
     max_level: int
-
-
-class _Page(msgspec.Struct, frozen=True):
-    """The levels of a page, and where its values are.
-
-    Attributes:
-        place: Its place, for errors.
-        encoding: How its values are encoded; -1 for a dictionary.
-        count: How many values it has.
-        levels: Definition levels; empty where no value can be null.
-        read: Reads its values: from the file, or from the page after it was decompressed.
-        begin: Where its values begin.
-        end: Where they end.
-    """
-
-    place: str
-    encoding: int
-    count: int
-    levels: bytes
-    read: _Read
-    begin: int
-    end: int
 
 
 def why_not(uri: str, *, storage: Storage, column: str) -> str | None:
@@ -110,10 +89,14 @@ def why_not(uri: str, *, storage: Storage, column: str) -> str | None:
         InputError: It is no Parquet file, is damaged, or has no such column.
     """
     with _opened(uri, storage=storage) as (read, size):
-        for images, _ in _chunks(uri, read=read, size=size, column=column):
-            if images.codec:
-                return f"compressed ({_codec_name(images.codec)})"
-            if others := set(images.encodings) - {_PLAIN} - _LEVELS:
+        for chunk in _chunks(uri, read=read, size=size, column=column):
+            if chunk.codec:
+                name = str(chunk.codec)
+                if 0 < chunk.codec < len(_CODECS):
+                    name = _CODECS[chunk.codec]
+                return f"compressed ({name})"
+            others = {*chunk.encodings} - {_PLAIN, _RLE, _BIT_PACKED}
+            if others:
                 return "dictionary encoded" if others & _DICTIONARIES else "delta encoded"
     return None
 
@@ -133,10 +116,10 @@ def stored_images(uri: str, *, storage: Storage, column: str) -> Iterator[Stored
         InputError: It is no such file, is damaged, or has no such column.
     """
     with _opened(uri, storage=storage) as (read, size):
-        for images, paths in _chunks(uri, read=read, size=size, column=column):
-            names = iter(()) if paths is None else _texts(uri, chunk=paths, read=read)
-            for offset, length in _places(uri, chunk=images, read=read):
-                yield StoredImage(offset, length, next(names, None))
+        paths = _paths(uri, storage=storage, column=column)
+        for chunk in _chunks(uri, read=read, size=size, column=column):
+            for offset, length in _places(uri, chunk=chunk, read=read):
+                yield StoredImage(offset, length, next(paths))
 
 
 @contextlib.contextmanager
@@ -146,8 +129,7 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[tuple[_Read, int]]:
     try:
         file = storage.open_local(uri)
         if file is None:
-            whole = ImageRef(uri=uri, size_bytes=stored.size_bytes, version=stored.version)
-            yield StorageReader(whole).read_at, stored.size_bytes
+            yield _remote(uri, storage=storage).read_at, stored.size_bytes
             return
         with file:
             descriptor = file.fileno()
@@ -156,10 +138,38 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[tuple[_Read, int]]:
         raise unreadable(uri, error) from error
 
 
-def _chunks(
-    uri: str, *, read: _Read, size: int, column: str
-) -> Iterator[tuple[_Chunk, _Chunk | None]]:
-    """Yields the chunks of images and paths of each row group."""
+def _remote(uri: str, *, storage: Storage) -> StorageReader:
+    stored = storage.find(uri)
+    return StorageReader(ImageRef(uri=uri, size_bytes=stored.size_bytes, version=stored.version))
+
+
+def _map(uri: str, *, storage: Storage) -> pa.Buffer | None:
+    """Maps a file on this machine's disks into memory; returns None for others."""
+    file = storage.open_local(uri)
+    if file is None:
+        return None
+    with file:
+        return pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _paths(uri: str, *, storage: Storage, column: str) -> Iterator[str | None]:
+    """Yields the paths that the rows give their images; nothing if they give none."""
+    with _damaged(uri, f"column {column}.path", errors=PARQUET_ERRORS):
+        whole = _map(uri, storage=storage)
+        source = pa.PythonFile(_remote(uri, storage=storage), mode="r") if whole is None else whole
+        file = parquet.ParquetFile(source)
+        kind = file.schema_arrow.field(column).type
+        if not types.is_struct(kind) or kind.get_field_index("path") < 0:
+            yield from itertools.repeat(None)
+        for batch in file.iter_batches(
+            _PATHS_AT_A_TIME, columns=[f"{column}.path"], use_threads=False
+        ):
+            yield from batch.column(0).flatten()[0].to_pylist()
+        raise ThriftError("has fewer paths than images")
+
+
+def _chunks(uri: str, *, read: _Read, size: int, column: str) -> Iterator[_Chunk]:
+    """Yields the chunk of images of each row group, as the footer gives it."""
     with _damaged(uri, "footer"):
         end = size - _TAIL_BYTES
         tail = read(end, _TAIL_BYTES) if end >= len(_MAGIC) else b""
@@ -172,26 +182,22 @@ def _chunks(
             raise ThriftError(f"has {length:,} bytes, more than the file or than {_FOOTER_BYTES:,}")
         footer, _ = read_struct(read(end - length, length))
         leaves = _leaves(get(footer, 2, list))
-    names = [(column, "bytes"), (column,)]
-    leaf = next((name for name in names if name in leaves), None)
+        names = [(column, "bytes"), (column,)]
+        leaf = next((leaves[name] for name in names if name in leaves), None)
+        groups = get(footer, 4, list, default=[])
     if leaf is None:
-        problem = f"has no column {column!r} of images: a struct of bytes and path, or bytes"
-        raise InputError(uri=uri, problem=problem)
-    chosen = [leaf, (column, "path")] if len(leaf) > 1 and (column, "path") in leaves else [leaf]
+        raise _no_column(uri, column)
     rows = 0
-    for number, group in enumerate(get(footer, 4, list, default=[])):
-        found = []
-        for name in chosen:
-            place = f"row group {number}, column {'.'.join(name)}"
-            with _damaged(uri, place):
-                index, max_level, kind = leaves[name]
-                if kind != _BYTE_ARRAY:
-                    raise ThriftError("is a column of lists, or not of bytes")
-                found.append(_chunk(_typed(group), index, max_level, place=place, limit=end))
-        rows += found[0].values
-        if rows > _ROWS:
-            raise DamagedError(uri=uri, problem=f"declares more than {_ROWS:,} rows")
-        yield found[0], found[1] if len(found) > 1 else None
+    for number, group in enumerate(groups):
+        place = f"row group {number}"
+        with _damaged(uri, place):
+            if not get(_typed(group), 3, int):
+                continue
+            chunk = _chunk(group, *leaf, place=place, limit=end)
+            rows += chunk.rows
+            if rows > _ROWS:
+                raise ThriftError(f"follows others with more than {_ROWS:,} rows")
+        yield chunk
 
 
 def _typed(value: object) -> Struct:
@@ -233,7 +239,11 @@ def _leaves(schema: Sequence[object]) -> dict[tuple[str, ...], tuple[int, int, i
     return leaves
 
 
-def _chunk(group: Struct, index: int, max_level: int, *, place: str, limit: int) -> _Chunk:
+def _chunk(
+    group: Struct, index: int, max_level: int, kind: int, *, place: str, limit: int
+) -> _Chunk:
+    if kind != _BYTE_ARRAY:
+        raise ThriftError("has a column of lists, or of no bytes")
     columns = get(group, 1, list)
     if index >= len(columns):
         raise ThriftError("is missing")
@@ -246,177 +256,88 @@ def _chunk(group: Struct, index: int, max_level: int, *, place: str, limit: int)
     dictionary = get(metadata, 11, int, default=0)
     if 0 < dictionary < begin:
         begin = dictionary
-    values = get(metadata, 5, int)
-    if not (begin >= len(_MAGIC) and 0 <= length <= limit - begin):
+    rows, values = get(group, 3, int), get(metadata, 5, int)
+    if not (len(_MAGIC) <= begin and 0 <= length <= limit - begin):
         raise ThriftError("lies outside of the file")
-    if values != get(group, 3, int) or values < 0:
-        raise ThriftError(f"has {values:,} values, but the row group has another number of rows")
-    encodings = get(metadata, 2, list)
-    codec = get(metadata, 4, int)
-    return _Chunk(place, codec, encodings, begin, begin + length, values, max_level)
-
-
-def _pages(uri: str, *, chunk: _Chunk, read: _Read, whole: bool) -> Iterator[_Page]:
-    """Yields the dictionary page, if there is one, and the data pages of a chunk.
-
-    Args:
-        uri: The file.
-        chunk: The chunk.
-        read: Reads ranges of the file.
-        whole: Whether to read and decompress pages, and not leave their values in the file.
-    """
-    position, seen, number = chunk.begin, 0, 0
-    while seen < chunk.values:
-        place = f"{chunk.place}, page {number}"
-        with _damaged(uri, place):
-            header, length = _header(read, position, chunk.end)
-            begin = position + length
-            size = get(header, 3, int)
-            if not 0 <= size <= chunk.end - begin:
-                raise ThriftError("does not end within its column")
-            page = _page(header, place=place, begin=begin, read=read, chunk=chunk, whole=whole)
-            position = begin + size
-            number += 1
-            if page is None:
-                continue
-            if page.encoding != -1:
-                seen += page.count
-            if not 0 <= page.count <= chunk.values or seen > chunk.values:
-                raise ThriftError("has more values than its row group has rows")
-        yield page
-
-
-def _header(read: _Read, position: int, end: int) -> tuple[Struct, int]:
-    size = _HEADER_BYTES
-    while True:
-        try:
-            return read_struct(read(position, min(size, end - position)))
-        except ShortError:
-            if size >= min(_MAX_HEADER_BYTES, end - position):
-                raise
-            size *= 16
-
-
-def _page(
-    header: Struct, *, place: str, begin: int, read: _Read, chunk: _Chunk, whole: bool
-) -> _Page | None:
-    """Makes a page from its header; None if it is neither of data nor a dictionary."""
-    kind, size = get(header, 1, int), get(header, 3, int)
-    fields = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
-    if kind not in fields:
-        return None
-    details = _typed(header.get(fields[kind]))
-    count = get(details, 1, int)
-    encoding = -1 if kind == _DICTIONARY_PAGE else get(details, 4 if kind else 2, int)
-    if kind == _DATA_PAGE and chunk.max_level and get(details, 3, int) != _RLE:
-        raise ThriftError("has levels in an encoding that has long been given up")
-    levels_bytes = 0
-    if kind == _DATA_PAGE_V2:
-        levels_bytes = get(details, 5, int)
-        if get(details, 6, int) or not 0 <= levels_bytes <= size:
-            raise ThriftError("has levels that do not fit its column")
-    end = begin + size
-    if whole:
-        unpacked = get(header, 2, int)
-        if max(size, unpacked) > _PATHS_BYTES or unpacked < levels_bytes:
-            raise ThriftError(f"has more than {_PATHS_BYTES:,} bytes, or less than its levels")
-        data = read(begin, size)
-        if chunk.codec and (kind != _DATA_PAGE_V2 or get(details, 7, bool, default=True)):
-            rest = _decompress(data[levels_bytes:], size=unpacked - levels_bytes, codec=chunk.codec)
-            data = data[:levels_bytes] + rest
-        begin, end, read = 0, len(data), (lambda start, length: data[start : start + length])
-    if kind == _DATA_PAGE and chunk.max_level:
-        levels_bytes = _length(read, begin, end)
-        begin += 4
-    if kind == _DICTIONARY_PAGE or not chunk.max_level:
-        levels = b""
-    elif levels_bytes > min(end - begin, 2 * count + _HEADER_BYTES):
-        raise ThriftError("has more levels than values")
-    else:
-        levels = read(begin, levels_bytes)
-    return _Page(place, encoding, count, levels, read, begin + levels_bytes, end)
-
-
-def _decompress(data: bytes, *, size: int, codec: int) -> bytes:
-    name = _PYARROW_CODECS.get(codec)
-    if name is None:
-        raise ThriftError(f"is compressed with {_codec_name(codec)}, which cannot be read")
-    try:
-        unpacked: bytes = pa.Codec(name).decompress(data, decompressed_size=size, asbytes=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ThriftError(f"cannot be decompressed: {error}") from error
-    return unpacked
-
-
-def _codec_name(codec: int) -> str:
-    return _CODECS[codec] if 0 <= codec < len(_CODECS) else f"codec {codec}"
+    if not 0 <= rows == values:
+        raise ThriftError(f"has {values:,} values in {rows:,} rows")
+    encodings, codec = get(metadata, 2, list), get(metadata, 4, int)
+    return _Chunk(place, codec, encodings, begin, begin + length, rows, max_level)
 
 
 def _places(uri: str, *, chunk: _Chunk, read: _Read) -> Iterator[tuple[int, int]]:
-    """Yields offset and size of each value of a chunk, (-1, 0) for null."""
+    """Yields offset and size of each image of a chunk, (-1, 0) for null."""
     if chunk.codec:
-        raise _not_plain(uri, chunk.place, f"compressed ({_codec_name(chunk.codec)})")
-    for page in _pages(uri, chunk=chunk, read=read, whole=False):
-        if page.encoding != _PLAIN:
-            raise _not_plain(uri, page.place, "not PLAIN")
-        with _damaged(uri, page.place):
-            yield from _plain(page, max_level=chunk.max_level)
-
-
-def _not_plain(uri: str, place: str, how: str) -> InputError:
-    problem = (
-        f"its images are {how}, so they have no place in the file; `shardbeam unpack` writes such "
-        "files again"
-    )
-    return InputError(uri=uri, place=place, problem=problem)
-
-
-def _texts(uri: str, *, chunk: _Chunk, read: _Read) -> Iterator[str | None]:
-    """Yields the texts of a chunk, which may be compressed and dictionary encoded."""
-    known: list[str | None] = []
-    for page in _pages(uri, chunk=chunk, read=read, whole=True):
-        with _damaged(uri, page.place):
-            if page.encoding == -1:
-                known = [_text(page, place) for place in _plain(page, max_level=0)]
-            elif page.encoding == _PLAIN:
-                for place in _plain(page, max_level=chunk.max_level):
-                    yield _text(page, place)
-            elif page.encoding in _DICTIONARIES:
-                yield from _look_up(page, known, max_level=chunk.max_level)
-            else:
-                raise ThriftError(f"has encoding {page.encoding}, which is not read here")
-
-
-def _text(page: _Page, place: tuple[int, int]) -> str | None:
-    return None if place[0] < 0 else page.read(*place).decode()
-
-
-def _look_up(page: _Page, known: Sequence[str | None], *, max_level: int) -> Iterator[str | None]:
-    data = page.read(page.begin, page.end - page.begin)
-    indices = _repeated(data[1:], width=data[0] if data else 0, count=page.count)
-    for level, run in _levels(page, max_level=max_level):
-        for _ in range(run):
-            if level < max_level:
-                yield None
+        raise _not_plain(uri, chunk.place)
+    position, seen, number = chunk.begin, 0, 0
+    while seen < chunk.rows:
+        place = f"{chunk.place}, page {number}"
+        with _damaged(uri, place):
+            header, begin = _header(read, position, chunk.end)
+            kind, position = get(header, 1, int), begin + get(header, 3, int)
+            if not begin <= position <= chunk.end:
+                raise ThriftError("does not end within its column")
+            number += 1
+            if kind not in _DATA_PAGES:
                 continue
-            index = next(indices, len(known))
-            if index >= len(known):
-                raise ThriftError("has a value that is not in its dictionary")
-            yield known[index]
+            details_field, encoding_field = _DATA_PAGES[kind]
+            details = _typed(header.get(details_field))
+            if get(details, encoding_field, int) != _PLAIN:
+                raise _not_plain(uri, place)
+            count = get(details, 1, int)
+            seen += count
+            if count < 0 or seen > chunk.rows:
+                raise ThriftError("has more values than its row group has rows")
+            yield from _values(
+                details,
+                version=1 if kind == 0 else 2,
+                chunk=chunk,
+                read=read,
+                begin=begin,
+                end=position,
+            )
 
 
-def _repeated(data: bytes, *, width: int, count: int) -> Iterator[int]:
-    for value, run in _runs(data, width=width, count=count):
-        for _ in range(run):
-            yield value
+def _header(read: _Read, begin: int, end: int) -> tuple[Struct, int]:
+    """Reads a page header, and returns it with the position after it."""
+    size = _HEADER_BYTES
+    while True:
+        try:
+            header, length = read_struct(read(begin, min(size, end - begin)))
+        except ShortError:
+            if size >= min(_MAX_HEADER_BYTES, end - begin):
+                raise
+            size *= 16
+        else:
+            return header, begin + length
 
 
-def _plain(page: _Page, *, max_level: int) -> Iterator[tuple[int, int]]:
+def _values(
+    details: Struct, *, version: int, chunk: _Chunk, read: _Read, begin: int, end: int
+) -> Iterator[tuple[int, int]]:
     """Yields offset and size of each value of a PLAIN page, (-1, 0) for null."""
-    position, end, read = page.begin, page.end, page.read
-    for level, run in _levels(page, max_level=max_level):
+    count, levels = get(details, 1, int), 0
+    if version == 2:
+        levels = get(details, 5, int)
+        if get(details, 6, int) or not 0 <= levels <= end - begin:
+            raise ThriftError("has levels that do not fit")
+    elif chunk.max_level:
+        if get(details, 3, int) != _RLE:
+            raise ThriftError("has levels in an encoding that is no longer in use")
+        levels = _length(read, begin, end)
+        begin += 4
+    runs: Iterator[tuple[int, int]] = iter([(0, count)])
+    if chunk.max_level:
+        # A run of levels takes 2 bytes, and is for one value or more.
+        if levels > 2 * count + _HEADER_BYTES:
+            raise ThriftError("has more levels than values")
+        runs = _runs(read(begin, levels), width=chunk.max_level.bit_length(), count=count)
+    position = begin + levels
+    for level, run in runs:
+        if level > chunk.max_level:
+            raise ThriftError("has a level that its column does not have")
         for _ in range(run):
-            if level < max_level:
+            if level < chunk.max_level:
                 yield -1, 0
                 continue
             size = _length(read, position, end)
@@ -427,7 +348,7 @@ def _plain(page: _Page, *, max_level: int) -> Iterator[tuple[int, int]]:
 
 
 def _length(read: _Read, position: int, end: int) -> int:
-    """Reads the length of what follows at `position`, which must end before `end`."""
+    """Reads the length of what follows at `position`, and ends at `end` or before."""
     data = read(position, 4) if position + 4 <= end else b""
     size = int.from_bytes(data, "little")
     if len(data) < 4 or size > end - position - 4:
@@ -435,51 +356,52 @@ def _length(read: _Read, position: int, end: int) -> int:
     return size
 
 
-def _levels(page: _Page, *, max_level: int) -> Iterator[tuple[int, int]]:
-    if not max_level:
-        yield 0, page.count
-        return
-    for level, run in _runs(page.levels, width=max_level.bit_length(), count=page.count):
-        if level > max_level:
-            raise ThriftError("has a level that its column does not have")
-        yield level, run
-
-
 def _runs(data: bytes, *, width: int, count: int) -> Iterator[tuple[int, int]]:
-    """Yields values and how often they are repeated, from the RLE/bit-packed hybrid encoding."""
-    if width > 32:
-        raise ThriftError("has values of more than 32 bits")
+    """Yields `count` values as runs of equal ones, from the RLE/bit-packed hybrid encoding."""
     position = 0
     while count > 0:
         header, position = read_varint(data, position)
-        # A group has 8 values of `width` bits; a repeated value has whole bytes.
-        groups = header >> 1 if header & 1 else 0
-        if not header & 1:
-            value, position = _number(data, position, (width + 7) // 8)
-            run = min(header >> 1, count)
-            yield value, run
-            count -= run
-        for _ in range(min(groups, (count + 7) // 8)):
-            bits, position = _number(data, position, width)
-            run = min(8, count)
-            for index in range(run):
-                yield (bits >> (index * width)) & ((1 << width) - 1), 1
+        # Groups of 8 values, or one value as often as the header says.
+        groups = min(header >> 1, (count + 7) // 8) if header & 1 else 1
+        for _ in range(groups):
+            size = width if header & 1 else (width + 7) // 8
+            if position + size > len(data):
+                raise ShortError("ends within its levels")
+            bits = int.from_bytes(data[position : position + size], "little")
+            position += size
+            if header & 1:
+                run = min(8, count)
+                yield from (((bits >> (width * at)) & ((1 << width) - 1), 1) for at in range(run))
+            else:
+                run = min(header >> 1, count)
+                yield bits, run
             count -= run
 
 
-def _number(data: bytes, position: int, size: int) -> tuple[int, int]:
-    if position + size > len(data):
-        raise ShortError("ends within a number")
-    return int.from_bytes(data[position : position + size], "little"), position + size
+def _not_plain(uri: str, place: str) -> InputError:
+    problem = (
+        "its images are compressed or dictionary encoded, so they have no place in the file; "
+        "`shardbeam unpack` writes such files again, without"
+    )
+    return InputError(uri=uri, place=place, problem=problem)
+
+
+def _no_column(uri: str, column: str) -> InputError:
+    problem = f"has no column {column!r} of images: a struct of bytes and path, or bytes"
+    return InputError(uri=uri, problem=problem)
 
 
 @contextlib.contextmanager
-def _damaged(uri: str, place: str) -> Iterator[None]:
+def _damaged(
+    uri: str, place: str, *, errors: tuple[type[Exception], ...] = (ValueError,)
+) -> Iterator[None]:
     """Adds file and place to what is wrong with bytes."""
     try:
         yield
-    except (ThriftError, UnicodeDecodeError) as error:
-        problem = f"is damaged: {error}; download the file again"
+    except errors as error:
+        if isinstance(error, InputError):
+            raise
+        problem = f"is damaged: {describe_parquet_error(error)}; download the file again"
         raise DamagedError(uri=uri, place=place, problem=problem) from error
 
 
@@ -494,4 +416,61 @@ def stored_arrow_images(uri: str, *, storage: Storage, column: str) -> Iterator[
     Raises:
         InputError: It is no such file, is damaged or compressed, or has no such column.
     """
-    raise NotImplementedError
+    storage.find(uri)
+    with _damaged(uri, "", errors=PARQUET_ERRORS):
+        whole = _map(uri, storage=storage)
+        if whole is None:
+            problem = "can only be read from a disk; copy the folder of the dataset to one"
+            raise InputError(uri=uri, problem=problem)
+        stream = pa.ipc.open_stream(whole)
+        index = _image_index(uri, schema=stream.schema, column=column)
+    number = 0
+    while True:
+        with _damaged(uri, f"record batch {number}", errors=PARQUET_ERRORS):
+            try:
+                images = stream.read_next_batch().column(index)
+            except StopIteration:
+                return
+            images.validate(full=True)
+            found = _arrow_places(images, whole=whole)
+        yield from itertools.starmap(StoredImage, found)
+        number += 1
+
+
+def _image_index(uri: str, *, schema: pa.Schema, column: str) -> int:
+    """Finds a column of images.
+
+    Raises:
+        InputError: There is none.
+    """
+    index: int = schema.get_field_index(column)
+    kind = schema.field(index).type if index >= 0 else pa.null()
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    if not (types.is_binary(kind) or types.is_large_binary(kind)):
+        raise _no_column(uri, column)
+    return index
+
+
+def _arrow_places(images: pa.Array, *, whole: pa.Buffer) -> Iterator[tuple[int, int, str | None]]:
+    """Finds offset, size and path of each image in an array whose buffers lie in a file's map."""
+    paths: Sequence[str | None] = [None] * len(images)
+    if types.is_struct(images.type):
+        # Null structs make their children null; the buffers of values stay where they are.
+        children = images.flatten()
+        index = images.type.get_field_index("path")
+        if index >= 0 and types.is_string(images.type.field(index).type):
+            paths = children[index].to_pylist()
+        images = children[images.type.get_field_index("bytes")]
+    _, ends, values = images.buffers()
+    # A buffer of no bytes may lie anywhere.
+    size = values.size if values else 0
+    begin = values.address - whole.address if size else 0
+    if not 0 <= begin <= whole.size - size:
+        raise ThriftError("is compressed, so that its images have no place in the file")
+    width = 8 if types.is_large_binary(images.type) else 4
+    limits = np.frombuffer(ends, f"<i{width}", len(images) + 1, images.offset * width)
+    valid = images.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.where(valid, limits[:-1] + begin, -1).tolist()
+    sizes = np.where(valid, np.diff(limits), 0).tolist()
+    return zip(offsets, sizes, paths, strict=True)

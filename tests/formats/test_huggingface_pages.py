@@ -1,0 +1,310 @@
+"""Where images lie in Parquet and Arrow files, compared with a search for their bytes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.formats.huggingface import pages
+from shardbeam.transforms.formats.huggingface.pages import (
+    StoredImage,
+    stored_arrow_images,
+    stored_images,
+    why_not,
+)
+from shardbeam.transforms.storage.local import LocalStorage
+
+STORAGE = LocalStorage()
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+Image = dict[str, Any] | None
+
+
+def make_images(number: int, *, nulls: bool = False, max_bytes: int = 400) -> list[Image]:
+    """Makes rows of random images; with `nulls`, some without bytes, path, or both."""
+    rng = random.Random(f"{number}/{nulls}")
+    images: list[Image] = [
+        {"bytes": rng.randbytes(rng.randrange(12, max_bytes)), "path": f"{row % 7}.jpg"}
+        for row in range(number)
+    ]
+    for image in images[::3] if nulls else []:
+        assert image is not None
+        image[rng.choice(["bytes", "path"])] = None
+    return [None if nulls and row % 11 == 5 else image for row, image in enumerate(images)]
+
+
+def make_table(images: Sequence[Image], *, kind: pa.DataType = IMAGE) -> pa.Table:
+    """Makes a table of images and other columns, of which some are lists."""
+    rows = range(len(images))
+    return pa.table(
+        {
+            "id": pa.array([row // 2 for row in rows]),
+            "objects": pa.array([{"bbox": [[1.0, 2.0]] * (row % 3)} for row in rows]),
+            "image": pa.array(images, kind),
+            "label": pa.array(["cat", "dog", None][row % 3] for row in rows),
+        }
+    )
+
+
+def search(data: bytes, images: Sequence[Image]) -> list[StoredImage]:
+    """Finds images by their lengths and bytes, each of which is in a Parquet file once."""
+    found = []
+    for image in images:
+        content, path = (image["bytes"], image["path"]) if image else (None, None)
+        value = len(content or b"").to_bytes(4, "little") + (content or b"")
+        offset = -1 if content is None else data.index(value) + 4
+        assert content is None or data.find(value, offset) < 0
+        found.append(StoredImage(offset, len(content or b""), path))
+    return found
+
+
+def check_arrow(path: Path, images: Sequence[Image]) -> None:
+    """Checks that the images of an Arrow stream have the bytes where they are said to be."""
+    data = path.read_bytes()
+    found = list(stored_arrow_images(str(path), storage=STORAGE, column="image"))
+    for image, stored in zip(images, found, strict=True):
+        content = data[stored.offset :][: stored.size] if stored.offset >= 0 else None
+        assert (content, stored.path) == (
+            (image["bytes"], image["path"]) if image else (None, None)
+        )
+
+
+def read(path: Path) -> list[StoredImage]:
+    return list(stored_images(str(path), storage=STORAGE, column="image"))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("written", ["one group", "groups", "pages", "paths as they are"])
+def test_each_image_is_where_its_bytes_are(
+    tmp_path: Path, version: str, nulls: bool, written: str
+) -> None:
+    images = make_images(2500, nulls=nulls)
+    path = tmp_path / "a.parquet"
+    parquet.write_table(
+        make_table(images),
+        path,
+        data_page_version=version,
+        row_group_size=700 if written == "groups" else None,
+        data_page_size=3000 if written == "pages" else None,
+        write_batch_size=10 if written == "pages" else None,
+        compression={"image.bytes": "none", "image.path": "zstd"},
+        use_dictionary=["id", "label"] + ["image.path"] * (written != "paths as they are"),
+        write_statistics=written != "groups",
+    )
+
+    assert why_not(str(path), storage=STORAGE, column="image") is None
+    assert read(path) == search(path.read_bytes(), images)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
+@pytest.mark.parametrize("nullable", [False, True])
+def test_bytes_may_be_of_each_type_and_required(
+    tmp_path: Path, kind: pa.DataType, nullable: bool
+) -> None:
+    images = make_images(300)
+    path = tmp_path / "a.parquet"
+    struct = pa.struct([pa.field("bytes", kind, nullable), ("path", pa.large_string())])
+    table = make_table(images, kind=struct)
+    field = pa.field("image", struct, nullable)
+    table = table.set_column(2, field, table["image"].cast(struct))
+    parquet.write_table(table, path, compression="none", use_dictionary=False)
+
+    assert read(path) == search(path.read_bytes(), images)
+
+
+def test_a_column_of_bytes_has_no_paths(tmp_path: Path) -> None:
+    images = [image and image["bytes"] for image in make_images(300, nulls=True)]
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"image": images}), path, compression="none", use_dictionary=False)
+
+    expected = search(path.read_bytes(), [{"bytes": each, "path": None} for each in images])
+    assert read(path) == expected
+
+
+def test_no_rows_give_no_images(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(make_table([]), path, compression="none")
+
+    assert read(path) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"compression": "snappy", "use_dictionary": False}, "compressed (SNAPPY)"),
+        ({"compression": "zstd"}, "compressed (ZSTD)"),
+        ({"compression": "none"}, "dictionary encoded"),
+        (
+            {
+                "compression": "none",
+                "use_dictionary": False,
+                "column_encoding": {"image.bytes": "DELTA_LENGTH_BYTE_ARRAY"},
+            },
+            "delta encoded",
+        ),
+    ],
+)
+def test_other_pages_are_refused_with_the_command_that_helps(
+    tmp_path: Path, how: dict[str, Any], reason: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(make_table(make_images(300)), path, **how)
+
+    assert why_not(str(path), storage=STORAGE, column="image") == reason
+    with pytest.raises(InputError, match=r"row group 0.*shardbeam unpack"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no Parquet file"),
+        (b"PAR1" * 5, "is damaged"),
+        (b"PAR1" + b"\xff" * 40 + (40).to_bytes(4, "little") + b"PAR1", "is damaged"),
+        (b"PAR1" + b"\xff\xff\xff\x7fPAR1", "more than the file"),
+        (b"PAR1" + b"\x00" * 8 + b"PARE", "encrypted"),
+        (b"\x89PNG" * 20, "no Parquet file"),
+    ],
+)
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(content)
+
+    for look in (read, lambda path: why_not(str(path), storage=STORAGE, column="image")):
+        with pytest.raises(InputError, match=message):
+            look(path)
+
+
+@pytest.mark.parametrize("column", ["id", "objects", "images", "image.bytes"])
+def test_a_column_without_images_is_refused(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(make_table(make_images(3)), path, compression="none")
+
+    with pytest.raises(InputError, match=r"no column|no bytes"):
+        list(stored_images(str(path), storage=STORAGE, column=column))
+
+
+def test_a_list_of_images_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"image": pa.array([[b"one", b"two"]])})
+    parquet.write_table(table, path, compression="none", use_dictionary=False)
+
+    with pytest.raises(InputError, match="no column 'image' of images"):
+        read(path)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(make_table(make_images(3)), path, compression="none")
+    path.write_bytes(path.read_bytes()[:-100])
+
+    with pytest.raises(InputError, match="no Parquet file, or only the beginning of one"):
+        read(path)
+
+
+def test_remote_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a bucket: no local file, and few requests."""
+    images = make_images(900, max_bytes=5000)
+    path = tmp_path / "a.parquet"
+    parquet.write_table(
+        make_table(images), path, compression="none", use_dictionary=["label", "image.path"]
+    )
+    requests = []
+
+    def count(self: LocalStorage, uri: str, **range_: Any) -> bytes:  # noqa: ANN401
+        requests.append(range_)
+        return real(self, uri, **range_)
+
+    real = LocalStorage.read
+    monkeypatch.setattr(LocalStorage, "read", count)
+    monkeypatch.setattr(LocalStorage, "open_local", lambda *_: None)
+    monkeypatch.setattr(LocalStorage, "is_remote", True)
+
+    assert read(path) == search(path.read_bytes(), images)
+    assert len(requests) < 12
+    with pytest.raises(InputError, match="copy the folder"):
+        list(stored_arrow_images(str(path), storage=STORAGE, column="image"))
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("rows", [1, 7, 2500])
+def test_images_of_arrow_streams_are_where_their_bytes_are(
+    tmp_path: Path, nulls: bool, kind: pa.DataType, rows: int
+) -> None:
+    images = make_images(50, nulls=nulls)
+    path = tmp_path / "data-00000-of-00001.arrow"
+    struct = pa.struct([("bytes", kind), ("path", pa.string())])
+    write_stream(path, make_table(images, kind=struct), rows=rows)
+
+    check_arrow(path, images)
+
+
+def test_sliced_arrow_arrays_are_found(tmp_path: Path) -> None:
+    images = make_images(50, nulls=True)
+    path = tmp_path / "a.arrow"
+    write_stream(path, make_table(images).slice(13, 20), rows=6)
+
+    check_arrow(path, images[13:33])
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_arrow_streams_are_refused(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "a.arrow"
+    images: list[Image] = [{"bytes": bytes(5000), "path": "a"}] * 30
+    write_stream(path, make_table(images), rows=10, codec=codec)
+
+    with pytest.raises(InputError, match=r"record batch 0.*compressed"):
+        list(stored_arrow_images(str(path), storage=STORAGE, column="image"))
+
+
+def write_stream(path: Path, table: pa.Table, *, rows: int, codec: str | None = None) -> None:
+    """Writes an Arrow stream with batches of some rows."""
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(str(path), table.schema, options=options) as stream:
+        stream.write_table(table, max_chunksize=rows)
+
+
+@pytest.mark.parametrize(
+    ("data", "width", "count", "values"),
+    [
+        (b"\x0a\x01", 1, 5, [1] * 5),
+        (b"\x03\xaa", 1, 8, [0, 1] * 4),
+        (b"\x03\xaa", 1, 3, [0, 1, 0]),
+        (b"\x03\xe4\xe4\x04\x02", 2, 10, [0, 1, 2, 3] * 2 + [2, 2]),
+        (b"\x00\x01\x04\x00", 1, 2, [0, 0]),
+        (b"\xfe\xff\xff\xff\x0f\x01", 1, 3, [1] * 3),
+        (b"", 1, 0, []),
+    ],
+)
+def test_runs_are_repeated_values_and_groups_of_eight(
+    data: bytes, width: int, count: int, values: list[int]
+) -> None:
+    runs = pages._runs(data, width=width, count=count)
+    assert [*itertools.chain.from_iterable([value] * run for value, run in runs)] == values
+
+
+def test_images_of_real_files_are_where_their_bytes_are(shared_data: Path) -> None:
+    root = shared_data / "huggingface"
+    compared = 0
+    for path in sorted([*root.glob("**/*.parquet"), *root.glob("**/*.arrow")]):
+        if path.suffix == ".arrow":
+            images = pa.ipc.open_stream(path.read_bytes()).read_all()["image"].to_pylist()
+            check_arrow(path, images)
+        elif why_not(str(path), storage=STORAGE, column="image"):
+            assert path.parent.name == "detection_snappy"
+            continue
+        else:
+            images = parquet.read_table(path)["image"].to_pylist()
+            assert read(path) == search(path.read_bytes(), images)
+        compared += len(images)
+    assert compared >= 9
