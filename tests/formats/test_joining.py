@@ -361,8 +361,8 @@ def test_a_second_split_that_names_an_image_has_the_reject() -> None:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        *((name, "drop") for name in ("coco", "lvis", "cvat", "csv", "jsonl", "open-images")),
-        *((name, "drop") for name in ("voc", "labelme")),
+        *((name, "drop") for name in ("coco", "lvis", "cvat", "csv", "jsonl", "parquet")),
+        *((name, "drop") for name in ("open-images", "voc", "labelme")),
         *((name, "keep") for name in ("yolo", "image-folder", "webdataset", "cifar10", "tfrecord")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Behaviour that CSV and JSON Lines share: each table is written and read in both forms."""
+"""Behaviour that all tables share: each is written and read in all forms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class Table(ReadTable):
-    """Rows in one of the two forms.
+    """Rows in one of the forms.
 
     Attributes:
         places: Where each row lies, in words.
@@ -40,7 +40,7 @@ class Table(ReadTable):
 Read = Callable[..., Table]
 
 
-@pytest.fixture(params=["csv", "jsonl"])
+@pytest.fixture(params=["csv", "jsonl", "parquet"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -37,7 +37,7 @@ from tests.fuzz.outcome import FOLDER, read_or_refuse
 from tests.support.archive_files import tar_bytes, write_files
 from tests.support.image_makers import save
 from tests.support.making import make_format
-from tests.support.table_reading import read_parts
+from tests.support.table_reading import read_parts, write_parquet
 from tests.support.tfrecords import draw_image, make_example, tfrecord
 from tests.support.voc_files import voc_object, voc_xml
 
@@ -275,6 +275,13 @@ SEEDS = (
             ),
             (_ROOTED, [{"image": f"/data/{k}.jpg", "label": "cat", "n": k} for k in range(4)]),
             (_ROOTED, [_VERTEX, _VERTEX, {"imageGcsUri": "b.jpg"}]),
+        )
+    ),
+    *(
+        Seed("parquet", keys, {"table": write_parquet(rows)})
+        for keys, rows in (
+            (_TABLE, [{"a": [number], "b": {"c": 0.5, "d": ["x"]}} for number in range(5)]),
+            (_ROOTED, [{"image": f"/data/{k}.jpg", "label": "cat", "n": k} for k in range(5)]),
         )
     ),
     Seed(

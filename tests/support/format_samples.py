@@ -19,6 +19,7 @@ from tests.support.archive_files import write_files, write_tar
 from tests.support.cifar_files import write_cifar10, write_cifar100
 from tests.support.image_makers import Pixels, pixels
 from tests.support.making import draw, vertex, write_lines
+from tests.support.table_reading import write_parquet
 from tests.support.voc_files import small_voc, voc_xml
 
 # Returns the folder of the real samples, or skips the test.
@@ -167,6 +168,19 @@ def _write_keras_txt(folder: Path, shared_data: SharedData) -> None:
     (folder / "valid").mkdir()
     for image in lines:
         (folder / "valid" / image).write_bytes((source / image).read_bytes())
+
+
+def _write_parquet(folder: Path, shared_data: SharedData) -> None:
+    """Writes the boxes of a table without a header, an object a row, in several groups."""
+    source = shared_data() / "facemask" / "csv" / "valid"
+    rows: list[dict[str, object]] = []
+    for line in (source / "_annotations.csv").read_text().split():
+        image, *sides, label = line.split(",")
+        box = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(int, sides), strict=True))
+        rows.append({"filename": image, "class": label, **box})
+    for path in source.glob("*.jpg"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "boxes.parquet").write_bytes(write_parquet(rows))
 
 
 def _write_captioned_tars(folder: Path, shared_data: SharedData) -> None:
@@ -426,6 +440,18 @@ SAMPLES = (
             "image/object/class/text": [b"bus", b"number", b"closed_door", b"closed_door"],
             "image/object/bbox/xmin": [0.015625, 0.253125, 0.3703125, 0.7453125],
             "image/object/bbox/ymin": [0.0273556, 0.0972644, 0.1793313, 0.2097264],
+        },
+    ),
+    FormatSample(
+        "parquet",
+        _write_parquet,
+        ("--manifest", "{data}/boxes.parquet", "--image-root", "{data}"),
+        {"train": 15},
+        "maksssksksss45_png.rf.8775a3d45dc5b046a2dfc31a737e107f.jpg",
+        {
+            "image/object/class/text": [b"without_mask", b"with_mask", b"without_mask"],
+            "image/object/bbox/xmin": [64 / 416, 230 / 416, 259 / 416],
+            "image/object/bbox/ymax": [114 / 416, 153 / 416, 372 / 416],
         },
     ),
     FormatSample(

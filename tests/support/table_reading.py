@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -26,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 def write_table(name: str, rows: Sequence[Row]) -> tuple[bytes, list[str]]:
-    """Writes the same rows as `csv` or as `jsonl`; returns the file `t` and its rows' places.
+    """Writes the same rows in one of the forms; returns the file `t` and its rows' places.
 
     Cells of CSV are texts as they are and JSON of anything else; what is missing is empty.
     """
@@ -34,6 +38,8 @@ def write_table(name: str, rows: Sequence[Row]) -> tuple[bytes, list[str]]:
         lines = [f"{json.dumps(row)}\n".encode() for row in rows]
         begins = [sum(map(len, lines[:index])) for index in range(len(lines))]
         return b"".join(lines), [f"t: byte {begin}" for begin in begins]
+    if name == "parquet":
+        return write_parquet(rows), [f"t: row {index}" for index in range(len(rows))]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -45,6 +51,18 @@ def write_table(name: str, rows: Sequence[Row]) -> tuple[bytes, list[str]]:
             for cell in cells
         )
     return file.getvalue().encode(), [f"t: line {index + 2}" for index in range(len(rows))]
+
+
+def write_parquet(rows: Sequence[Row]) -> bytes:
+    """Writes two rows a group. A test of cells that no column of Parquet has is skipped."""
+    columns = dict.fromkeys(column for row in rows for column in row)
+    file = pa.BufferOutputStream()
+    try:
+        table = pa.table({name: [row.get(name) for row in rows] for name in columns})
+    except (pa.ArrowException, OverflowError) as error:
+        pytest.skip(f"no column of Parquet has such cells: {error}")
+    parquet.write_table(table, file, row_group_size=2)
+    return file.getvalue().to_pybytes()
 
 
 def read_parts(

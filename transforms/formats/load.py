@@ -31,6 +31,7 @@ _BUILT_IN = {
     "open-images": "shardbeam.transforms.formats.open_images.open_images:OpenImagesFormat",
     "csv": "shardbeam.transforms.formats.table.csv:CsvFormat",
     "jsonl": "shardbeam.transforms.formats.table.jsonl:JsonLinesFormat",
+    "parquet": "shardbeam.transforms.formats.table.parquet:ParquetFormat",
     "filename-label": "shardbeam.transforms.formats.filename_label:FilenameLabelFormat",
     "image-folder": "shardbeam.transforms.formats.image_folder:ImageFolderFormat",
     "cifar10": "shardbeam.transforms.formats.cifar:Cifar10Format",

@@ -7,6 +7,7 @@ must not end the process: pyarrow aborts where a footer's metadata of columns
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ _IS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (types.is_string, types.is
 _IS_FLAT = (*_IS_TEXT, types.is_integer, types.is_boolean)
 # Rows whose lists are decoded at a time, before their items are counted.
 _BATCH_ROWS = 1024
+# Rows of any columns that are decoded at a time.
+_FEW_ROWS = 128
 # What pyarrow raises for files that are damaged, or no Parquet files: a name in a footer may be no
 # UTF-8 text (ValueError), or that of no column (KeyError).
 PARQUET_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError)
@@ -95,6 +98,67 @@ def read_parquet(
             row = table[name].is_null().index(True).as_py()
             raise DamagedError(uri=uri, place=f"row {row}", problem=f"has no value in {name!r}")
     return table
+
+
+class ParquetRows:
+    """The rows of a file of any length, which are decoded some at a time.
+
+    Args:
+        source: The file. It must not call back into Python.
+        uri: Its name, for errors.
+
+    Attributes:
+        schema: The columns.
+        group_rows: The number of rows in each group.
+
+    Raises:
+        DamagedError: It is not a Parquet file, or is damaged.
+    """
+
+    def __init__(self, source: pa.NativeFile, *, uri: str) -> None:
+        self._uri = uri
+        with self._explain():
+            metadata = parquet.read_metadata(source)
+            self.schema: pa.Schema = metadata.schema.to_arrow_schema()
+            leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+            groups = range(metadata.num_row_groups)
+            self.group_rows = [metadata.row_group(number).num_rows for number in groups]
+            self._file = parquet.ParquetFile(
+                source,
+                metadata=metadata,
+                # As above, for all texts.
+                read_dictionary=[it.path for it in leaves if it.physical_type == "BYTE_ARRAY"],
+                page_checksum_verification=True,
+            )
+            if min(self.group_rows, default=0) < 0 or sum(self.group_rows) != metadata.num_rows:
+                raise ValueError("its numbers of rows contradict each other")
+
+    def read_group(self, group: int, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a group, with some columns.
+
+        Raises:
+            DamagedError: The group is damaged, or its values are too long.
+        """
+        rows = 0
+        with self._explain():
+            for batch in self._file.iter_batches(
+                _FEW_ROWS, row_groups=[group], columns=columns, use_threads=False
+            ):
+                limit = _BYTES + len(batch) * _BYTES_PER_ROW
+                if max(batch.nbytes, sum(map(_bytes_in_dictionaries, batch.columns))) > limit:
+                    raise _too_long(self._uri)
+                rows += len(batch)
+                yield batch
+            if columns and rows != self.group_rows[group]:
+                raise ValueError(f"group {group} has {rows:,} rows")
+
+    @contextlib.contextmanager
+    def _explain(self) -> Iterator[None]:
+        try:
+            yield
+        except PARQUET_ERRORS as error:
+            problem = f"not a Parquet file, or a damaged one: {describe_parquet_error(error)}"
+            raise DamagedError(uri=self._uri, problem=problem) from error
 
 
 def describe_parquet_error(error: Exception) -> str:

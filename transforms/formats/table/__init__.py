@@ -1,1 +1,1 @@
-"""CSV and JSON Lines."""
+"""CSV, JSON Lines and Parquet."""

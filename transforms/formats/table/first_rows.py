@@ -53,7 +53,7 @@ class FirstRows(NamedTuple):
     def texts(self, name: str) -> Iterator[str]:
         """Returns the cells of a column as texts, without empty ones."""
         cells = (row.get(name) for row in self.rows)
-        texts = (json_text(cell).strip() for cell in cells if cell is not None)
+        texts = (json_text(cell).strip() for cell in cells if not is_missing(cell))
         return (text for text in texts if text)
 
     def holds_flags(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The keys of tables in CSV or JSON Lines, and what the columns mean."""
+"""The keys of tables in CSV, JSON Lines or Parquet, and what the columns mean."""
 
 from __future__ import annotations
 

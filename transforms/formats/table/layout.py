@@ -25,6 +25,7 @@ from shardbeam.transforms.formats.table.table_boxes import (
     UnclearBoxesError,
     find_boxes,
     four_numbers,
+    is_missing,
     meaning_of,
 )
 
@@ -387,7 +388,7 @@ def _are_class_ids(values: Iterable[object]) -> bool:
     """Whether all labels are ids of classes."""
     found: list[object] = []
     for value in values:
-        found += value if isinstance(value, list) else [] if value is None else [value]
+        found += value if isinstance(value, list) else [] if is_missing(value) else [value]
     return bool(found) and all(
         isinstance(value, (int, float))
         and not isinstance(value, bool)

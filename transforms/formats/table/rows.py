@@ -192,7 +192,7 @@ class RowReader:
         elif isinstance(cell, str):
             value = value_of_text(cell)
             cell = value if isinstance(value, list) else cell
-        values = cell if isinstance(cell, list) else [] if cell is None else [cell]
+        values = cell if isinstance(cell, list) else [] if is_missing(cell) else [cell]
         if any(isinstance(value, (dict, list)) or value is None for value in values):
             raise CellError(f"expected a label or a list of labels, got {json_text(cell)[:60]!a}")
         labels = class_names(map(json_text, values))
