@@ -10,8 +10,7 @@ from shardbeam.transforms.dataset.input_samples import Foreseen
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
 from shardbeam.transforms.formats.names import is_heif_name
 from shardbeam.transforms.images.decode import advise_on_undecodable
-from shardbeam.transforms.storage.image_bytes import read_bytes
-from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
+from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer, read_bytes
 
 # Measured (docs/guide/running.md#memory): a plan without records, a record of a listed image, and
 # what a build takes beyond the larger of the plan's records and these.

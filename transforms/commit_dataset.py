@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.commit.commit import CommitSettings, finish, gate
-from shardbeam.transforms.commit.moves import CommitBatch, check_moved, delete_old, move
+from shardbeam.transforms.commit.moves import (
+    CommitBatch,
+    check_moved,
+    clear,
+    delete_old,
+    end_commit,
+    list_staging,
+    move,
+)
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, merge_counted
@@ -21,6 +29,8 @@ from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
+
+T = TypeVar("T")
 
 # `((split, path of a file of rejects), reject)`
 _Assigned = tuple[tuple[str, str], Reject]
@@ -130,3 +140,23 @@ def _write_rejects(
     with explain_write_errors(staging.output):
         staging.check_mark()
         return write_rejects(split, path, rejects, root=staging.root, folder=staging.run_folder)
+
+
+def clear_staging(done: PCollection[T], *, staging: Staging) -> PCollection[T]:
+    """Adds the steps that delete what is left in staging, by all workers, and then give `done`.
+
+    Args:
+        done: The result of a commit, one element.
+        staging: The run's staging area.
+    """
+    cleared = (
+        done
+        | "ListStaging"
+        >> beam.FlatMap(counting(list_staging), staging=staging).with_output_types(CommitBatch)
+        # CommitBatch
+        | "SpreadClearing" >> beam.Reshuffle()
+        | "ClearStaging" >> beam.Map(counting(clear), staging=staging)
+    )
+    return done | "EndCommit" >> beam.Map(
+        counting(end_commit), pvalue.AsIter(cleared), staging=staging
+    ).with_output_types(done.element_type)

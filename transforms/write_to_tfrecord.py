@@ -18,7 +18,6 @@ from apache_beam.pvalue import PCollection
 from shardbeam.configs.convert import convert
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
-from shardbeam.transforms.beam.clear_staging import clear_staging
 from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.commit.join_checks import check_arrived
 from shardbeam.transforms.commit.moves import CommitBatch, move
@@ -29,6 +28,7 @@ from shardbeam.transforms.commit.prefix import (
     count_reject,
     name_files,
 )
+from shardbeam.transforms.commit_dataset import clear_staging
 from shardbeam.transforms.core.counts import Count
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject

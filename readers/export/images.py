@@ -10,13 +10,14 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.decode.annotations import (
     annotations_of,
     class_of,
     keypoint_names,
 )
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Skeletons
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.geometry.boxes import Size, orient_size

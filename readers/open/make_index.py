@@ -16,8 +16,8 @@ from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.base import ShardFacts
 from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
+from shardbeam.transforms.dataset.collectors.index_columns import RowsCollector
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
-from shardbeam.transforms.dataset.collectors.rows import RowsCollector
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
+from shardbeam.transforms.dataset.input_counts import add_fingerprints, fingerprint
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 IMAGES = st.lists(st.tuples(st.sampled_from(["train", "test"]), TEXT, st.integers(0, 2**40)))

@@ -27,7 +27,7 @@ from shardbeam.transforms.core.records import (
     Segment,
 )
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.images.placement import Placement, place
+from shardbeam.transforms.images.convert import Placement, place
 from tests.support.example_builders import (
     AnnotatedAs,
     Rendered,

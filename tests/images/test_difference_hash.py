@@ -12,8 +12,13 @@ from PIL import Image, ImageEnhance
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.images.check import check_image, measure_stored, store_cifar
-from shardbeam.transforms.images.difference_hash import difference_hash, jpeg_scale
-from shardbeam.transforms.images.measures import MEASURES_VERSION, GrayImage, measure_image
+from shardbeam.transforms.images.measures import (
+    MEASURES_VERSION,
+    GrayImage,
+    difference_hash,
+    jpeg_scale,
+    measure_image,
+)
 from tests.support.image_makers import (
     Pixels,
     after_soi,

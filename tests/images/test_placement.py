@@ -16,7 +16,7 @@ from shardbeam.configs.schema import ImageConfig, ResizeConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import check_image, measure_stored, store_cifar
-from shardbeam.transforms.images.placement import place
+from shardbeam.transforms.images.convert import place
 from tests.support.image_makers import photograph, save, with_orientation
 
 LANCZOS = Image.Resampling.LANCZOS

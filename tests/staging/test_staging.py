@@ -11,7 +11,7 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import index
-from shardbeam.transforms.dataset.collectors.rows import RowsCollector
+from shardbeam.transforms.dataset.collectors.index_columns import RowsCollector
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.manifest import run_path
 from shardbeam.transforms.dataset.shard_plan import shard_key

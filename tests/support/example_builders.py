@@ -21,7 +21,7 @@ from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.images.placement import Placement
+from shardbeam.transforms.images.convert import Placement
 
 AnnotatedAs: TypeAlias = Literal["auto", "upright", "stored"]
 AnnotatedSize: TypeAlias = Literal["scale", "ignore", "reject"]

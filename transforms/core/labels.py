@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,13 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import LabelsConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category
+
+# The files that name a dataset's classes.
+LABEL_MAP = "label_map.pbtxt"
+LABELS = "labels.txt"
+
+# `{class name: pairs of keypoints that a line joins}`; keypoints are numbered as written, from 0.
+Skeletons: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 # Characters of a class's name; a longer text is a caption or damage.
 MAX_CLASS_NAME = 1_000

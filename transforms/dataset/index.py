@@ -42,8 +42,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         labels: Digest of the image's labels, 16 hex digits, which does not depend on their order:
             classes, classes and boxes of objects, captions (`examples.encode.label_digest`). If
             each object has its own Example, the digest covers all objects of the image.
-        dhash: Difference hash of the upright picture (`images.difference_hash`); None if images
-            are not decoded (`image.verify`), or if the picture is flat.
+        dhash: Difference hash of the upright image (`images.measures`); None if images are not
+            decoded (`image.verify`), or if the image is flat.
         classes_digest: Digest of the names of the image's classes, 16 hex digits; empty if it has
             none. Objects do not count.
         classes: Ids of the classes of the Example's objects and of its image, each once, in order;

@@ -6,6 +6,7 @@ counts of its own elements, and all of them are merged into one, in any order.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import msgspec
@@ -15,10 +16,22 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import MAX_CLASS_NAME, MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import Category, ImageRef, Reject
-from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.input_samples import InputSamples
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.formats.join.join import JoinedKey
+
+_MODULUS = 1 << 256
+
+
+def fingerprint(*facts: str | int) -> str:
+    """Digests one element of a set: the SHA-256 of its facts, in hex."""
+    # Names, keys and URIs contain no NUL, so that different facts give different texts.
+    return hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()
+
+
+def add_fingerprints(*fingerprints: str) -> str:
+    """Adds up fingerprints of elements or sets modulo 2²⁵⁶: 64 hex digits, all 0 for none."""
+    return f"{sum(int(each, 16) for each in fingerprints) % _MODULUS:064x}"
 
 
 class ListingSummary(msgspec.Struct):

@@ -27,7 +27,7 @@ from shardbeam.transforms.formats.names import (
     normalize_for_match,
 )
 from shardbeam.transforms.storage.archives.open import is_archive_name
-from shardbeam.transforms.storage.lfs import LFS_POINTER_BYTES
+from shardbeam.transforms.storage.image_bytes import LFS_POINTER_BYTES
 
 SAMPLE_KEYS = 64
 # Sums of rounded fractions may be a little more than 1.

@@ -11,9 +11,9 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
-from shardbeam.transforms.examples.decode.feature_map import Skeletons
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -54,7 +54,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         images: How many were read.
-        fingerprint: Sum of their fingerprints (`dataset.fingerprint`).
+        fingerprint: Sum of their fingerprints (`dataset.input_counts`).
     """
 
     images: int = 0

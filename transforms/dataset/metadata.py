@@ -16,7 +16,7 @@ import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
 from shardbeam.transforms.containers.base import ExampleSchema, find_container
-from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, LabelMap, Skeletons
 from shardbeam.transforms.dataset.card import (
     Card,
     CardClass,
@@ -32,7 +32,7 @@ from shardbeam.transforms.dataset.files import (
     ShardResult,
     describe_data,
 )
-from shardbeam.transforms.dataset.fingerprint import add_fingerprints
+from shardbeam.transforms.dataset.input_counts import add_fingerprints
 from shardbeam.transforms.dataset.manifest import (
     CARD,
     CROISSANT,
@@ -45,7 +45,6 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
-from shardbeam.transforms.examples.decode.feature_map import LABEL_MAP, LABELS, Skeletons
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.formats.box_format import BoxReading
 

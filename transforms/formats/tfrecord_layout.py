@@ -10,7 +10,8 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, unreadable
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Skeletons, read_class_names
+from shardbeam.transforms.core.labels import Skeletons
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, read_class_names
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri

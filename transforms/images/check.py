@@ -18,7 +18,14 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.convert import apply_orientation, encode, resize, to_rgb
+from shardbeam.transforms.images.convert import (
+    Placement,
+    apply_orientation,
+    encode,
+    place,
+    resize,
+    to_rgb,
+)
 from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import has_more_frames, open_image, verify_png
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
@@ -30,10 +37,9 @@ from shardbeam.transforms.images.jpeg import (
     scan_jpeg,
 )
 from shardbeam.transforms.images.measures import measure_image
-from shardbeam.transforms.images.placement import Placement, place
 from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
-from shardbeam.transforms.storage.lfs import LFS_POINTER, is_lfs_pointer
+from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer
 
 # Libraries inside Pillow that decode or encode.
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")

@@ -18,9 +18,9 @@ from PIL.ExifTags import Base
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.difference_hash import jpeg_scale
+from shardbeam.transforms.images.convert import Placement, place
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
-from shardbeam.transforms.images.placement import Placement, place
+from shardbeam.transforms.images.measures import jpeg_scale
 from shardbeam.transforms.images.png import scan_png
 
 _BYTES_PER_MB = 1_000_000

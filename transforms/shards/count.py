@@ -16,7 +16,7 @@ from shardbeam.transforms.dataset.collectors.collect import (
     COUNTING,
     ShardCollectors,
 )
-from shardbeam.transforms.dataset.collectors.measures import MeasuresCollector
+from shardbeam.transforms.dataset.collectors.index_columns import MeasuresCollector
 from shardbeam.transforms.dataset.collectors.statistics import Statistics, merge_statistics
 from shardbeam.transforms.dataset.example_findings import Finding, find_in_example
 from shardbeam.transforms.dataset.files import DatasetFile

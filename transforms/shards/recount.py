@@ -24,8 +24,7 @@ from shardbeam.transforms.dataset.collectors.collect import (
     ShardCollectors,
     list_outdated,
 )
-from shardbeam.transforms.dataset.collectors.labels import LabelsCollector
-from shardbeam.transforms.dataset.collectors.measures import MeasuresCollector
+from shardbeam.transforms.dataset.collectors.index_columns import LabelsCollector, MeasuresCollector
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.index import index_parquet, read_known_columns
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap

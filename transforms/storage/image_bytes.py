@@ -1,4 +1,4 @@
-"""Reads the bytes that an `ImageRef` points to."""
+"""Reads the bytes that an `ImageRef` points to, and recognizes pointers of Git LFS among them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Errors of the worker, not of the file.
 _WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+# Git LFS leaves pointers in place of files that were not fetched; those with the usual three lines
+# have about 130 bytes, and hardly any image is as short. The format:
+# https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
+LFS_POINTER_BYTES = 200
+LFS_POINTER = "it is a Git LFS pointer; `git lfs pull` in its repository fetches the file itself"
+_LFS_BEGINNINGS = (
+    b"version https://git-lfs.github.com/spec/",
+    b"version https://hawser.github.com/spec/",
+)
+
+
+def is_lfs_pointer(data: bytes) -> bool:
+    """Whether a file, or its beginning, is a pointer of Git LFS."""
+    return data.startswith(_LFS_BEGINNINGS)
 
 
 def read_bytes(

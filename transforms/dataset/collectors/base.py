@@ -169,12 +169,26 @@ def text(name: bytes) -> str:
     return name.decode(errors="backslashreplace")
 
 
+def add_up(counts: Iterable[tuple[str, int]]) -> ByName:
+    """Adds up counts with the same name."""
+    total: ByName = {}
+    for name, count in counts:
+        total[name] = total.get(name, 0) + count
+    return total
+
+
+def add_up_pairs(counts: Iterable[tuple[tuple[str, str], int]]) -> dict[str, ByName]:
+    """Adds up counts with the same two names: `{first name: {second name: count}}`."""
+    total: dict[str, ByName] = {}
+    for (one, other), count in counts:
+        others = total.setdefault(one, {})
+        others[other] = others.get(other, 0) + count
+    return total
+
+
 def count_names(counts: Mapping[bytes, int]) -> ByName:
     """Returns counts by the text of each name."""
-    by_text: ByName = {}
-    for name, count in counts.items():
-        by_text[text(name)] = by_text.get(text(name), 0) + count
-    return by_text
+    return add_up((text(name), count) for name, count in counts.items())
 
 
 def histogram(counts: Mapping[int, int], *, bounds: Sequence[int]) -> ByName:
@@ -184,11 +198,10 @@ def histogram(counts: Mapping[int, int], *, bounds: Sequence[int]) -> ByName:
         counts: `{value: count}`.
         bounds: The lower bound of each bin.
     """
-    bins: ByName = {}
-    for value, count in counts.items():
-        lower = str(bounds[max(bisect.bisect(bounds, value) - 1, 0)])
-        bins[lower] = bins.get(lower, 0) + count
-    return bins
+    return add_up(
+        (str(bounds[max(bisect.bisect(bounds, value) - 1, 0)]), count)
+        for value, count in counts.items()
+    )
 
 
 def share_histogram(shares: npt.NDArray[np.float64], *, bounds: Sequence[int]) -> ByName:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.dataset.collectors.base import Collector, Item, ShardFacts
-from shardbeam.transforms.dataset.collectors.labels import LabelsCollector
-from shardbeam.transforms.dataset.collectors.measures import MeasuresCollector
+from shardbeam.transforms.dataset.collectors.index_columns import (
+    LabelsCollector,
+    MeasuresCollector,
+    RowsCollector,
+)
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
-from shardbeam.transforms.dataset.collectors.rows import RowsCollector
 from shardbeam.transforms.dataset.collectors.statistics import (
     Collected,
     Statistics,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -21,6 +21,8 @@ from shardbeam.transforms.dataset.collectors.base import (
     Item,
     ShardFacts,
     Values,
+    add_up,
+    add_up_pairs,
     count_bins,
     count_names,
     counted_version,
@@ -242,10 +244,6 @@ class ObjectsCollector(Collector):
             self._start()
 
     def _count(self) -> ObjectStatistics:
-        keypoints: dict[str, ByName] = {}
-        for (name, visibility), count in sorted(self._keypoints.items()):
-            by_visibility = keypoints.setdefault(text(name), {})
-            by_visibility[str(visibility)] = by_visibility.get(str(visibility), 0) + count
         shown = [area / pixels for area, pixels in self._masks if area and pixels]
         areas = np.frombuffer(self._areas, np.float32)
         shares = np.concatenate([self._objects.shares(), self._shares])
@@ -257,18 +255,21 @@ class ObjectsCollector(Collector):
             objects_per_image=histogram(self._objects_per_image, bounds=bins["objects_per_image"]),
             object_areas=count_bins(areas, _AREA_BOUNDS, names=_AREA_NAMES),
             relative_areas=share_histogram(shares, bounds=bins["relative_areas"]),
-            keypoints=keypoints,
+            keypoints=add_up_pairs(
+                ((text(name), str(visibility)), count)
+                for (name, visibility), count in self._keypoints.items()
+            ),
             masks=len(self._masks),
             empty_masks=sum(not area for area, _ in self._masks),
             mask_areas=share_histogram(np.array(shown, np.float64), bounds=bins["mask_areas"]),
             images_by_objects=_round_objects(self._objects_per_image),
             images_by_finding=dict(self._images_by_finding),
-            objects_by_finding=_by_first(
+            objects_by_finding=add_up_pairs(
                 ((kind, text(name)), count)
                 for (kind, name), count in self._objects_by_finding.items()
             ),
             same_boxes=cut_pairs(
-                _by_first(
+                add_up_pairs(
                     ((text(one), text(other)), count)
                     for (one, other), count in self._same_boxes.items()
                 )
@@ -307,18 +308,10 @@ def _areas_of_boxes(values: Values) -> list[float]:
     ]
 
 
-def _by_first(counts: Iterable[tuple[tuple[str, str], int]]) -> dict[str, ByName]:
-    by_first: dict[str, ByName] = {}
-    for (one, other), count in counts:
-        others = by_first.setdefault(one, {})
-        others[other] = others.get(other, 0) + count
-    return by_first
-
-
 def _round_objects(images: Mapping[int, int]) -> ByName:
-    rounded: ByName = {}
-    for objects, count in images.items():
-        unit = 10 ** max(0, len(str(objects)) - 3) if objects > _EXACT_OBJECTS else 1
-        name = str(objects // unit * unit)
-        rounded[name] = rounded.get(name, 0) + count
-    return rounded
+    return add_up((_round_number(objects), count) for objects, count in images.items())
+
+
+def _round_number(objects: int) -> str:
+    unit = 10 ** max(0, len(str(objects)) - 3) if objects > _EXACT_OBJECTS else 1
+    return str(objects // unit * unit)

@@ -21,6 +21,7 @@ from shardbeam.transforms.dataset.collectors.base import (
     Collector,
     Item,
     ShardFacts,
+    add_up_pairs,
     count_names,
     counted_version,
     cut_pairs,
@@ -288,12 +289,11 @@ def _histogram(name: str, counts: Mapping[int, int]) -> ByName:
 
 
 def _count_pairs(classes: Iterable[tuple[Sequence[str], int]]) -> dict[str, ByName]:
-    counts: dict[str, ByName] = {}
-    for names, count in classes:
-        for one, other in itertools.combinations(names[:MAX_CLASSES_PAIRED], 2):
-            others = counts.setdefault(one, {})
-            others[other] = others.get(other, 0) + count
-    return counts
+    return add_up_pairs(
+        (pair, count)
+        for names, count in classes
+        for pair in itertools.combinations(names[:MAX_CLASSES_PAIRED], 2)
+    )
 
 
 def most_frequent_pairs(statistics: Statistics) -> Iterator[tuple[str, str, int]]:

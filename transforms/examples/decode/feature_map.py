@@ -5,21 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from shardbeam.transforms.core.errors import unreadable
 from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, Skeletons
 from shardbeam.transforms.examples.features import CATEGORY_MAP, ExtraFeature
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
-
-LABEL_MAP = "label_map.pbtxt"
-LABELS = "labels.txt"
-
-# `{class name: pairs of keypoints that a line joins}`; keypoints are numbered as written, from 0.
-Skeletons: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 # The file for ImageNet-21k has 2 MB.
 _MAX_LABELS_BYTES = 16_000_000

@@ -32,7 +32,7 @@ from shardbeam.transforms.examples.geometry.boxes import (
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, resize_nearest
 from shardbeam.transforms.examples.geometry.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.images.placement import Placement
+from shardbeam.transforms.images.convert import Placement
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
 

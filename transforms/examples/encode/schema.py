@@ -16,8 +16,9 @@ import msgspec
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, PanopticConfig
 from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.examples.encode.annotated import FeatureGroup
-from shardbeam.transforms.examples.encode.extras import extra_group
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import Value
+from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.encode.image_features import (
     CAPTIONS,
     CONFIDENCES,
@@ -169,7 +170,52 @@ def _groups(settings: EncoderSettings) -> list[FeatureGroup]:
         Kind.PANOPTIC: panoptic_group(bits=settings.panoptic.bits),
     }
     groups += [group for kind, group in of_kind.items() if kind in kinds]
-    return groups + [extra_group(extra, by_object=by_object) for extra in settings.extras]
+    return groups + [_extra_group(extra, by_object=by_object) for extra in settings.extras]
+
+
+def _extra_group(extra: ExtraFeature, *, by_object: bool) -> FeatureGroup:
+    """Declares the Example key of a format's own feature.
+
+    Args:
+        extra: The feature.
+        by_object: Whether each object has its own Example.
+    """
+    key = extra.spec.key
+    one = msgspec.structs.replace(extra.spec, repeated=False)
+
+    def image_values(subject: AnnotatedImage) -> Values:
+        given = subject.annotations.values.get(key, ())
+        return {key: _render(extra, extra.spec, given, label_map=subject.label_map)}
+
+    def object_values(subject: AnnotatedImage) -> Values:
+        values = []
+        for item in subject.objects:
+            given = item.annotation.attributes.get(key)
+            values.append(
+                _render(extra, one, () if given is None else (given,), label_map=subject.label_map)
+            )
+        return {key: values if by_object else [value for (value,) in values]}
+
+    if not extra.per_object:
+        return FeatureGroup((extra.spec,), image_values)
+    return FeatureGroup((one if by_object else extra.spec,), object_values, by_object=by_object)
+
+
+def _render(
+    extra: ExtraFeature, spec: FeatureSpec, given: Iterable[Value], *, label_map: LabelMap
+) -> list[Any]:
+    found = list(given)
+    if spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT):
+        labels = [label_map.written.get(str(name)) for name in found]
+        wants_ids = spec.role is FeatureRole.LABEL
+        found = [label.id if wants_ids else label.name for label in labels if label is not None]
+    if not spec.repeated and not found:
+        nothing: Value = "" if spec.kind is FeatureKind.BYTES else 0
+        found = [nothing if extra.default is None else extra.default] * spec.length
+    if spec.kind is FeatureKind.BYTES:
+        return [str(value).encode() for value in found]
+    number = int if spec.kind is FeatureKind.INT64 else float
+    return [number(value) for value in found]
 
 
 def _written_features(

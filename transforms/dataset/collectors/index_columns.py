@@ -1,8 +1,11 @@
-"""The columns of an index with the classes of an Example, and the digests of its labels."""
+"""The columns of an index: each Example's place, classes and measures."""
 
 from __future__ import annotations
 
+import operator
+
 from shardbeam.transforms.dataset.collectors.base import Collector, Item, ShardFacts
+from shardbeam.transforms.dataset.index import index_version
 from shardbeam.transforms.examples.encode.label_digest import (
     CLASS_IDS,
     IMAGE_CLASSES,
@@ -13,6 +16,38 @@ from shardbeam.transforms.examples.encode.label_digest import (
 )
 from shardbeam.transforms.examples.encode.maps import PIXELS, list_map_classes
 from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.images.measures import MEASURES, MEASURES_VERSION
+
+# The fields of an `Item` that have a column.
+_FIELDS = (
+    *("key", "source", "offset", "length", "sha256", "width", "height", "format", "objects"),
+    "crc32c",
+)
+
+
+class RowsCollector(Collector):
+    """Fills the columns that every row has."""
+
+    NAME = "rows"
+    # The index is rendered again whenever its bytes would differ.
+    VERSION = index_version()
+    COLUMNS = (*_FIELDS, "split", "shard")
+
+    def __init__(self, facts: ShardFacts) -> None:
+        super().__init__(facts)
+        self._add_to = [self.columns[name].append for name in _FIELDS]
+        self._fields = operator.attrgetter(*_FIELDS)
+
+    def add(self, item: Item) -> None:
+        """Adds the next Example."""
+        for append, value in zip(self._add_to, self._fields(item), strict=True):
+            append(value)
+
+    def finish(self) -> None:
+        """Completes the columns that have one value."""
+        rows = len(self.columns["key"])
+        self.columns["split"] = [self.facts.split] * rows
+        self.columns["shard"] = [self.facts.shard] * rows
 
 
 class LabelsCollector(Collector):
@@ -44,3 +79,17 @@ class LabelsCollector(Collector):
         columns["map_classes"].append(
             list_map_classes(values, names=self._map_names) if self._map_names else None
         )
+
+
+class MeasuresCollector(Collector):
+    """Fills a column for each measure that has one."""
+
+    NAME = "measures"
+    VERSION = MEASURES_VERSION
+    NEEDS = tuple(each.name for each in MEASURES)
+    COLUMNS = tuple(each.name for each in MEASURES if each.column)
+
+    def add(self, item: Item) -> None:
+        """Adds the next Example."""
+        for name, column in self.columns.items():
+            column.append(item.known.get(name))
