@@ -366,6 +366,7 @@ FindingKind = Literal[
     "tiny_box",
     "thin_box",
     "sparse_mask",
+    "box_off_mask",
     "many_objects",
     "no_objects",
     "same_picture",

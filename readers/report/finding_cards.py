@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.example_findings import (
+    BOX_OFF_MASK,
     DUPLICATE_BOX,
     LARGE_BOX,
     MANY_OBJECTS,
@@ -27,6 +28,7 @@ _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     TINY_BOX: lambda strength: f"{16_000 / max(1, strength):.2g} px²",
     THIN_BOX: lambda strength: f"{strength / 1000:,.0f} to 1",
     SPARSE_MASK: lambda strength: f"{100_000 / max(1, strength):.2g} % of the box",
+    BOX_OFF_MASK: lambda strength: f"{(1_000_000 - strength) / 10_000:.1f} % in common",
     MANY_OBJECTS: lambda strength: f"{strength:,} objects",
     DARK_PICTURE: lambda strength: f"99 of 100 pixels at most at gray level {255 - strength}",
     BRIGHT_PICTURE: lambda strength: f"99 of 100 pixels at least at gray level {strength}",

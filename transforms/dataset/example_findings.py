@@ -21,6 +21,7 @@ THIN_BOX = "thin_box"
 DUPLICATE_BOX = "duplicate_box"
 SAME_BOX = "same_box"
 SPARSE_MASK = "sparse_mask"
+BOX_OFF_MASK = "box_off_mask"
 MANY_OBJECTS = "many_objects"
 NO_OBJECTS = "no_objects"
 
@@ -30,12 +31,16 @@ _LARGE_SHARE = 0.9
 _TINY_PX2 = 16.0
 # A box whose longer side is more than this many times the shorter one, in pixels.
 _THIN_RATIO = 20.0
-# Two boxes whose intersection is more than this part of their union.
-_SAME_IOU = 0.95
+# Two boxes whose intersection is more than this part of their union. Objects of two classes may be
+# nearly as close, such as a rider and a bicycle.
+_DUPLICATE_IOU, _SAME_IOU = 0.8, 0.95
 # Pairs of boxes of larger images are compared only if the boxes are equal.
 _MOST_COMPARED = 500
 # A mask that covers less of its box, but has pixels.
 _SPARSE_SHARE = 0.02
+# A box whose intersection with the box around its mask is less than this part of their union, and
+# that differs from it by more than so many pixels: masks end at whole pixels.
+_MASK_IOU, _MASK_PIXELS = 0.7, 1.0
 # More objects than this many times the median, and than that many times the 99th percentile, of the
 # images of the split that have objects.
 _MANY_MEDIANS, _MANY_PERCENTILES = 6, 3
@@ -44,9 +49,15 @@ _EMPTY_SHARE = 0.01
 
 _THOUSAND, _MILLION = 1_000, 1_000_000
 
-# Keys of the class, of whether it is a crowd, and of the mask's pixels.
-_OBJECT_KEYS = ("image/object/class/text", "image/object/is_crowd", "image/object/mask/area")
-_ANNOTATION_KEYS = ("annotation/class/text", "annotation/is_crowd", "annotation/mask/area")
+# Keys of the class, of whether it is a crowd, of the mask's pixels, and of the box around these.
+_OBJECT_KEYS = (
+    *("image/object/class/text", "image/object/is_crowd"),
+    *("image/object/mask/area", "image/object/mask/box"),
+)
+_ANNOTATION_KEYS = (
+    *("annotation/class/text", "annotation/is_crowd"),
+    *("annotation/mask/area", "annotation/mask/box"),
+)
 
 # `{default key: values}`, like `examples.encode.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
@@ -97,10 +108,11 @@ class ObjectColumns:
         # Of each object: corners in fractions of the image, or x, y, width and height in pixels.
         self._boxes = (array("f"), array("f"), array("f"), array("f"))
         self._names: list[bytes] = []
-        # The places of boxes in pixels, those of crowds, and those of masks with their pixels.
+        # The places of boxes in pixels, those of crowds, and those of masks with their pixels and
+        # the boxes around them.
         self._in_pixels: list[int] = []
         self._crowds: list[int] = []
-        self._masks: list[tuple[int, int]] = []
+        self._masks: list[tuple[int, int, tuple[float, float, float, float]]] = []
         # Of each Example.
         self._numbers: list[int] = []
         self._lengths: list[int] = []
@@ -147,16 +159,17 @@ class ObjectColumns:
         return True
 
     def _add_facts(
-        self, number: int, values: _Values, *, length: int, keys: tuple[str, str, str]
+        self, number: int, values: _Values, *, length: int, keys: tuple[str, ...]
     ) -> None:
-        class_key, crowd_key, mask_key = keys
+        class_key, crowd_key, mask_key, around_key = keys
         names, crowds = values.get(class_key, ()), values.get(crowd_key, ())
         masks = values.get(mask_key, ())
         place = len(self._names)
         if any(crowds) and len(crowds) == length:
             self._crowds += (number for number, crowd in enumerate(crowds, place) if crowd)
-        if masks and len(masks) == length:
-            self._masks += enumerate(masks, place)
+        around = values.get(around_key, ())
+        if masks and length == len(masks) == len(around):
+            self._masks += zip(itertools.count(place), masks, around, strict=False)
         self._names += names if len(names) == length else [b""] * length
         self._numbers.append(number)
         self._lengths.append(length)
@@ -175,9 +188,14 @@ class ObjectColumns:
         owners = np.repeat(np.arange(len(self._lengths)), self._lengths)
         first = np.cumsum(self._lengths) - self._lengths
         masks = np.zeros(len(self))
-        for place, area in self._masks:
-            masks[place] = area
-        for kind, is_found, strengths in _judge(boxes, width=width, height=height, masks=masks):
+        around = np.full((len(self), 4), np.nan)
+        for place, area, box in self._masks:
+            if area:
+                masks[place], around[place] = area, box
+        for kind, is_found, strengths in [
+            *_judge(boxes, width=width, height=height, masks=masks),
+            *_compare_with_masks(boxes, width=width, height=height, around=around),
+        ]:
             for place in np.flatnonzero(is_found).tolist():
                 owner = owners[place]
                 yield (
@@ -193,6 +211,8 @@ class ObjectColumns:
             owner = owners[one]
             name, second = sorted((self._names[one], self._names[other]))
             is_one_class = name == second
+            if overlap <= _SAME_IOU * _MILLION and not is_one_class:
+                continue
             yield (
                 self._numbers[owner],
                 Finding(
@@ -268,10 +288,29 @@ def _judge(
     ]
 
 
+@np.errstate(all="ignore")
+def _compare_with_masks(
+    boxes: _Boxes, *, width: _Floats, height: _Floats, around: _Floats
+) -> list[tuple[str, _Bools, _Floats]]:
+    """Compares each box with the box around its mask; like `_judge`.
+
+    Args:
+        boxes: The boxes.
+        width: The width of each one's image in pixels; 0 if it is not known.
+        height: The height.
+        around: The corners of the box around each one's mask in pixels; NaN without a mask.
+    """
+    sizes = np.stack([width, height, width, height], axis=1)
+    off = np.abs(np.stack(boxes, axis=1) * sizes - around).max(axis=1, initial=0)
+    overlap = _ious(boxes, _Boxes(*(around / sizes).T))
+    is_off = (overlap < _MASK_IOU) & (off > _MASK_PIXELS)
+    return [(BOX_OFF_MASK, is_off, (1 - overlap) * _MILLION)]
+
+
 def _find_pairs(
     boxes: _Boxes, *, owners: _Integers, crowds: list[int]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yields pairs of boxes that are nearly the same, with their IoU in millionths.
+    """Yields pairs of boxes that overlap by `_DUPLICATE_IOU`, with their IoU in millionths.
 
     Args:
         boxes: The boxes.
@@ -294,10 +333,10 @@ def _find_pairs(
 def _overlapping_pairs(
     boxes: _Boxes, *, owners: _Integers
 ) -> Iterator[tuple[_Integers, _Integers, list[int]]]:
-    """Yields pairs of boxes of an Example that are nearly the same.
+    """Yields pairs of boxes of an Example that overlap by `_DUPLICATE_IOU`.
 
     Two such boxes begin at nearly the same x: each box is compared only with those that begin at
-    most a twentieth of its width later.
+    most a fifth of its width later.
 
     Args:
         boxes: The boxes, by Example and xmin.
@@ -307,7 +346,7 @@ def _overlapping_pairs(
         The places of the first boxes of some pairs, those of the second ones, and the IoUs in
         millionths.
     """
-    last = boxes.xmin + (1 - _SAME_IOU) * (boxes.xmax - boxes.xmin)
+    last = boxes.xmin + (1 - _DUPLICATE_IOU) * (boxes.xmax - boxes.xmin)
     one = np.arange(len(owners))
     for distance in itertools.count(1):
         one = one[one < len(owners) - distance]
@@ -318,7 +357,7 @@ def _overlapping_pairs(
         if not one.size:
             return
         overlaps = _ious(boxes.take(one), boxes.take(other))
-        are_same = overlaps > _SAME_IOU
+        are_same = overlaps > _DUPLICATE_IOU
         yield (
             one[are_same],
             other[are_same],

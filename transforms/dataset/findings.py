@@ -19,6 +19,7 @@ from shardbeam.transforms.core.labels import MAX_CLASS_NAME, list_classes
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.example_findings import (
+    BOX_OFF_MASK,
     DUPLICATE_BOX,
     LARGE_BOX,
     MANY_OBJECTS,
@@ -52,6 +53,7 @@ KINDS: Mapping[str, str] = {
     TINY_BOX: "a box of at most 16 square pixels",
     THIN_BOX: "a box more than 20 times as long as wide",
     SPARSE_MASK: "a mask that fills less than 2 % of its box",
+    BOX_OFF_MASK: "a box that is not around its mask",
     MANY_OBJECTS: "far more objects than the split's other images",
     NO_OBJECTS: "no objects, where nearly all images have some",
     SAME_PICTURE: "the same picture as another one, or nearly, with objects of other classes",

@@ -26,6 +26,7 @@ from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP, feature_values
+from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, crop_mask
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.measures import PICTURE_KINDS
 from shardbeam.transforms.images.read_header import recognize_image
@@ -192,7 +193,8 @@ def count_example(
 def read_values(example: Example, *, feature_map: FeatureMap) -> Mapping[str, list[Any]]:
     """Reads the values of an Example that statistics and findings need.
 
-    Values that follow from others are added: names of classes, sizes of images, areas of masks.
+    Values that follow from others are added: names of classes, sizes of images, and the areas of
+    masks and the boxes around them.
 
     Args:
         example: The Example.
@@ -231,13 +233,22 @@ def _add_derived(values: dict[str, list[Any]], *, names: Mapping[int, str]) -> N
     size = first(values.get("image/width"), 0), first(values.get("image/height"), 0)
     for key in _MASKS:
         if key in values:
+            crops = [_read_mask(mask, size=size) for mask in values[key]]
             values[f"{key}/area"] = [
-                sum(count for value, count in _count_pixels(mask, size=size) if value)
-                for mask in values[key]
+                0 if crop is None else int(np.count_nonzero(crop.pixels)) for crop in crops
             ]
+            values[f"{key}/box"] = [(0, 0, 0, 0) if crop is None else crop.box for crop in crops]
     # If an Example has both maps, the pixels of `CLASS_MAP` are no ids.
     maps = values.get(CATEGORY_MAP) or values.get(CLASS_MAP, [])
     values[PIXELS] = _count_pixels(maps[0], size=size) if maps else []
+
+
+def _read_mask(data: bytes, *, size: tuple[int, int]) -> MaskCrop | None:
+    """Reads a mask; None if it is empty, or does not fit its image."""
+    try:
+        return crop_mask((read_indices(data, size=size) > 0).view(np.uint8))
+    except RejectedError:
+        return None
 
 
 def _count_pixels(data: bytes, *, size: tuple[int, int]) -> list[tuple[int, int]]:

@@ -31,7 +31,7 @@ _Counted = TypeVar("_Counted", bound=msgspec.Struct)
 # The version of `statistics.json`. Increase it when a change would count the same Examples
 # differently, or find something else in them. A new field needs no other version, because those
 # that collectors have contain the names of their fields.
-STATISTICS_VERSION = 2
+STATISTICS_VERSION = 3
 
 # Only fields of pairs of classes could grow without bound. If there are more pairs, those with the
 # smallest digests are kept. A pair that the sum keeps was kept in every part, too, so its count is
@@ -63,8 +63,9 @@ class Item(NamedTuple):
         format: Its format; empty without an image.
         objects: The number of objects.
         values: `{default key: values}`, with values of the keys' kinds, also of keys that the
-            config drops. Three keys are never written: `image/object/mask/area` and
-            `annotation/mask/area` are the pixels of each mask, and
+            config drops. These keys are never written: `image/object/mask/area` and
+            `annotation/mask/area` are the pixels of each mask, `image/object/mask/box` and
+            `annotation/mask/box` the box `(xmin, ymin, xmax, ymax)` around them, in pixels, and
             `image/segmentation/class/pixels` is `(id, pixels)` for each class of a map.
         known: What cannot be computed from `values`: the image's measures (`images.measures`), and
             the digest of its labels. It comes from the encoder, or from the shard's index.
@@ -120,6 +121,7 @@ class ShardFacts(msgspec.Struct, frozen=True, kw_only=True):
 # Keys of masks and maps that exist only for the statistics.
 _NEVER_WRITTEN = (
     *("image/object/mask/area", "annotation/mask/area"),
+    *("image/object/mask/box", "annotation/mask/box"),
     "image/segmentation/class/pixels",
 )
 

@@ -16,7 +16,7 @@ from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.encode.mask_png import encode_mask
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
-from shardbeam.transforms.examples.geometry.boxes import orient_pixels
+from shardbeam.transforms.examples.geometry.boxes import Box, orient_pixels
 from shardbeam.transforms.examples.geometry.mask_crops import (
     MaskCrop,
     box_iou,
@@ -32,7 +32,7 @@ _MIN_SHARE_IN_BOX = 0.75
 _MIN_IOU = 0.5
 
 
-def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
+def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int], list[Box]]:
     """Renders a mask for each object: a PNG of the stored image's size, one channel, 0 and 1.
 
     pycocotools draws the pixels in the annotated frame. If the image is turned or resized, so are
@@ -41,7 +41,7 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
     annotator drew.
 
     Returns:
-        The masks, and the number of pixels in each that are 1.
+        The masks, the number of pixels in each that are 1, and the box around these pixels.
 
     Raises:
         RejectedError: A mask file cannot be used.
@@ -54,7 +54,7 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
             data, size=subject.file_size, annotated=subject.scaled_size, voc_colours=True
         )
         voc_crops = _match_voc_objects(subject.turn_mask(numbers), subject=subject)
-    encoded, areas = [], []
+    encoded, areas, boxes = [], [], []
     for item, crop in zip(subject.objects, voc_crops, strict=True):
         if has_segmentation(item.annotation.segmentation):
             crop = subject.draw(item.annotation, unusable=Correction.MASK_EMPTY_BAD_SEGMENTATION)
@@ -69,20 +69,26 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
             crop = crop_mask(subject.resize_pixels(whole, fill=0))
         encoded.append(encode_mask(crop, width=width, height=height))
         areas.append(0 if crop is None else int(np.count_nonzero(crop.pixels)))
-    return encoded, areas
+        boxes.append((0, 0, 0, 0) if crop is None else crop.box)
+    return encoded, areas, boxes
 
 
 def _mask_values(subject: AnnotatedImage) -> Values:
-    masks, areas = _render_masks(subject)
-    # The areas are only for the statistics.
-    return {"image/object/mask": masks, "image/object/mask/area": areas}
+    masks, areas, boxes = _render_masks(subject)
+    # Areas and boxes are only for the statistics.
+    return {
+        "image/object/mask": masks,
+        "image/object/mask/area": areas,
+        "image/object/mask/box": boxes,
+    }
 
 
 def _annotation_mask_values(subject: AnnotatedImage) -> Values:
-    masks, areas = _render_masks(subject)
+    masks, areas, boxes = _render_masks(subject)
     return {
         "annotation/mask": [[mask] for mask in masks],
         "annotation/mask/area": [[area] for area in areas],
+        "annotation/mask/box": [[box] for box in boxes],
     }
 
 
