@@ -1,4 +1,4 @@
-"""Tables in CSV, JSON Lines or Parquet, with a row for each image, for each object, or without images.
+"""Tables in CSV, JSON Lines or Parquet: a row for each image, for each object, or without images.
 
 The first rows of each file, a few megabytes, are read before the run and show what the columns
 are. A later row that does not fit becomes a reject with its place.
