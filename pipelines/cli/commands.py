@@ -222,6 +222,29 @@ decide something, it says what it sees and writes nothing.
     anonymous: Anonymous = False
 
 
+class UnpackArguments(Arguments, frozen=True, kw_only=True):
+    """`unpack`.
+
+    Attributes:
+        path: A folder of Parquet files, or one file.
+    """
+
+    RUN = "commands.unpack:run_unpack"
+    WORDS = {"path": "PATH"}
+    USAGE = "shardbeam unpack PATH --to DIR"
+    HELP = """\
+Writes the Parquet files of a folder again, with images that are neither compressed nor dictionary
+encoded, so that a build reads them where they are. Other columns keep their values. README.md and
+JSON files are copied.
+
+The old files stay, so the disk needs room for both. After an interrupt, the same command goes on
+with the files that are not there yet.
+"""
+
+    path: str
+    to: Annotated[str, named("folder to write to, new or empty", metavar="DIR")]
+
+
 class TopArguments(Arguments, frozen=True, kw_only=True):
     """The program without a command."""
 
@@ -233,6 +256,7 @@ commands:
   build     build a dataset, from a config file or from flags
   plan      print what build would write, and write nothing
   init      look at a folder, and write a config for what is in it
+  unpack    write Parquet files again, with images that are not compressed
   formats   list the formats of images and annotations, and the flags of each
   show      print or draw Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
@@ -255,6 +279,7 @@ COMMANDS: dict[str, type[Arguments]] = {
     "build": BuildArguments,
     "plan": BuildArguments,
     "init": InitArguments,
+    "unpack": UnpackArguments,
     "formats": FormatsArguments,
     "show": ShowArguments,
     "stats": StatsArguments,

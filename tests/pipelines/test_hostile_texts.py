@@ -209,6 +209,7 @@ LINES: dict[str, list[str]] = {
         "export {}/{d} --format coco --output {}/new",
         "export {}/{d} --format yolo --output {}/new",
     ],
+    "unpack": ["unpack {}/{d} --to {}/new", "unpack {} --to {}/new"],
     "sample": [
         "sample shapes --images 1 --width 64 --height 64 --workers 1 --output {}/new",
         "sample shapes --images 1 --output {}/in",

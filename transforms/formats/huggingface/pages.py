@@ -129,7 +129,7 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[tuple[_Read, int]]:
     try:
         file = storage.open_local(uri)
         if file is None:
-            yield _remote(uri, storage=storage).read_at, stored.size_bytes
+            yield _reader(uri, storage=storage).read_at, stored.size_bytes
             return
         with file:
             descriptor = file.fileno()
@@ -138,7 +138,7 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[tuple[_Read, int]]:
         raise unreadable(uri, error) from error
 
 
-def _remote(uri: str, *, storage: Storage) -> StorageReader:
+def _reader(uri: str, *, storage: Storage) -> StorageReader:
     stored = storage.find(uri)
     return StorageReader(ImageRef(uri=uri, size_bytes=stored.size_bytes, version=stored.version))
 
@@ -155,16 +155,16 @@ def _map(uri: str, *, storage: Storage) -> pa.Buffer | None:
 def _paths(uri: str, *, storage: Storage, column: str) -> Iterator[str | None]:
     """Yields the paths that the rows give their images; nothing if they give none."""
     with _damaged(uri, f"column {column}.path", errors=PARQUET_ERRORS):
-        whole = _map(uri, storage=storage)
-        source = pa.PythonFile(_remote(uri, storage=storage), mode="r") if whole is None else whole
-        file = parquet.ParquetFile(source)
-        kind = file.schema_arrow.field(column).type
-        if not types.is_struct(kind) or kind.get_field_index("path") < 0:
-            yield from itertools.repeat(None)
-        for batch in file.iter_batches(
-            _PATHS_AT_A_TIME, columns=[f"{column}.path"], use_threads=False
-        ):
-            yield from batch.column(0).flatten()[0].to_pylist()
+        # Not mapped into memory: a process dies if a mapped file is truncated.
+        source = pa.PythonFile(_reader(uri, storage=storage), mode="r")
+        with parquet.ParquetFile(source) as file:
+            kind = file.schema_arrow.field(column).type
+            if not types.is_struct(kind) or kind.get_field_index("path") < 0:
+                yield from itertools.repeat(None)
+            for batch in file.iter_batches(
+                _PATHS_AT_A_TIME, columns=[f"{column}.path"], use_threads=False
+            ):
+                yield from batch.column(0).flatten()[0].to_pylist()
         raise ThriftError("has fewer paths than images")
 
 

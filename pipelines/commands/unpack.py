@@ -1,0 +1,253 @@
+"""`shardbeam unpack`: writes Parquet files again, with images that are not compressed.
+
+A build reads such images where they are, instead of copying them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyarrow import parquet, types
+
+from shardbeam.pipelines.cli.commands import UnpackArguments
+from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.failures import UsageError, machine_error
+from shardbeam.pipelines.interrupts import delay_interrupts
+from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
+from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.formats.huggingface.pages import why_not
+from shardbeam.transforms.formats.names import is_hidden
+from shardbeam.transforms.formats.recognition import counted
+from shardbeam.transforms.storage.base import StoredFile, is_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
+
+# Rows that are in memory at a time; they become a row group.
+_BATCH_ROWS = 64
+# A column is read in parts of this size, not a whole row group at a time.
+_READ_BYTES = 1 << 20
+# Files beside the Parquet files that say what is in them.
+_COPIED = ("README.md", "*.json")
+# Names the folder that was unpacked, so that only files of the same one are replaced.
+_MARK = ".unpacked-by-shardbeam"
+_IS_BYTES: tuple[Callable[[pa.DataType], bool], ...] = (
+    types.is_binary,
+    types.is_large_binary,
+    types.is_binary_view,
+)
+
+
+def run_unpack(arguments: UnpackArguments) -> None:
+    """Writes the Parquet files of a folder again, those that are not there already.
+
+    Each is complete when it gets its name, and has its old file's time of change, which shows that
+    it need not be written again.
+
+    Raises:
+        UsageError: The output may not be written, or lacks room.
+        InputError: A file cannot be read, or nothing in the folder is compressed.
+        RunError: The disk is full, or fails.
+    """
+    files = _find_files(arguments.path)
+    output = _check_output(arguments.to, source=arguments.path)
+    packed = {file.path: _packed(file) for file in files}
+    if not any(packed.values()):
+        raise InputError(
+            uri=arguments.path,
+            problem="holds no Parquet files whose images are compressed or dictionary encoded, so "
+            "there is nothing to unpack; build it as it is",
+        )
+    try:
+        missing = [file for file in files if not _is_done(file, output=output)]
+        _check_room(missing, output=output)
+        with folder_inside(output) as folder:
+            _write_mark(output, source=arguments.path)
+            for file in missing:
+                new = os.path.join(folder, "new")
+                rows = _write(file, new=new, leaves=packed[file.path])
+                times = os.stat(file.uri)
+                os.utime(new, ns=(times.st_atime_ns, times.st_mtime_ns))
+                path = os.path.join(output, file.path)
+                with delay_interrupts():
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    os.replace(new, path)
+                done = "copied" if rows is None else counted(rows, "row")
+                write_stdout(f"{escape(file.path)}: {done}\n")
+    except OSError as error:
+        raise machine_error(error, path=output) from error
+    write_stdout(f"{counted(len(files), 'file')} in {escape(arguments.to)}; build from there\n")
+
+
+def _find_files(path: str) -> list[StoredFile]:
+    """Finds the Parquet files of a folder, and what describes them.
+
+    Raises:
+        InputError: There are none.
+    """
+    if is_uri(path):
+        raise InputError(uri=path, problem="is not on a disk; copy it to one first")
+    storage = storage_for(path)
+    if os.path.isfile(path):
+        found = [storage.find(path)]
+        # A file of its own is described by its name alone.
+        found = [StoredFile(os.path.basename(path), path, found[0].size_bytes, found[0].version)]
+    else:
+        found = [file for file in storage.list(path) if not is_hidden(file.path)]
+    files = [
+        file
+        for file in sorted(found, key=lambda file: file.path)
+        if _is_parquet(file)
+        or any(fnmatch.fnmatchcase(os.path.basename(file.path), name) for name in _COPIED)
+    ]
+    if not any(map(_is_parquet, files)):
+        raise InputError(uri=path, problem="holds no Parquet files (*.parquet)")
+    return files
+
+
+def _is_parquet(file: StoredFile) -> bool:
+    return file.path.endswith(".parquet")
+
+
+def _check_output(output: str, *, source: str) -> str:
+    """Returns the real path of a folder that is new, empty, or holds unpacked files of the source.
+
+    Raises:
+        UsageError: It may not be written.
+    """
+    if is_uri(output):
+        raise UsageError(f"--to: {output}: expected a folder on disk; copy the files from it")
+    check_outside_datasets(output, name="--to")
+    check_apart(output, name="--to", inputs=[source])
+    path = os.path.realpath(output)
+    try:
+        if os.path.lexists(path):
+            if not os.path.isdir(path):
+                raise UsageError(f"--to: {output} is not a folder; name another one")
+            mark = os.path.join(path, _MARK)
+            if os.path.lexists(mark):
+                with open(mark, encoding="utf-8", errors="surrogateescape") as file:
+                    if file.read() == os.path.realpath(source):
+                        return path
+            if not all(name.startswith(FOLDER_INSIDE) for name in os.listdir(path)):
+                raise UsageError(
+                    f"--to: {output} holds other files than unpacked ones of {source}; name a new "
+                    "or an empty folder"
+                )
+    except OSError as error:
+        raise UsageError(f"--to: {output}: {error.strerror or error}") from error
+    return path
+
+
+def _write_mark(output: str, *, source: str) -> None:
+    mark = os.path.join(output, _MARK)
+    if not os.path.lexists(mark):
+        storage_for(mark).replace(mark, os.fsencode(os.path.realpath(source)))
+
+
+def _is_done(file: StoredFile, *, output: str) -> bool:
+    try:
+        there = os.stat(os.path.join(output, file.path))
+    except FileNotFoundError:
+        return False
+    return there.st_mtime_ns == os.stat(file.uri).st_mtime_ns
+
+
+def _check_room(files: Sequence[StoredFile], *, output: str) -> None:
+    """Says how much is written, because the old files stay.
+
+    Raises:
+        UsageError: The disk has too little room for it. (Images hardly shrink when they are
+            compressed, but equal ones may have been stored once.)
+    """
+    needed = sum(file.size_bytes for file in files)
+    folder = output
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    free = shutil.disk_usage(folder).free
+    size = f"{needed / 1e6:,.1f} MB"
+    if needed > free:
+        raise UsageError(
+            f"--to: {output} needs at least {size}, as much again as the old files, and its disk "
+            f"has {free / 1e6:,.1f} MB left; free some, or name a folder on another disk"
+        )
+    if files:
+        write_stdout(
+            f"writing {counted(len(files), 'file')}, at least {size}; the old ones stay, so both "
+            "need room\n"
+        )
+
+
+def _packed(file: StoredFile) -> Mapping[str, str] | None:
+    """Returns `{column: leaf}` of the columns of images, if some are compressed; else None."""
+    if not _is_parquet(file):
+        return None
+    with _reading(file) as old:
+        leaves = dict(_image_leaves(old.schema_arrow))
+    storage = storage_for(file.uri)
+    reasons = [why_not(file.uri, storage=storage, column=column) for column in leaves]
+    return leaves if any(reasons) else None
+
+
+def _image_leaves(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Yields the columns of a schema that may be images, and the path of their bytes."""
+    for field in schema:
+        kind, leaf = field.type, field.name
+        if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+            kind, leaf = kind.field("bytes").type, f"{leaf}.bytes"
+        if any(is_bytes(kind) for is_bytes in _IS_BYTES):
+            yield field.name, leaf
+
+
+def _write(file: StoredFile, *, new: str, leaves: Mapping[str, str] | None) -> int | None:
+    """Writes a file again.
+
+    Returns:
+        The number of its rows; None if it was copied.
+
+    Raises:
+        DamagedError: It is damaged.
+        OSError: It cannot be written.
+    """
+    with storage_for(new).create(new) as target:
+        if leaves is None:
+            with open(file.uri, "rb") as source:
+                shutil.copyfileobj(source, target)
+            return None
+        with _reading(file) as old:
+            metadata = old.metadata
+            paths = [metadata.schema.column(it).path for it in range(metadata.num_columns)]
+            others = [path for path in paths if path not in leaves.values()]
+            with parquet.ParquetWriter(
+                target,
+                old.schema_arrow,
+                compression={path: "snappy" if path in others else "none" for path in paths},
+                use_dictionary=others,
+                write_statistics=others,
+            ) as writer:
+                for batch in old.iter_batches(_BATCH_ROWS, use_threads=False):
+                    writer.write_batch(batch)
+            rows: int = metadata.num_rows
+            return rows
+
+
+@contextlib.contextmanager
+def _reading(file: StoredFile) -> Iterator[parquet.ParquetFile]:
+    """Opens a Parquet file, and explains errors that its content causes."""
+    try:
+        with parquet.ParquetFile(
+            file.uri, buffer_size=_READ_BYTES, page_checksum_verification=True
+        ) as opened:
+            yield opened
+    except PARQUET_ERRORS as error:
+        # Those of a disk have a number; those of damage do not.
+        if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno):
+            raise
+        problem = f"not a Parquet file, or a damaged one: {describe_parquet_error(error)}"
+        raise DamagedError(uri=file.uri, problem=f"{problem}; download it again") from error
