@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import math
 import random
@@ -310,6 +311,19 @@ SEEDS = (
                 **{"a/1.jpg": b"1", "a/1.cls": "7", "a/1.txt": "A cat\n", "a/1.seg.png": b"png"},
                 **{"2.png": b"2", "2.json": _SAMPLE, "3.JPG": b"3", "3.cls": "cat"},
             }
+        },
+    ),
+    Seed(
+        "idx",
+        {"root": "@"},
+        {
+            "e-train-images-idx3-ubyte": b"\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\3" + bytes(12),
+            "e-train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1",
+            "e-t10k-images-idx3-ubyte.gz": gzip.compress(
+                b"\0\0\x08\x03\0\0\0\1\0\0\0\2\0\0\0\3" + bytes(6), mtime=0
+            ),
+            "e-t10k-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\1\0",
+            "e-mapping.txt": "0 48\n1 65 97\n",
         },
     ),
     Seed(

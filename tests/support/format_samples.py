@@ -17,6 +17,7 @@ from PIL import Image
 from shardbeam.transforms.images.mask_file import voc_colour_map
 from tests.support.archive_files import write_files, write_tar
 from tests.support.cifar_files import write_cifar10, write_cifar100
+from tests.support.idx_files import write_idx
 from tests.support.image_makers import Pixels, pixels
 from tests.support.making import draw, vertex, write_lines
 from tests.support.table_reading import write_parquet
@@ -498,6 +499,15 @@ SAMPLES = (
             "image/class/coarse/text": [b"super 7"],
             "image/encoded": [185, 13, 1],
         },
+        split="test",
+    ),
+    FormatSample(
+        "idx",
+        lambda folder, _: write_idx(folder),
+        ("--root", "{data}"),
+        {"train": 30, "test": 12},
+        "t10k-images-idx3-ubyte/00007",
+        {"image/class/text": [b"7"], "image/class/label": [7]},
         split="test",
     ),
     FormatSample(

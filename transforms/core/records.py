@@ -29,6 +29,8 @@ class Coding(str, enum.Enum):
         BASE64: As an image file in base64 (RFC 4648), as in JSON files.
         CIFAR_PNG: As 3,072 pixel values of a CIFAR batch, to be stored as a PNG.
         CIFAR_RAW: As 3,072 pixel values of a CIFAR batch, to be stored unchanged.
+        GRAY: As gray values of one byte each, row by row, to be stored as a PNG.
+        GRAY_GZIP: Like GRAY, in a gzip file: the range is one of its decompressed content.
     """
 
     FILE = ""
@@ -36,6 +38,8 @@ class Coding(str, enum.Enum):
     BASE64 = "base64"
     CIFAR_PNG = "cifar_png"
     CIFAR_RAW = "cifar_raw"
+    GRAY = "gray"
+    GRAY_GZIP = "gray_gzip"
 
 
 class MaskRole(str, enum.Enum):
@@ -86,11 +90,12 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
         offset: Position of the first byte in `uri`; 0 unless `uri` is a container.
         whole: Whether the bytes are all of `uri`, and not a range of it.
         coding: How the bytes hold the image.
-        decoded_bytes: Length of the decompressed file, if `coding` compresses.
+        decoded_bytes: Length of the decompressed file, if `coding` or `uri` compresses.
         crc32: CRC-32 of the (decompressed) file, as its container gives it; -1 if it gives none.
         header_bytes: For a member of a zip archive, a guess at the length of the header that begins
             at `offset`, before the member's bytes; it is mostly long enough. 0 for other files.
         problem: Why the file cannot be read, if its container shows that already.
+        width: Pixels in a row, if `coding` is one of bare gray values.
     """
 
     uri: str
@@ -103,6 +108,12 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
     crc32: int = -1
     header_bytes: int = 0
     problem: str = ""
+    width: int = 0
+
+    @property
+    def most_bytes(self) -> int:
+        """The length of the bytes, or of the decompressed file if that is longer."""
+        return max(self.size_bytes, self.decoded_bytes if self.coding is Coding.DEFLATED else 0)
 
 
 class ListedImage(msgspec.Struct, frozen=True, array_like=True):

@@ -36,6 +36,7 @@ _BUILT_IN = {
     "image-folder": "shardbeam.transforms.formats.image_folder:ImageFolderFormat",
     "cifar10": "shardbeam.transforms.formats.cifar:Cifar10Format",
     "cifar100": "shardbeam.transforms.formats.cifar:Cifar100Format",
+    "idx": "shardbeam.transforms.formats.idx:IdxFormat",
     "webdataset": "shardbeam.transforms.formats.webdataset.webdataset:WebDatasetFormat",
     "tfrecord": "shardbeam.transforms.formats.tfrecord.tfrecord:TFRecordFormat",
 }

@@ -50,7 +50,7 @@ def read_bytes(
     """
     if file.problem:
         raise RejectedError(unreadable, file.problem)
-    size_bytes = max(file.size_bytes, file.decoded_bytes)
+    size_bytes = file.most_bytes
     if max_bytes is not None and size_bytes > max_bytes:
         problem = f"has {size_bytes:,} bytes; a file of this purpose has at most {max_bytes:,}"
         raise RejectedError(unreadable, problem)
@@ -103,6 +103,11 @@ def decode_base64(data: bytes) -> bytes:
 
 
 def _read_range(file: ImageRef) -> bytes:
+    if file.coding is Coding.GRAY_GZIP:
+        # Imported here: most images are files.
+        from shardbeam.transforms.storage.gzip_file import read_unpacked
+
+        return read_unpacked(file, offset=file.offset, size_bytes=file.size_bytes)
     return storage_for(file.uri).read(
         file.uri,
         offset=file.offset,

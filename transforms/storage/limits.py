@@ -19,5 +19,8 @@ ANNOTATION_BYTES = 8 << 30
 IMAGE_ANNOTATION_BYTES = 256 << 20
 # A longer COCO or LVIS file stays on disk while it is read.
 WHOLE_ANNOTATION_BYTES = 512 << 20
+# The content of a gzip file that is read from the middle; the largest published set of digits has
+# half of this.
+GZIP_BYTES = 1 << 30
 # A protobuf message, such as an Example.
 RECORD_BYTES = (2 << 30) - 1

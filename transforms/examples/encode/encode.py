@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 import msgspec
+import numpy as np
 import pyarrow
 
 from shardbeam.configs.schema import ImageConfig
@@ -39,6 +40,7 @@ from shardbeam.transforms.examples.encode.annotated import (
     find_lost,
 )
 from shardbeam.transforms.examples.encode.label_digest import digest_image, digest_image_by_object
+from shardbeam.transforms.examples.encode.mask_png import encode_map
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.examples.geometry.boxes import annotated_frame
@@ -123,7 +125,7 @@ def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
 
 
 def _read(file: ImageRef, *, unreadable: Reason, settings: ImageConfig) -> bytes:
-    size_bytes = max(file.size_bytes, file.decoded_bytes)
+    size_bytes = file.most_bytes
     if size_bytes > settings.max_file_mb * _BYTES_PER_MB:
         raise RejectedError(
             Reason.FILE_TOO_LARGE,
@@ -250,6 +252,8 @@ class RecordEncoder:
         content_sha256 = ""
         try:
             data = _found(files[record.image])
+            if record.image.width:
+                data = encode_map(np.frombuffer(data, np.uint8).reshape(-1, record.image.width))
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
                 image = store_cifar(
