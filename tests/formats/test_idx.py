@@ -62,7 +62,8 @@ def test_raw_files_and_packed_ones_are_one_set(tmp_path: Path) -> None:
         check_format(IdxFormat(root=str(tmp_path / name)), damages=0) for name in ("packed", "both")
     ]
 
-    assert reports[0] == reports[1]
+    assert reports[0].annotations == reports[1].annotations
+    assert reports[0].splits == reports[1].splits
     made = IdxFormat(root=str(tmp_path / "dots")).resolve()
     assert len([*made.warnings()]) == 4
     assert len(check_format(made, damages=0).annotations) == 42
