@@ -358,7 +358,7 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
     near_contradictions: Literal["warn", "refuse"] = "warn"
 
 
-# What may be worth a look, in the order in which it is shown (docs/reference/statistics.md).
+# The kinds of findings, in the order in which they are shown (docs/reference/statistics.md).
 FindingKind = Literal[
     "duplicate_box",
     "same_box",

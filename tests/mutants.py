@@ -1,7 +1,7 @@
 """Changes modules in small ways, one at a time, and counts the changes that no test notices.
 
 `python -m tests.mutants` tries 30 seeded mutants of each module in MODULES (`make mutants`);
-`python -m tests.mutants judge --seed 7` tries others of one module. Every mutant runs in a process
+`python -m tests.mutants gate --seed 7` tries others of one module. Every mutant runs in a process
 of its own, forked from one that has imported the libraries, so that no file is changed and a mutant
 costs what its tests cost. mutmut and cosmic-ray have no seeded slice: they try every mutant.
 """

@@ -33,7 +33,7 @@ from shardbeam.pipelines.temporary import own_temporary_files
 from shardbeam.transforms.core.memory import peak_bytes
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.dataset.outcome import Status, Totals, WriteProgress
+from shardbeam.transforms.dataset.outcome import PlannedCounts, Status, WriteProgress
 from shardbeam.transforms.staging.lease import Lease
 from shardbeam.transforms.staging.staging import TOTALS, Staging
 from shardbeam.transforms.storage.find import storage_for
@@ -168,12 +168,12 @@ class StagedProgress:
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
-        self._totals: Totals | None = None
+        self._totals: PlannedCounts | None = None
         self._seen: dict[str, tuple[str, WriteProgress]] = {}
 
     def read(self) -> Written:
         """Returns how far the run is."""
-        self._totals = self._totals or self._staging.read_state(TOTALS, Totals)
+        self._totals = self._totals or self._staging.read_state(TOTALS, PlannedCounts)
         if self._totals is None:
             return Written()
         shards = self._staging.read_progress(self._seen)

@@ -197,14 +197,9 @@ def codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
 def _closing_lines(result: PlanResult) -> Iterator[str]:
     yield escape(_heading(result))
     yield from map(escape, result.message.splitlines())
-    if result.replaced:
-        yield f"replaced: {escape(result.replaced)}"
-    if result.latest:
-        yield f"latest: {escape(result.latest)}"
-    if result.rejects:
-        yield f"rejects: {escape(result.rejects)}"
-    if result.corrections:
-        yield f"corrections: {escape(result.corrections)}"
+    for name in ("replaced", "latest", "rejects", "corrections"):
+        if path := getattr(result, name):
+            yield f"{name}: {escape(path)}"
     if result.sources:
         counts = ", ".join(f"{count:,} from {name}" for name, count in result.sources.items())
         yield f"images to read: {escape(counts)}"

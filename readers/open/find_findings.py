@@ -1,4 +1,4 @@
-"""Reads from the indexes of a dataset which of its Examples are worth a look."""
+"""Reads from the indexes of a dataset which of its Examples have findings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -
 
 
 class FoundImage(msgspec.Struct, frozen=True, kw_only=True):
-    """An Example that is worth a look.
+    """An Example with a finding.
 
     Attributes:
         split: Its split.
@@ -238,7 +238,7 @@ def find_in_index(
         split: Its split.
         shard: The shard's number in the split, from 0.
         first: Number of its first Example in the split, from 1.
-        limits: Which numbers of objects are worth a look in the split.
+        limits: Which numbers of objects are findings in the split.
         label_conflicts: The images that `read_label_conflicts` gives.
     """
     by_objects = map(limits.finding, table["objects"].to_pylist())

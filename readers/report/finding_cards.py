@@ -1,4 +1,4 @@
-"""Describes what is worth a look in a picture, in words."""
+"""Describes the findings in an image, in words."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from shardbeam.transforms.commit.gate import (
     count_resumed,
     count_reuse,
     count_splits,
+    decide,
+    decide_by_duplicates,
     find_lost,
-    judge,
-    judge_duplicates,
     name_classes,
 )
 from shardbeam.transforms.core.counts import (
@@ -190,7 +190,7 @@ def test_the_gate(
     splits: dict[str, SplitOutcome], max_ratio: float, status: Status, message: str
 ) -> None:
     rejects = [rejected(split, keys=keys) for split, keys in REJECTED]
-    outcome = judge(splits, max_ratio=max_ratio, rejects_root="/rejects", rejects=rejects)
+    outcome = decide(splits, max_ratio=max_ratio, rejects_root="/rejects", rejects=rejects)
     assert (outcome.status, outcome.message) == (status, message)
     has_rejects = any(split.rejected for split in splits.values())
     assert outcome.rejects == ("/rejects" if has_rejects else "")
@@ -245,10 +245,10 @@ def test_a_dataset_that_lost_all_of_its_objects_is_refused(
 ) -> None:
     splits = {"train": SplitOutcome(listed=2, examples=2, images=2)}
     splits["train"].add(counts)
-    outcome = judge(splits, max_ratio=0, rejects_root="", objects=True)
+    outcome = decide(splits, max_ratio=0, rejects_root="", objects=True)
     assert outcome.status is (Status.REFUSED if problem else Status.APPROVED)
     assert problem in outcome.message
-    assert judge(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
+    assert decide(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
 
 
 LOST = SplitOutcome(listed=3, rejected={"objects_lost": 3})
@@ -272,7 +272,7 @@ def test_lost_objects_are_the_message_if_they_are_why_no_object_is_left(
 ) -> None:
     splits = {"train": SplitOutcome(examples=counts.images)}
     splits["train"].add(counts)
-    outcome = judge(splits, max_ratio=0.1, rejects_root="", objects=True)
+    outcome = decide(splits, max_ratio=0.1, rejects_root="", objects=True)
     assert outcome.status is Status.REFUSED
     assert outcome.message.startswith(message)
     assert ("max_ratio" in outcome.message) == message.startswith("too many")
@@ -302,7 +302,7 @@ APPROVED = Outcome(status=Status.APPROVED, splits={})
     ],
 )
 def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> None:  # noqa: ANN401
-    outcome = judge_duplicates(
+    outcome = decide_by_duplicates(
         msgspec.structs.replace(APPROVED, status=before, message="before"),
         make_duplicates(leaks=1, near_contradictions=1),
         settings=DuplicatesConfig(**settings),

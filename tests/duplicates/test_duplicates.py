@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from shardbeam.configs.schema import DuplicatesConfig
-from shardbeam.transforms.commit.gate import describe_duplicates, judge_duplicates
+from shardbeam.transforms.commit.gate import decide_by_duplicates, describe_duplicates
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import ShardResult, describe_data
 from shardbeam.transforms.dataset.index import IndexRow, index_path
@@ -393,7 +393,7 @@ def test_leaks_as_shares_of_the_smaller_splits() -> None:
 )
 def test_what_must_not_be_is_refused(settings: DuplicatesConfig, named: list[str]) -> None:
     approved = Outcome(status=Status.APPROVED, splits={})
-    outcome = judge_duplicates(approved, FOUND, settings=settings, where="/staged")
+    outcome = decide_by_duplicates(approved, FOUND, settings=settings, where="/staged")
     assert outcome.duplicates == FOUND.counts
     assert outcome.status is (Status.REFUSED if named else Status.APPROVED)
     lines = outcome.message.splitlines()
@@ -403,7 +403,7 @@ def test_what_must_not_be_is_refused(settings: DuplicatesConfig, named: list[str
         refuses = getattr(settings, key) == "refuse"
         assert (f"--set duplicates.{key}=warn" in outcome.message) == refuses
     nothing = Duplicates(counts=DuplicateCounts(groups=1, images=2))
-    assert judge_duplicates(approved, nothing, settings=settings, where="").status is (
+    assert decide_by_duplicates(approved, nothing, settings=settings, where="").status is (
         Status.APPROVED
     )
 
@@ -411,5 +411,5 @@ def test_what_must_not_be_is_refused(settings: DuplicatesConfig, named: list[str
 def test_what_was_decided_before_stays() -> None:
     failed = Outcome(status=Status.FAILED, splits={}, message="the counts")
     settings = DuplicatesConfig(leaks="refuse")
-    outcome = judge_duplicates(failed, FOUND, settings=settings, where="")
+    outcome = decide_by_duplicates(failed, FOUND, settings=settings, where="")
     assert (outcome.status, outcome.message) == (Status.FAILED, "the counts")

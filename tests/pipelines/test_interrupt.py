@@ -23,7 +23,7 @@ import pytest
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.pipelines.cli.run import _end_early
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.outcome import Totals, WriteProgress
+from shardbeam.transforms.dataset.outcome import PlannedCounts, WriteProgress
 from shardbeam.transforms.staging.lease import Lease
 from shardbeam.transforms.staging.staging import TOTALS, Staging
 from tests.support.builds import wait_for, wait_for_a_shard
@@ -269,7 +269,7 @@ def test_what_was_finished_is_resumed(shapes: Path, expected: Tree, tmp_path: Pa
 )
 def test_what_is_said_of_finished_shards(finished: int, said: str, tmp_path: Path) -> None:
     staging = Staging(output=str(tmp_path), plan="plan", run_id="run")
-    staging.write_state(TOTALS, Totals(shards=3, examples=30, num_bytes=300))
+    staging.write_state(TOTALS, PlannedCounts(shards=3, examples=30, num_bytes=300))
     for index in range(3):
         progress = WriteProgress(examples=10, finished=index < finished)
         staging.write_progress(progress, split="train", shard_index=index)

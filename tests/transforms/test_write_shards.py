@@ -24,7 +24,7 @@ from shardbeam.transforms.beam.stages import report_usage
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, Record, Reject
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.dataset.outcome import PlannedCounts
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging
@@ -137,7 +137,7 @@ def test_the_number_of_shards_is_given_or_follows_from_the_size(
         for split, count in expected.items()
         for index in range(count)
     )
-    assert staging.read_state(TOTALS, Totals) == Totals(
+    assert staging.read_state(TOTALS, PlannedCounts) == PlannedCounts(
         shards=sum(expected.values()),
         examples=5,
         num_bytes=sum(record.size_bytes + len(record.annotations) for record in records),

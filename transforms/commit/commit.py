@@ -19,10 +19,10 @@ from shardbeam.transforms.commit.gate import (
     count_reuse,
     count_sources,
     count_splits,
+    decide,
+    decide_by_duplicates,
     describe_void_maps,
     find_lost,
-    judge,
-    judge_duplicates,
     name_classes,
 )
 from shardbeam.transforms.commit.moves import (
@@ -114,7 +114,7 @@ class _Written:
 
     @functools.cached_property
     def findings(self) -> list[KindFound]:
-        """What is worth a look."""
+        """The findings in the dataset."""
         duplicates = self.duplicates
         return find_kinds(
             {
@@ -202,7 +202,7 @@ def gate(
     with explain_write_errors(staging.output):
         staging.check_mark()
     written = _Written(dataset, inputs, shards, rejects, label_map, statistics, duplicates)
-    outcome = _judge(written, settings=settings)
+    outcome = _decide(written, settings=settings)
     with explain_write_errors(staging.output):
         if written.corrections and outcome.status in (Status.REFUSED, Status.FAILED):
             # Corrections may explain the refusal. After a commit, `finish` writes them.
@@ -230,11 +230,11 @@ def gate(
     return make_batches(written.moves, old)
 
 
-def _judge(written: _Written, *, settings: CommitSettings) -> Outcome:
+def _decide(written: _Written, *, settings: CommitSettings) -> Outcome:
     """Decides whether a run may commit, and describes what it did."""
     dataset, staging = settings.dataset, settings.staging
     classes = written.label_map.ids
-    outcome = judge(
+    outcome = decide(
         written.splits,
         max_ratio=dataset.max_reject_ratio,
         rejects_root=staging.uri(staging.run_folder, "rejects"),
@@ -255,7 +255,7 @@ def _judge(written: _Written, *, settings: CommitSettings) -> Outcome:
         lost_elements=written.find_lost(),
     )
     if written.duplicates is not None:
-        outcome = judge_duplicates(
+        outcome = decide_by_duplicates(
             outcome,
             written.duplicates,
             settings=dataset.duplicates,
@@ -263,9 +263,9 @@ def _judge(written: _Written, *, settings: CommitSettings) -> Outcome:
         )
     if settings.repairs:
         # Imported here: other builds compare nothing.
-        from shardbeam.transforms.commit.repair import judge_repair
+        from shardbeam.transforms.commit.repair import decide_repair
 
-        outcome = judge_repair(
+        outcome = decide_repair(
             outcome, written.shards, written.label_map, dataset=dataset, staging=staging
         )
     # These warnings are for a refused run; `finish` finds all warnings of a run that commits.

@@ -28,7 +28,7 @@ def find_unmet(
         outcomes: `{split: what became of its inputs}`.
         statistics: `{split: what is in it}`.
         classes: The names of all classes that are written.
-        findings: What is worth a look.
+        findings: The dataset's findings.
     """
     yield from _find_too_many(dict(expect.max_findings or {}), findings=findings)
     for split, outcome in outcomes.items():

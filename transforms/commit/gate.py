@@ -174,7 +174,7 @@ def count_resumed(shards: Iterable[ShardResult]) -> Resumed:
     )
 
 
-def judge(
+def decide(
     splits: Mapping[str, SplitOutcome],
     *,
     max_ratio: float,
@@ -287,7 +287,7 @@ def _describe_worst(
             yield describe_split_rejects(name, split.rejected, first=first_rejects(*first))
 
 
-def judge_duplicates(
+def decide_by_duplicates(
     outcome: Outcome, duplicates: Duplicates, *, settings: DuplicatesConfig, where: str
 ) -> Outcome:
     """Refuses an approved dataset if it has duplicates that the config refuses.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.commit.gate import count_splits, find_lost, judge
+from shardbeam.transforms.commit.gate import count_splits, decide, find_lost
 from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved
 from shardbeam.transforms.core.counts import REJECTS, Count, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
@@ -93,7 +93,7 @@ def approve(
     for split, count in rejected.splits.items():
         more = SplitOutcome(rejected=count.rejected, unlisted=count.unlisted)
         counts.setdefault(split, SplitOutcome()).add(more)
-    outcome = judge(
+    outcome = decide(
         counts, max_ratio=settings.max_reject_ratio, rejects_root="", lost_elements=lost
     )
     if outcome.status is not Status.APPROVED:

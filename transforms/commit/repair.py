@@ -34,7 +34,7 @@ _ImageKey = tuple[str, str]
 _Rows = list[tuple[str, int, "int | None"]]
 
 
-def judge_repair(
+def decide_repair(
     outcome: Outcome,
     shards: Sequence[ShardResult],
     label_map: LabelMap,

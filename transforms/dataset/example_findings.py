@@ -1,4 +1,4 @@
-"""What is worth a look in an Example: annotations that are rarely meant as they are.
+"""The findings in an Example: annotations that are rarely meant as they are.
 
 None of it is necessarily an error, so an Example with findings is written like any other. A change
 to a kind or to its threshold increases `STATISTICS_VERSION`. Findings of pictures are measures
@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 def find_in_example(values: _Values) -> list[Finding]:
-    """Finds what is worth a look in the objects of one Example.
+    """Finds odd objects of one Example.
 
     Args:
         values: `{default key: values}`, as in an `Item` of the collectors.
@@ -181,7 +181,7 @@ class ObjectColumns:
         return np.delete(boxes.shares(), self._in_pixels)
 
     def find(self) -> Iterator[tuple[int, Finding]]:
-        """Yields what is worth a look, each with the number of its Example, in any order."""
+        """Yields the findings, each with the number of its Example, in any order."""
         if not self:
             return
         boxes, width, height = self._read()
@@ -193,7 +193,7 @@ class ObjectColumns:
             if area:
                 masks[place], around[place] = area, box
         for kind, is_found, strengths in [
-            *_judge(boxes, width=width, height=height, masks=masks),
+            *_check_boxes(boxes, width=width, height=height, masks=masks),
             *_compare_with_masks(boxes, width=width, height=height, around=around),
         ]:
             for place in np.flatnonzero(is_found).tolist():
@@ -256,10 +256,10 @@ class _Boxes(NamedTuple):
 
 
 @np.errstate(all="ignore")
-def _judge(
+def _check_boxes(
     boxes: _Boxes, *, width: _Floats, height: _Floats, masks: _Floats
 ) -> list[tuple[str, _Bools, _Floats]]:
-    """Judges each box alone.
+    """Checks each box alone.
 
     Args:
         boxes: The boxes.
@@ -292,7 +292,7 @@ def _judge(
 def _compare_with_masks(
     boxes: _Boxes, *, width: _Floats, height: _Floats, around: _Floats
 ) -> list[tuple[str, _Bools, _Floats]]:
-    """Compares each box with the box around its mask; like `_judge`.
+    """Compares each box with the box around its mask; like `_check_boxes`.
 
     Args:
         boxes: The boxes.
@@ -397,7 +397,7 @@ def _whole(value: float) -> int:
 
 
 class ObjectLimits(NamedTuple):
-    """Which numbers of objects are worth a look in a split.
+    """Which numbers of objects are findings in a split.
 
     Attributes:
         most: An image with more objects is a finding; None if no number is too many.
@@ -415,7 +415,7 @@ class ObjectLimits(NamedTuple):
 
 
 def limit_objects(images_by_objects: Mapping[int, int]) -> ObjectLimits:
-    """Decides which numbers of objects are worth a look.
+    """Decides which numbers of objects are findings.
 
     Args:
         images_by_objects: `{objects: images that have as many}` of a split.

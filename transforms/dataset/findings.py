@@ -1,4 +1,4 @@
-"""What is worth a look in a dataset, by its statistics: which kinds of findings, and how many.
+"""The findings in a dataset, by its statistics: which kinds of findings, and how many.
 
 A kind that many images share is usual in this dataset: a set of product photographs has boxes over
 the whole image. It is listed below the others, so that the rare findings are not lost among the
@@ -191,7 +191,7 @@ def most_notable(found: Sequence[KindFound], *, number: int) -> list[KindFound]:
 
 
 def limits_of(statistics: Statistics) -> ObjectLimits:
-    """Decides which numbers of objects are worth a look in a split."""
+    """Decides which numbers of objects are findings in a split."""
     return limit_objects({int(key): count for key, count in statistics.images_by_objects.items()})
 
 

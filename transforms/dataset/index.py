@@ -48,7 +48,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             none. Objects do not count.
         classes: Ids of the classes of the Example's objects and of its image, each once, in order;
             None if the dataset has no label map.
-        findings: `{kind: greatest strength}` of what is worth a look in the Example
+        findings: `{kind: greatest strength}` of the findings in the Example
             (`dataset.example_findings`), by kind; None in older datasets.
         map_classes: Ids of the classes that the Example's map shows, each once, in order; None if
             it has no map, if the values of maps are no ids of classes, and in older datasets.

@@ -207,7 +207,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
         duplicates: The numbers of duplicates; None if they were not looked for.
-        findings: What is worth a look, the most notable first.
+        findings: The findings, the most notable first.
         num_classes: How many classes the dataset has.
         classes: The names of the first ones, in the order of their ids.
     """
@@ -228,8 +228,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[str, ...] = ()
 
 
-class Totals(msgspec.Struct, frozen=True):
-    """The totals that a run is going to write, known once the join is done."""
+class PlannedCounts(msgspec.Struct, frozen=True):
+    """What a run is going to write, known once the join is done."""
 
     shards: int
     examples: int

@@ -12,7 +12,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT, shard_count
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.outcome import SplitOutcome, Totals
+from shardbeam.transforms.dataset.outcome import PlannedCounts, SplitOutcome
 from shardbeam.transforms.dataset.rejects import describe_rejects
 
 # TFDS pads numbers to five digits, or to the number of digits of the shard count.
@@ -95,7 +95,7 @@ class ShardPlan(msgspec.Struct, frozen=True):
     """
 
     num_shards: Mapping[str, int]
-    totals: Totals
+    totals: PlannedCounts
 
 
 def plan_shards(
@@ -132,7 +132,7 @@ def plan_shards(
         )
     return ShardPlan(
         num_shards=shards,
-        totals=Totals(
+        totals=PlannedCounts(
             shards=sum(shards.values()),
             examples=sum(counts.images for counts in inputs.splits.values()),
             num_bytes=sum(counts.num_bytes for counts in inputs.splits.values()),

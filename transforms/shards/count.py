@@ -173,7 +173,7 @@ def read_items(
 def count_example(
     example: Example, *, num_bytes: int, feature_map: FeatureMap
 ) -> tuple[Statistics, list[Finding]]:
-    """Counts one Example, and finds what is worth a look in its objects.
+    """Counts one Example, and finds odd objects.
 
     Args:
         example: The Example.

@@ -1,4 +1,4 @@
-"""Counts the objects of Examples, and finds those that are worth a look.
+"""Counts the objects of Examples, and finds odd ones.
 
 Values of many Examples are collected first, and looked at together, so that counting does not slow
 encoding down.
@@ -77,7 +77,7 @@ class ObjectStatistics(msgspec.Struct, frozen=True, kw_only=True):
         empty_masks: Masks without a pixel.
         mask_areas: Histogram of the other masks' areas, in millionths of the image's.
         images_by_objects: `{objects: images}`, exact up to 1,000 objects.
-        images_by_finding: `{kind: images}` of what is worth a look (`dataset.example_findings`). An
+        images_by_finding: `{kind: images}` of findings (`dataset.example_findings`). An
             image counts once, also if each of its objects has its own Example.
         objects_by_finding: `{kind: {class: objects}}` of findings of objects.
         same_boxes: `{class: {class: pairs}}` of boxes of two classes that are nearly the same; each

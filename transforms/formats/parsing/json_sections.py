@@ -128,16 +128,8 @@ def find_sections(text: JsonText, *, arrays: Collection[str], uri: str) -> Secti
     sections: dict[str, Entries | None] = {}
     texts: dict[str, memoryview] = {}
     for before in scanner.items(b"{", b'"":""', close=b"}"):
-        if scanner.peek() != b'"':
-            raise scanner.error(before)
-        place_at = scanner.place_at()
-        key = decode_json(
-            scanner.skip_value(before), decoder=_key_decoder, uri=uri, place_at=place_at
-        )
+        key = scanner.read_key(before)
         keys.append(key)
-        if scanner.peek() != b":":
-            raise scanner.error(b'{""')
-        scanner.move(1)
         if scanner.peek() == b"[" and key in arrays and not isinstance(text, TextInMemory):
             sections[key] = scanner.skip_array()
         elif key in arrays:
@@ -232,6 +224,25 @@ class _Scanner:
             self.skip_value(before)
         begins.append(self._begin + self._at - 1)
         return EntriesOnDisk(self._text, begins, has_surrogates=self._has_surrogates)
+
+    def read_key(self, before: bytes) -> str:
+        """Reads a key, and moves behind its colon.
+
+        Args:
+            before: A short file up to the key, for errors.
+
+        Raises:
+            InputError: There is no key, or no colon behind it.
+        """
+        if self.peek() != b'"':
+            raise self.error(before)
+        place_at = self.place_at()
+        text = self.skip_value(before)
+        key: str = decode_json(text, decoder=_key_decoder, uri=self._uri, place_at=place_at)
+        if self.peek() != b":":
+            raise self.error(b'{""')
+        self.move(1)
+        return key
 
     def skip_value(self, before: bytes) -> memoryview:
         """Moves behind a value.
