@@ -444,6 +444,13 @@ def test_boxes_over_the_border_by_a_pixel_leave_no_image(tmp_path: Path) -> None
     assert warnings(built) == []
 
 
+def test_boxes_over_the_border_by_rounding_are_no_findings(tmp_path: Path) -> None:
+    words = coco(tmp_path, {"a.jpg": [[-0.6, 5, 50, 50]]})
+    built = build("coco", *words, output=tmp_path / "out")
+    assert built.counts()["corrections"] == {"box_clipped_slightly": 1}
+    assert [each["kind"] for each in built.summary["findings"]] == []
+
+
 def outline(box: list[int]) -> list[list[float]]:
     """The polygon of a box that is drawn (xmin, ymin, xmax, ymax)."""
     xmin, ymin, xmax, ymax = box

@@ -80,6 +80,7 @@ class Correction(str, enum.Enum):
     """A change to an example that was written, or a part of it that was left out."""
 
     BOX_CLIPPED = "box_clipped"
+    BOX_CLIPPED_SLIGHTLY = "box_clipped_slightly"
     BOX_CORNERS_EXCHANGED = "box_corners_exchanged"
     BOX_WITHOUT_AREA_DROPPED = "box_without_area_dropped"
     BOX_FROM_POLYGONS = "box_from_polygons"

@@ -65,8 +65,9 @@ KINDS: Mapping[str, str] = {
     RARE_CLASS: "classes that are rare, or missing from a split",
     CORRECTION: "corrections that changed annotations",
 }
-# Corrections of pictures, and those that the config asks for.
+# Corrections of pictures, of what tools round, and those that the config asks for.
 _HARMLESS = (
+    Correction.BOX_CLIPPED_SLIGHTLY,
     Correction.WRONG_EXTENSION_KEPT,
     Correction.JPEG_DAMAGE_KEPT,
     Correction.JPEG_JUNK_KEPT,

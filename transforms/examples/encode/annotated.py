@@ -154,9 +154,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     exchanged += 1
                     self.corrections.note(Correction.BOX_CORNERS_EXCHANGED, item.bbox, ordered)
                     item = msgspec.structs.replace(item, bbox=ordered)
-            outside += (
-                clipped is not box and overhang(box, size=(width, height)) > BORDER_TOLERANCE_PX
-            )
+            over = 0.0 if clipped is box else overhang(box, size=(width, height))
+            outside += over > BORDER_TOLERANCE_PX
             if clipped is None:
                 self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue
@@ -165,7 +164,13 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 self.corrections.note(Correction.SMALL_OBJECT_DROPPED, clipped)
                 continue
             if clipped is not box:
-                self.corrections.note(Correction.BOX_CLIPPED, box, clipped)
+                # VOC tools that count from 0 are off by a whole pixel, which is no rounding.
+                code = (
+                    Correction.BOX_CLIPPED_SLIGHTLY
+                    if over < BORDER_TOLERANCE_PX
+                    else Correction.BOX_CLIPPED
+                )
+                self.corrections.note(code, box, clipped)
             area = item.area if is_placed else frame.scale_area(item.area)
             if not MIN_FLOAT32 <= area <= MAX_FLOAT32:
                 area = (xmax - xmin) * (ymax - ymin)
