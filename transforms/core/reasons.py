@@ -94,6 +94,7 @@ class Correction(str, enum.Enum):
     KEYPOINT_IN_NO_OBJECT_DROPPED = "keypoint_in_no_object_dropped"
     KEYPOINT_IN_SEVERAL_OBJECTS_DROPPED = "keypoint_in_several_objects_dropped"
     KEYPOINT_REPEATED_DROPPED = "keypoint_repeated_dropped"
+    OBJECT_OF_SEVERAL_CLASSES_REPEATED = "object_of_several_classes_repeated"
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
     OBJECT_OF_BACKGROUND_DROPPED = "object_of_background_dropped"
     SMALL_OBJECT_DROPPED = "small_object_dropped"

@@ -28,6 +28,7 @@ _BUILT_IN = {
     "cvat": "shardbeam.transforms.formats.cvat.cvat:CvatFormat",
     "labelme": "shardbeam.transforms.formats.labelme.labelme:LabelMeFormat",
     "keras-txt": "shardbeam.transforms.formats.keras_txt:KerasTxtFormat",
+    "via": "shardbeam.transforms.formats.via.via:ViaFormat",
     "open-images": "shardbeam.transforms.formats.open_images.open_images:OpenImagesFormat",
     "csv": "shardbeam.transforms.formats.table.csv:CsvFormat",
     "jsonl": "shardbeam.transforms.formats.table.jsonl:JsonLinesFormat",

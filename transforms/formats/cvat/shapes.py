@@ -13,24 +13,14 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.examples.geometry.boxes import (
-    Box,
-    Size,
-    box_around,
-    turn_box,
-    turn_points,
-)
-from shardbeam.transforms.examples.geometry.segmentation import (
-    MAX_MASK_PIXELS,
-    mask_object,
-    outline_ellipse,
-)
+from shardbeam.transforms.examples.geometry.boxes import Box, Size, box_around, turn_box
+from shardbeam.transforms.examples.geometry.segmentation import MAX_MASK_PIXELS, mask_object
 from shardbeam.transforms.formats.names import escape_key
+from shardbeam.transforms.formats.outlines import ellipse_object, polygon_object
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement
 
 OCCLUDED = "image/object/occluded"
 _ELLIPSE_POINTS = 36
-_encoder = msgspec.json.Encoder()
 
 
 class ImageReader(msgspec.Struct, frozen=True):
@@ -163,34 +153,19 @@ def _read_box(shape: XmlElement) -> ObjectAnnotation:
     if not _angle(shape):
         return ObjectAnnotation(label="", bbox=box)
     xmin, ymin, xmax, ymax = box
-    polygon = turn_box(box, angle=_angle(shape))
-    return ObjectAnnotation(
-        label="",
-        bbox=box_around(polygon),
+    return msgspec.structs.replace(
+        polygon_object(turn_box(box, angle=_angle(shape))),
         area=abs((xmax - xmin) * (ymax - ymin)),
-        segmentation=_encoder.encode([polygon]),
     )
 
 
 def _read_polygon(shape: XmlElement) -> ObjectAnnotation:
-    polygon = _coordinates(shape)
-    return ObjectAnnotation(
-        label="", bbox=box_around(polygon), segmentation=_encoder.encode([polygon])
-    )
+    return polygon_object(_coordinates(shape))
 
 
 def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
     cx, cy, rx, ry = (_coordinate(shape, name) for name in ("cx", "cy", "rx", "ry"))
-    outline = outline_ellipse((cx, cy), (rx, ry), corners=_ELLIPSE_POINTS)
-    # The box around a turned line would have an area.
-    angle = _angle(shape) if rx and ry else 0.0
-    polygon = turn_points(outline, center=(cx, cy), angle=angle)
-    return ObjectAnnotation(
-        label="",
-        bbox=box_around(polygon),
-        area=math.pi * abs(rx * ry),
-        segmentation=_encoder.encode([polygon]),
-    )
+    return ellipse_object((cx, cy), (rx, ry), angle=_angle(shape), corners=_ELLIPSE_POINTS)
 
 
 def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:

@@ -1,0 +1,1 @@
+"""VIA, the VGG Image Annotator."""
