@@ -52,7 +52,6 @@ _TOOLS = {
     "CreateML": {"image", "annotations", "coordinates"},
     "Label Studio": {"result", "from_name"},
     "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
-    "VIA": {"regions", "file_attributes"},
     "SageMaker": {"source-ref"},
     "Supervisely": {"geometryType", "classTitle"},
     "Supervisely (meta.json)": {"classes", "title", "shape", "color"},

@@ -129,6 +129,39 @@ _LABELME = json.dumps(
         "imageHeight": 48,
     }
 )
+_VIA = {
+    f"{name}7": {
+        "filename": name,
+        "size": 7,
+        "regions": regions,
+        "file_attributes": {},
+    }
+    for name, regions in (
+        (
+            "a.jpg",
+            [
+                {"shape_attributes": {"name": name, **shape}, "region_attributes": {"kind": kind}}
+                for name, shape, kind in (
+                    ("rect", {"x": 1, "y": 2, "width": 3.5, "height": 4}, "dog"),
+                    ("circle", {"cx": 7, "cy": 8, "r": 2}, {"dog": True, "big": True}),
+                    ("ellipse", {"cx": 7, "cy": 8, "rx": 2, "ry": 1, "theta": 0.5}, "dog"),
+                    ("polyline", {"all_points_x": [1, 2, 3], "all_points_y": [4, 5, 1]}, 7),
+                    ("point", {"cx": 7, "cy": 8}, ""),
+                )
+            ],
+        ),
+        (
+            "b.jpg",
+            {"0": {"shape_attributes": {"name": "point"}, "region_attributes": {"kind": "cat"}}},
+        ),
+        ("c.jpg", []),
+    )
+}
+_VIA_CSV = """#filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes
+a.jpg,7,"{}",2,0,"{""name"":""rect"",""x"":1,""y"":2,""width"":3,""height"":4}","{""kind"":""dog""}"
+a.jpg,7,"{}",2,1,"{""name"":""polygon"",""all_points_x"":[1,2,3],""all_points_y"":[4,5,1]}","{""kind"":""cat""}"
+b.jpg,8,"{}",0,0,"{}","{}"
+"""  # noqa: E501
 _EXAMPLE: Mapping[str, object] = {
     "image/encoded": draw_image("PNG", width=8, height=4),
     "image/filename": b"a.png",
@@ -312,6 +345,17 @@ SEEDS = (
                 **{"2.png": b"2", "2.json": _SAMPLE, "3.JPG": b"3", "3.cls": "cat"},
             }
         },
+    ),
+    *(
+        Seed(
+            "via", {"images": "@", "annotations": [f"@/{name}"], "_masks": True, **keys}, {name: it}
+        )
+        for keys in ({}, {"class_name": "cat", "label_attribute": "kind"})
+        for name, it in (
+            ("a.json", json.dumps({"_via_img_metadata": _VIA, "_via_settings": {}})),
+            ("b.json", json.dumps(_VIA)),
+            ("c.csv", _VIA_CSV),
+        )
     ),
     Seed(
         "idx",

@@ -142,6 +142,7 @@ NAMED: dict[str, tuple[str, ...]] = {
         *("--panoptic-masks", "{images}"),
     ),
     "cvat": ("cvat", "--images", "{images}", "--annotations", "{file}.xml"),
+    "via": ("via", "--images", "{images}", "--annotations", "{file}.json"),
     "keras-txt": ("keras-txt", "--images", "{images}", "--annotations", "{file}.txt"),
     "csv": ("csv", "--manifest", "{file}.csv", "--image-root", "{images}"),
     "jsonl": ("jsonl", "--manifest", "{file}.jsonl", "--image-root", "{images}"),

@@ -144,6 +144,28 @@ def keras_txt(folder: Path, boxes: Boxes) -> list[str | Path]:
     return ["--images", folder / "images", "--annotations", folder / "train.txt"]
 
 
+def via(folder: Path, boxes: Boxes) -> list[str | Path]:
+    _write_images(folder, boxes)
+    document = {
+        name: {
+            "filename": name,
+            "regions": [
+                {
+                    "shape_attributes": {
+                        "name": "rect",
+                        **dict(zip(("x", "y", "width", "height"), box, strict=True)),
+                    },
+                    "region_attributes": {"kind": "dog"},
+                }
+                for box in found
+            ],
+        }
+        for name, found in boxes.items()
+    }
+    write_files(folder, {"via.json": json.dumps(document)})
+    return ["--images", folder / "images", "--annotations", folder / "via.json"]
+
+
 def yolo(folder: Path, boxes: Boxes) -> list[str | Path]:
     _write_images(folder, boxes)
     write_files(folder, {"classes.txt": "dog\n"})
@@ -160,6 +182,7 @@ WRITERS: Mapping[str, Callable[[Path, Boxes], list[str | Path]]] = {
     "cvat": cvat,
     "keras-txt": keras_txt,
     "labelme": labelme,
+    "via": via,
     "open-images": open_images,
     "csv": csv,
     "jsonl": jsonl,

@@ -154,6 +154,34 @@ def _write_vertex(folder: Path, shared_data: SharedData) -> None:
     write_lines(folder / "import.jsonl", rows)
 
 
+def _write_via(folder: Path, shared_data: SharedData) -> None:
+    """Writes real outlines as VIA has them, some as the dict of VIA 1."""
+    source = shared_data() / "labelme" / "instance_segmentation" / "data_annotated"
+    document = {}
+    for number, path in enumerate(sorted(source.glob("*.json"))):
+        image = path.with_suffix(".jpg")
+        regions = [
+            {
+                "shape_attributes": {
+                    "name": "polygon",
+                    "all_points_x": [x for x, _ in shape["points"]],
+                    "all_points_y": [y for _, y in shape["points"]],
+                },
+                "region_attributes": {"what": f" {shape['label']} "},
+            }
+            for shape in json.loads(path.read_bytes())["shapes"]
+        ]
+        size = image.stat().st_size
+        document[f"{image.name}{size}"] = {
+            "filename": image.name,
+            "size": size,
+            "regions": regions if number else {str(k): it for k, it in enumerate(regions)},
+            "file_attributes": {},
+        }
+        (folder / image.name).write_bytes(image.read_bytes())
+    (folder / "via_region_data.json").write_text(json.dumps(document))
+
+
 def _write_keras_txt(folder: Path, shared_data: SharedData) -> None:
     """Writes a real table of corners as keras-yolo3 has them: a line for each image."""
     source = shared_data() / "facemask" / "csv" / "valid"
@@ -358,6 +386,25 @@ SAMPLES = (
         "0002.jpg",
         {"image/class/text": [b"dog"]},
         variant="flags",
+    ),
+    FormatSample(
+        "via",
+        _write_via,
+        (
+            "--images",
+            "{data}",
+            "--annotations",
+            "{data}/via_region_data.json",
+            "--set",
+            "masks=png",
+        ),
+        {"train": 3},
+        "2011_000025.jpg",
+        {
+            "image/object/class/text": [b"bus", b"bus", b"car"],
+            "image/object/bbox/xmin": [0.1638723, 0.0, 0.8178723],
+            "image/object/bbox/ymax": [0.9982215, 0.7561702, 0.6905292],
+        },
     ),
     FormatSample(
         "keras-txt",

@@ -107,7 +107,8 @@ def read_regions(
         if not labels and class_name is not None:
             labels = [class_name]
         if not labels:
-            corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, "no class")
+            unknown = f"{region.shape_attributes.name} without a class"
+            corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, unknown)
         for label in labels[1:]:
             corrections.note(Correction.OBJECT_OF_SEVERAL_CLASSES_REPEATED, labels[0], label)
         for label in labels:

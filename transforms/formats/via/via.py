@@ -158,23 +158,22 @@ class ViaFormat(Format, frozen=True, kw_only=True):
                 position=image.position,
                 origin=f"{file_name}: {escape_key(image.place)}",
             )
-            reason = Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED
-            problem = problem or image.problem
-            try:
-                if problem:
-                    raise ValueError(problem)
-                annotations = read_regions(
-                    image.regions,
-                    attribute=self._attribute,
-                    class_name=self.class_name,
-                    wants_masks=self._masks,
-                )
-            except ValueError as error:
-                detail = str(error)
-                if not detail.startswith(image.place):
-                    detail = f"{image.place}: {detail}"
+            detail = f"{image.place}: {problem}" if problem else image.problem
+            if not detail:
+                try:
+                    annotations = read_regions(
+                        image.regions,
+                        attribute=self._attribute,
+                        class_name=self.class_name,
+                        wants_masks=self._masks,
+                    )
+                except ValueError as error:
+                    detail = f"{image.place}: {error}"
+            if detail:
                 yield msgspec.structs.replace(
-                    entry, defect=reason, detail=escape_key(f"{file_name}: {detail}")
+                    entry,
+                    defect=Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED,
+                    detail=escape_key(f"{file_name}: {detail}"),
                 )
                 continue
             if image.lone_surrogates:
