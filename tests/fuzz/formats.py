@@ -347,11 +347,16 @@ SEEDS = (
         },
     ),
     *(
+        # Without these keys, files may ask which attribute is the class.
         Seed(
-            "via", {"images": "@", "annotations": [f"@/{name}"], "_masks": True, **keys}, {name: it}
+            "via",
+            {
+                **{"images": "@", "annotations": [f"@/{name}"], "_masks": True},
+                **{"class_name": "cat", "label_attribute": "kind"},
+            },
+            {name: content},
         )
-        for keys in ({}, {"class_name": "cat", "label_attribute": "kind"})
-        for name, it in (
+        for name, content in (
             ("a.json", json.dumps({"_via_img_metadata": _VIA, "_via_settings": {}})),
             ("b.json", json.dumps(_VIA)),
             ("c.csv", _VIA_CSV),
