@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,7 +31,13 @@ from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
 from shardbeam.transforms.formats.parsing.root_files import relative_path
-from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import (
+    FOLDERS,
+    TABLE,
+    Folder,
+    Recognized,
+    counted,
+)
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.storage.archives.open import expand_root, nothing_found
 from shardbeam.transforms.storage.base import join_uri
@@ -53,12 +60,36 @@ _TOOLS = {
     "Label Studio": {"result", "from_name"},
     "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
     "SageMaker": {"source-ref"},
+    "Labelbox": {"data_row", "projects"},
+    "Labelbox (before 2023)": {"Labeled Data", "External ID"},
     "Supervisely": {"geometryType", "classTitle"},
     "Supervisely (meta.json)": {"classes", "title", "shape", "color"},
     "datasets (Hugging Face)": {"file_name", "objects"},
     "PaliGemma": {"image", "prefix", "suffix"},
 }
 _OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/guide/from-your-tool.md)"
+_TABLE_INSTEAD = (
+    "convert it to COCO, or write a table with a row per box (docs/reference/formats/csv.md)"
+)
+# {tool: what helps, where the tool has no such exports}
+_INSTEAD = {
+    "SageMaker": _TABLE_INSTEAD,
+    "Labelbox": _TABLE_INSTEAD,
+    "Labelbox (before 2023)": _TABLE_INSTEAD,
+    "KITTI": f"{_TABLE_INSTEAD}: its 5th to 8th fields are left, top, right and bottom",
+    "DOTA": "convert it to YOLO's oriented boxes (`convert_dota_to_yolo_obb` of Ultralytics), or "
+    "export these from Roboflow",
+}
+# {layout: the beginning of a file of labels of one image}
+_LABEL_FILES = {
+    "KITTI": re.compile(rb"[A-Za-z][\w-]*( -?[0-9.]+){14}[ \t\r]*(\n|\Z)"),
+    "DOTA": re.compile(
+        rb"((imagesource|gsd)[^\n]*\n)*(-?[0-9.]+[ \t]+){8}[^\s0-9]\S*[ \t]+[0-9][ \t\r]*(\n|\Z)"
+    ),
+}
+# What a format may say about an image; the last ones say most.
+_LEVELS = ("no classes", "classes alone", "boxes alone", "outlines")
+_MAPS = {Kind.SEMANTIC, Kind.PANOPTIC, Kind.INSTANCE_MASKS}
 _CELL_ENDS = re.compile(r"[\n\t,;|\"]")
 # Cells of a table that are looked at.
 _CELLS = 500
@@ -166,9 +197,80 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     best = min((each.recognized.rank for each in found), default=0)
     likely = [each for each in found if each.recognized.rank == best]
     certain = [each for each in likely if not each.problem]
+    if best == FOLDERS and only is None and (unread := _describe_tool(folder)):
+        names = ", ".join(each.name for each in likely)
+        problem = f"{unread}; to read the images without these files: --format {names}"
+        raise InputError(uri=folder.root, problem=problem)
     if len(certain) == 1 and len(likely) == 1:
         return certain[0]
+    if len(certain) == len(likely) and (richest := _richest(certain, folder=folder)):
+        return richest
     raise InputError(uri=folder.root, problem=_explain(likely, folder=folder, only=only))
+
+
+def _richest(found: Sequence[_Candidate], *, folder: Folder) -> _Candidate | None:
+    """Chooses the candidate that says more about the same images than all others, if there is one.
+
+    Returns:
+        The candidate, with notes about the others; None if several say as much, or another one has
+        images that it lacks.
+    """
+    levels = {each.name: _level(each) for each in found}
+    richest = max(found, key=lambda each: levels[each.name], default=None)
+    others = [each for each in found if each is not richest]
+    if richest is None or max(levels[each.name] for each in others) == levels[richest.name]:
+        return None
+    images = _read_images(richest, folder=folder)
+    if not all(_read_images(each, folder=folder) <= images for each in others):
+        return None
+    try:
+        counts = {each.name: _count_written(each) for each in found}
+    except RunError:
+        # Somebody has to say whether this matters.
+        return None
+    if max(counts.values()) > counts[richest.name]:
+        return None
+    notes = [
+        f"{richest.name} is read, because it has {_LEVELS[levels[richest.name]]}; {each.name} "
+        f"({each.recognized.what}) is about the same images and has {_LEVELS[levels[each.name]]}: "
+        f"--format {each.name} reads it instead"
+        for each in others
+    ]
+    recognized = msgspec.structs.replace(
+        richest.recognized, notes=(*richest.recognized.notes, *notes)
+    )
+    return richest._replace(recognized=recognized)
+
+
+def _level(found: _Candidate) -> int:
+    """Returns how much a candidate says about an image: an index of `_LEVELS`."""
+    assert found.plan is not None
+    kinds = found.plan.encoder.kinds
+    if found.recognized.outlines or not _MAPS.isdisjoint(kinds):
+        return 3
+    if Kind.DETECTION in kinds:
+        return 2
+    return int(not {Kind.CLASSIFICATION, Kind.CAPTIONS}.isdisjoint(kinds))
+
+
+def _read_images(found: _Candidate, *, folder: Folder) -> set[str]:
+    """Returns the images of a folder that a candidate's config reads."""
+    assert found.plan is not None
+    roots = _roots(found.plan)
+    return {path for path in folder.images if _role(path, roots=roots, folder=folder) is Role.IMAGE}
+
+
+def _count_written(found: _Candidate) -> int:
+    """Counts the images that a candidate's config would write.
+
+    Raises:
+        RunError: Its files cannot be read.
+    """
+    # Imported here, as in `_foresee`.
+    from shardbeam.pipelines.preview import count_inputs
+
+    assert found.plan is not None
+    return sum(count_inputs(found.plan).images.values())
 
 
 def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
@@ -233,12 +335,7 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
     """Describes what the config reads, which files it leaves out, and what else may be meant."""
-    roots = [
-        (source.format, index, uri)
-        for source in plan.sources
-        for index, root in enumerate(source.format.roots())
-        for uri in expand_root(root)
-    ]
+    roots = _roots(plan)
     roles = {path: _role(path, roots=roots, folder=folder) for path in folder.images}
     images = sum(role is Role.IMAGE for role in roles.values())
     others = [path for path, role in roles.items() if role is Role.OTHER]
@@ -249,6 +346,16 @@ def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]
     if others:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
     yield from found.recognized.notes
+
+
+def _roots(plan: Plan) -> list[tuple[Format, int, str]]:
+    """Returns `(format, number of the root, folder or archive)` of all roots."""
+    return [
+        (source.format, index, uri)
+        for source in plan.sources
+        for index, root in enumerate(source.format.roots())
+        for uri in expand_root(root)
+    ]
 
 
 def _role(path: str, *, roots: Iterable[tuple[Format, int, str]], folder: Folder) -> Role:
@@ -322,6 +429,8 @@ def _hint(folder: Folder) -> str:
         return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
     if packed := folder.named(*_PACKED):
         return f"init does not look into {packed[0]}; unpack it if it holds annotations or images"
+    if unread := _describe_tool(folder):
+        return unread
     if not folder.images:
         if packed := folder.named(*_IMAGES_IN_ROWS):
             return (
@@ -332,9 +441,6 @@ def _hint(folder: Folder) -> str:
             return f"TFRecord files in an archive, such as {packed[0]}, are not read: unpack it"
         return "there are no images in it"
     if documents := folder.few(".json", ".jsonl", ".xml"):
-        for path in documents[:_DOCUMENTS]:
-            if tool := _tool_of(path, folder=folder):
-                return f"{path} is a file of {tool}, which is not read: {_OTHER_EXPORT}"
         return "; ".join(
             (
                 *(_describe_document(path, folder=folder) for path in documents[:_DOCUMENTS]),
@@ -361,10 +467,24 @@ def _hint(folder: Folder) -> str:
     )
 
 
-def _tool_of(path: str, *, folder: Folder) -> str:
-    """Returns the tool that a JSON file seems to come from; empty if it is unknown."""
-    names = {name.decode(errors="replace") for name in _MEMBER.findall(folder.head(path))}
-    return next((tool for tool, members in _TOOLS.items() if members <= names), "")
+def _describe_tool(folder: Folder) -> str:
+    """Names the tool or the layout of files that no format reads, and what helps; or empty."""
+    found: dict[str, str] = {}
+    for path in folder.few(".json", ".jsonl", ".ndjson", ".manifest")[:_DOCUMENTS]:
+        names = {name.decode(errors="replace") for name in _MEMBER.findall(folder.head(path))}
+        found = {tool: path for tool, members in _TOOLS.items() if members <= names} | found
+    for path in _first_texts(folder):
+        head = folder.head(path)
+        found = {it: path for it, pattern in _LABEL_FILES.items() if pattern.match(head)} | found
+    for tool, path in found.items():
+        return f"{path} is a file of {tool}, which is not read: {_INSTEAD.get(tool, _OTHER_EXPORT)}"
+    return ""
+
+
+def _first_texts(folder: Folder) -> Iterator[str]:
+    """Yields the first text files of each folder."""
+    for _, paths in itertools.groupby(folder.named(".txt"), os.path.dirname):
+        yield from itertools.islice(paths, _DOCUMENTS)
 
 
 def _describe_row(head: bytes) -> str:

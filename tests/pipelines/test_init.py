@@ -250,6 +250,117 @@ def test_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_screen("init_layouts", shown)
 
 
+_YOLO = {"yolo/a.txt": "0 0.5 0.5 0.25 0.5\n", "yolo/classes.txt": "dog\n"}
+
+
+def _coco_of(*names: str, segmentation: object) -> str:
+    return json.dumps(
+        {
+            "images": [{"id": k, "file_name": name} for k, name in enumerate(names)],
+            "annotations": [
+                {
+                    "id": k + 1,
+                    "image_id": k,
+                    "category_id": 1,
+                    "bbox": [1, 1, 9, 9],
+                    "segmentation": segmentation,
+                }
+                for k in range(len(names))
+            ],
+            "categories": [{"id": 1, "name": "dog"}],
+        }
+    )
+
+
+_OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
+_VOC = voc_xml(voc_object(ymin=2), size=(32, 24))
+
+
+def test_of_two_formats_about_the_same_images_the_richer_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    write_files(folder, {**images("a.jpg"), "a.json": _coco_of("a.jpg", segmentation=_OUTLINE)})
+    write_files(folder, {"a.xml": _VOC, "_annotations.txt": "a.jpg 1,2,3,4,0\n"})
+    write_files(folder, {"_classes.txt": "dog\n"})
+
+    config, said = init(folder)
+
+    assert "format: coco" in config
+    assert (
+        "coco is read, because it has outlines; voc (1 XML file) is about the same images and has "
+        "boxes alone: --format voc reads it instead" in said
+    )
+    assert "--format keras-txt reads it instead" in said
+    assert "format: keras-txt" in init(folder, "--format", "keras-txt")[0]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        # Boxes alone, twice.
+        {"a.json": _coco_of("a.jpg", "b.jpg", segmentation=[]), "a.xml": _VOC, "b.xml": _VOC},
+        # The outlines are about fewer images.
+        {"a.json": _coco_of("a.jpg", segmentation=_OUTLINE), "a.xml": _VOC, "b.xml": _VOC},
+        # The outlines cannot be read.
+        {"a.json": _coco_of("a.jpg", "x.jpg", segmentation=_OUTLINE)[:-2] + "x", "a.xml": _VOC},
+    ],
+)
+def test_otherwise_somebody_has_to_choose(files: Files, tmp_path: Path) -> None:
+    write_files(tmp_path, {**images("a.jpg", "b.jpg"), **files})
+    result = run("init", str(tmp_path))
+    assert result.exit_code == 1
+    assert "several formats fit; choose one with --format" in result.stderr
+
+
+def test_outlines_are_recognized(tmp_path: Path) -> None:
+    shape = {"label": "dog", "points": [[1, 1], [9, 1], [9, 9]], "shape_type": "polygon"}
+    labelme = {"version": "5.0", "imagePath": "a.jpg", "shapes": [shape]}
+    cvat = '<annotations><image id="0" name="a.jpg" width="32" height="24">{}</image></annotations>'
+    outlined: dict[str, Files] = {
+        "yolo": {"a.txt": "0 0.1 0.1 0.5 0.1 0.5 0.5\n", "classes.txt": "dog\n"},
+        "labelme": {"a.json": json.dumps(labelme)},
+        "cvat": {"c.xml": cvat.format('<polygon label="dog" points="1,1;9,1;9,9"/>')},
+        "coco": {"a.json": _coco_of("a.jpg", segmentation=_OUTLINE)},
+    }
+    for name, files in outlined.items():
+        folder = tmp_path / name
+        write_files(folder, {**images("a.jpg"), **files})
+        write_files(folder, {"x.txt": "a.jpg 1,2,3,4,0\n", "_classes.txt": "dog\n"})
+        config, said = init(folder)
+        assert f"format: {name}" in config, said
+    plain = {"c.xml": cvat.format('<box label="dog" xtl="1" ytl="1" xbr="9" ybr="9"/>')}
+    write_files(tmp_path / "cvat", plain)
+    assert run("init", str(tmp_path / "cvat")).exit_code == 1
+
+
+_KITTI_LINE = "Car 0.00 0 -1.57 614.24 181.78 727.31 284.77 1.57 1.73 4.15 1.00 1.75 13.22 -1.62\n"
+_DOTA_LINE = "2753.0 2408 2861 2385 2888 2468 2805.5 2502 small-vehicle 0\n"
+
+UNREAD: dict[str, Files] = {
+    "CreateML": {
+        "t.json": '[{"image": "a.jpg", "annotations": [{"label": "x", "coordinates": {"x": 1}}]}]'
+    },
+    "SageMaker": {"output.manifest": '{"source-ref":"s3://b/a.jpg","job":{"annotations":[]}}\n'},
+    "Labelbox": {
+        "export.ndjson": '{"data_row": {"id": "c"}, "media_attributes": {}, "projects": {}}'
+    },
+    "Labelbox (before 2023)": {
+        "l.json": '[{"ID": "c", "Labeled Data": "https://x/a.jpg", "External ID": null}]'
+    },
+    "KITTI": {"training/label_2/000001.txt": _KITTI_LINE, "testing/image_2/a.jpg": JPEG},
+    "DOTA": {"labelTxt/a.txt": f"imagesource:GoogleEarth\ngsd:0.14\n{_DOTA_LINE}"},
+}
+
+
+@pytest.mark.parametrize("tool", UNREAD)
+def test_the_tool_of_what_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
+    for name, pictures in (("with", images("training/image_2/a.jpg", "x/b.jpg")), ("without", {})):
+        write_files(tmp_path / name, {**UNREAD[tool], **pictures})
+        result = run("init", str(tmp_path / name))
+        assert result.exit_code == 1, result.stdout
+        (path,) = [path for path in UNREAD[tool] if not path.endswith(".jpg")]
+        assert f"{path} is a file of {tool}, which is not read: " in result.stderr
+
+
 UNCERTAIN: dict[str, Files] = {
     "an empty folder": {},
     "files of no format": {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},

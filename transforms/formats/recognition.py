@@ -62,6 +62,8 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
         notes: What is not read, or may be meant otherwise, one line each.
         rank: Where several formats recognize one folder, the smallest rank wins: `ANNOTATIONS`
             before `TABLE` before `FOLDERS`.
+        outlines: Whether the first objects have outlines, and not boxes alone. Of two formats about
+            the same images, the one that says more is read.
     """
 
     what: str
@@ -69,6 +71,7 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     notes: Sequence[str] = ()
     rank: int = ANNOTATIONS
+    outlines: bool = False
 
 
 class ImageFolder(NamedTuple):

@@ -320,12 +320,14 @@ class _File(NamedTuple):
         names: Names of its first images.
         tasks: Its tasks; empty for panoptic segments, and for images alone.
         masks: Names of its first panoptic PNGs; empty where it has none.
+        outlines: Whether its first objects have outlines.
     """
 
     path: str
     names: list[str]
     tasks: frozenset[Task]
     masks: list[str]
+    outlines: bool
 
 
 def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
@@ -380,7 +382,8 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
             source.setdefault("annotations", []).append(folder.uri(file.path))
     if "" in sources and len(sources) > 1:
         return doubt("some of the files name a split and others do not")
-    return Recognized(what=what, sources=sources, notes=notes)
+    outlines = any(file.outlines for file in files)
+    return Recognized(what=what, sources=sources, notes=notes, outlines=outlines)
 
 
 def _as_value(path: str, key: str) -> str:
@@ -410,7 +413,8 @@ def _sniff_file(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
     tasks = frozenset() if is_panoptic else _tasks_of(annotations, uri=uri)
     names = [name for image in images if "id" in image for name in _names(image, is_lvis=is_lvis)]
     masks = [str(item["file_name"]) for item in annotations if is_panoptic and "file_name" in item]
-    return _File(path, names, tasks, masks) if names else None
+    outlines = is_panoptic or any(item.get("segmentation") for item in annotations)
+    return _File(path, names, tasks, masks, outlines) if names else None
 
 
 def _names(image: Mapping[str, Any], *, is_lvis: bool) -> list[str]:

@@ -122,7 +122,8 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         }
         if "name" in matches:
             keys["match"] = "name"
-        return Recognized(what=what, sources={"": keys})
+        outlines = any(b"<polygon " in head or b"<mask " in head for head in heads.values())
+        return Recognized(what=what, sources={"": keys}, outlines=outlines)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -142,7 +142,8 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         # The images may be in a folder beside that of the JSON files.
         root = common_folder([*folders, *([images.folder] if images else [])])
         what = counted(len(files), "JSON file")
-        return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
+        outlines = any(b'"polygon"' in folder.head(path) for path in files[:3])
+        return Recognized(what=what, sources={"": {"root": folder.uri(root)}}, outlines=outlines)
 
     @classmethod
     def predefines_splits(cls, keys: Mapping[str, object]) -> bool:

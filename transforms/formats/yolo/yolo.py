@@ -52,6 +52,10 @@ LABELS = re.compile(
     rb"(([ \t]+[-+.0-9eE]+){4,}|([,;][ \t]*[01]?\.[0-9]+){4,}|([ \t]+0,[0-9]+){4,})"
     rb"[ \t\r]*(\n|\Z)"
 )
+# A line of a class and at least three points.
+_POLYGON = re.compile(
+    rb"^[ \t]*[0-9]{1,9}(\.0*)?([ \t]+[-+.0-9eE]+[ \t]+[-+.0-9eE]+){3,}[ \t]*\r?$", re.MULTILINE
+)
 # Because tools round, boxes at the border may reach beyond it by this much.
 _TOLERANCE = 0.01
 # Centre and size have six digits, so an edge may be wrong by three quarters of the last one.
@@ -133,11 +137,15 @@ class YoloFormat(Format, frozen=True, kw_only=True):
                 problem = problem or f"labels are in {', '.join(outside)}, too"
                 continue
             try:
-                cls(root=folder.location(root)).resolve().predefined_splits()
+                made = cls(root=folder.location(root)).resolve()
+                made.predefined_splits()
             except InputError as error:
                 problem = problem or str(error)
             else:
-                return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
+                heads = (folder.head(path) for paths in labels.values() for path in paths[:3])
+                outlines = Kind.KEYPOINTS not in made.kinds and any(map(_POLYGON.search, heads))
+                sources = {"": {"root": folder.uri(root)}}
+                return Recognized(what=what, sources=sources, outlines=outlines)
         return Recognized(what=what, problem=problem)
 
     @property
