@@ -168,7 +168,7 @@ class IdxFormat(Format, frozen=True, kw_only=True):
         path, first = files[0]
         for other, file in files[1:]:
             if _is_packed(other) == _is_packed(path) and file.size_bytes != first.size_bytes:
-                problem = f"{path} and {other} differ in length: name a folder with one of them"
+                problem = f"{path} and {other} differ in length: keep one of them in the folder"
                 raise InputError(uri=self.root, problem=problem)
             if not _is_packed(other):
                 unread.append(other)
