@@ -97,7 +97,10 @@ def describe_image(picture: ChangedImage) -> Iterator[str]:
     if what.more_objects:
         yield f"{what.more_objects:,} more objects changed"
     if what.old_image is not None and what.new_image is not None:
-        yield f"image {_describe_file(what.old_image)} to {_describe_file(what.new_image)}"
+        changed = any(BOX in change.kinds for change in what.objects)
+        is_resized = sizes[0] != sizes[1] and what.same_objects and not changed
+        scale = "; boxes scale with it" if is_resized else ""
+        yield f"image {_describe_file(what.old_image)} to {_describe_file(what.new_image)}{scale}"
     yield from (f"{name.replace('_', ' ')} changed" for name in what.maps)
     yield from (f"caption removed: {_short(text)}" for text in what.captions_removed)
     yield from (f"caption added: {_short(text)}" for text in what.captions_added)

@@ -15,9 +15,10 @@ same result.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -146,7 +147,8 @@ def compare_images(
         new: The new version.
         default_keys: `{key as written: default key}` where they differ.
     """
-    changed, same = _find_changed_objects(old.objects, new.objects)
+    scaling = _find_scaling(old, new)
+    changed, same = _find_changed_objects(old.objects, new.objects, scaling=scaling)
     labels_removed, labels_added = _subtract(old.labels, new.labels)
     captions_removed, captions_added = _subtract(old.captions, new.captions)
     is_other_image = old.image != new.image
@@ -244,13 +246,40 @@ def _same_values(old: Sequence[Any], new: Sequence[Any]) -> bool:
 # Objects.
 
 
+class _Scaling(NamedTuple):
+    """How a picture's size has changed.
+
+    Attributes:
+        tolerance: By how much a box may differ, in fractions of the width and of the height.
+        area: By how much areas in pixels² have grown.
+    """
+
+    tolerance: tuple[float, float] = (_ROUNDING, _ROUNDING)
+    area: float = 1.0
+
+
+_SAME_SIZE = _Scaling()
+
+
+def _find_scaling(old: Picture, new: Picture) -> _Scaling:
+    """Boxes of a resized picture may be rounded to its pixels: half a pixel is no change."""
+    sizes = (old.width, new.width), (old.height, new.height)
+    if (old.width, old.height) == (new.width, new.height) or min(map(min, sizes)) <= 0:
+        return _SAME_SIZE
+    across, down = (0.5 / min(sides) + _ROUNDING for sides in sizes)
+    area = new.width * new.height / (old.width * old.height)
+    return _Scaling((across, down), area)
+
+
 def _find_changed_objects(
-    olds: Sequence[PictureObject], news: Sequence[PictureObject]
+    olds: Sequence[PictureObject], news: Sequence[PictureObject], *, scaling: _Scaling
 ) -> tuple[list[ObjectChange], int]:
     """Returns the objects that differ, the most notable first, and how many are the same."""
     pairs, removed, added = _match_objects(olds, news)
     changed = [
-        change for pair in pairs if (change := _compare_objects(olds, news, pair=pair)) is not None
+        change
+        for pair in pairs
+        if (change := _compare_objects(olds, news, pair=pair, scaling=scaling)) is not None
     ]
     same = len(pairs) - len(changed)
     changed += [_lone_object(olds, number, kind=REMOVED) for number in removed]
@@ -370,7 +399,11 @@ def _area_of(sides: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _compare_objects(
-    olds: Sequence[PictureObject], news: Sequence[PictureObject], *, pair: _Pair
+    olds: Sequence[PictureObject],
+    news: Sequence[PictureObject],
+    *,
+    pair: _Pair,
+    scaling: _Scaling,
 ) -> ObjectChange | None:
     """Compares two versions of an object; None if they are the same."""
     old, new = olds[pair[0]], news[pair[1]]
@@ -381,12 +414,12 @@ def _compare_objects(
     )
     differs = {
         CLASS: class_of(old)[0] != class_of(new)[0],
-        BOX: not _is_same_box(old.box, new.box),
+        BOX: not _is_same_box(old.box, new.box, tolerance=scaling.tolerance),
         MASK: old.mask != new.mask,
         KEYPOINTS: old.keypoints != new.keypoints,
         CROWD: old.is_crowd != new.is_crowd,
         ATTRIBUTES: bool(attributes),
-        AREA: not _same_values([old.area], [new.area]),
+        AREA: not _is_same_area(old, new, scaling=scaling),
     }
     kinds = tuple(kind for kind in KINDS if differs.get(kind))
     if not kinds:
@@ -407,10 +440,25 @@ def _compare_objects(
     )
 
 
-def _is_same_box(old: Box | None, new: Box | None) -> bool:
+def _is_same_box(old: Box | None, new: Box | None, *, tolerance: tuple[float, float]) -> bool:
     if old is None or new is None:
         return old is new
-    return all(abs(one - other) <= _ROUNDING for one, other in zip(old, new, strict=True))
+    return all(
+        abs(one - other) <= most
+        for one, other, most in zip(old, new, (*tolerance, *tolerance), strict=True)
+    )
+
+
+def _is_same_area(old: PictureObject, new: PictureObject, *, scaling: _Scaling) -> bool:
+    """Compares areas; that of a resized object may be off by half a pixel on each side."""
+    if scaling is _SAME_SIZE or old.box is None:
+        return _same_values([old.area], [new.area])
+    sides = old.box[2] - old.box[0], old.box[3] - old.box[1]
+    # Both ends of a side may be off.
+    grown = [side + 2 * most for side, most in zip(sides, scaling.tolerance, strict=True)]
+    expected = scaling.area * old.area
+    most = expected * grown[0] * grown[1] / (sides[0] * sides[1]) if min(sides) > 0 else math.inf
+    return abs(new.area - expected) <= most - expected
 
 
 def _lone_object(objects: Sequence[PictureObject], number: int, *, kind: str) -> ObjectChange:

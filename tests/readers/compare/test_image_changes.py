@@ -45,6 +45,31 @@ def compare(old: Sequence[PictureObject], new: Sequence[PictureObject]) -> list[
     ]
 
 
+def test_boxes_of_a_resized_picture_may_be_rounded_to_its_pixels() -> None:
+    def picture(width: int, height: int, *boxes: Sequence[float]) -> Picture:
+        objects = tuple(
+            PictureObject(
+                label="cat",
+                box=(x0 / width, y0 / height, x1 / width, y1 / height),
+                area=(x1 - x0) * (y1 - y0),
+            )
+            for x0, y0, x1, y1 in boxes
+        )
+        return Picture(key="a", width=width, height=height, objects=objects)
+
+    whole = picture(640, 480, (11, 21, 100, 200), (300, 31, 401, 131))
+    half = picture(320, 240, (5, 11, 50, 100), (150, 15, 201, 66))
+    moved = picture(320, 240, (5, 11, 50, 100), (153, 15, 201, 66))
+    assert compare_images(whole, half).objects == ()
+    (change,) = compare_images(whole, moved).objects
+    assert change.kinds[0] == "box"
+    # At one size, half a pixel is a change.
+    (change,) = compare_images(
+        half, picture(320, 240, (5.5, 11, 50, 100), (150, 15, 201, 66))
+    ).objects
+    assert change.kinds == ("box", "area")
+
+
 CAT, DOG = item("cat", 0, 0, 10, 10), item("dog", 50, 50, 60, 60)
 
 
