@@ -57,7 +57,6 @@ _MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
 # {tool: members of its JSON files}, none of which is read.
 _TOOLS = {
     "CreateML": {"image", "annotations", "coordinates"},
-    "Label Studio": {"result", "from_name"},
     "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
     "SageMaker": {"source-ref"},
     "Labelbox": {"data_row", "projects"},

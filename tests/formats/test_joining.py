@@ -362,7 +362,7 @@ def test_a_second_split_that_names_an_image_has_the_reject() -> None:
     ("name", "rule"),
     [
         *((name, "drop") for name in ("coco", "lvis", "cvat", "csv", "jsonl", "parquet")),
-        *((name, "drop") for name in ("open-images", "voc", "labelme")),
+        *((name, "drop") for name in ("open-images", "voc", "labelme", "label-studio")),
         *((name, "keep") for name in ("yolo", "image-folder", "webdataset", "cifar10", "tfrecord")),
     ],
 )

@@ -37,6 +37,7 @@ from shardbeam.transforms.storage.local import LocalStorage
 from tests.fuzz.outcome import FOLDER, read_or_refuse
 from tests.support.archive_files import tar_bytes, write_files
 from tests.support.image_makers import save
+from tests.support.label_studio_files import encode_brush, region, task
 from tests.support.making import make_format
 from tests.support.table_reading import read_parts, write_parquet
 from tests.support.tfrecords import draw_image, make_example, tfrecord
@@ -262,6 +263,25 @@ SEEDS = (
             "a.jpg": b"x",
             "x/a.json": _LABELME,
             "x/b.json": _LABELME.replace("../a.jpg", "b.jpg").replace("null", '"/9j/AA=="'),
+        },
+    ),
+    Seed(
+        "label-studio",
+        {"images": "@", "annotations": ["@/e.json"], "_masks": True, "keypoints": ["nose"]},
+        {
+            "e.json": json.dumps(
+                [
+                    task(
+                        "/data/upload/1/1f2e3d4c-a.jpg",
+                        region("rectangle", "cat", x=1, y=2.5, width=30, height=40, rotation=5),
+                        region("polygon", "dog", points=[[1, 2], [30, 4], [5, 60]]),
+                        region("brush", "cat", rle=encode_brush([0, 0, 0, 9] * 20_000)),
+                        region("keypoint", "nose", x=1, y=1),
+                    ),
+                    task("b.jpg", {"type": "choices", "value": {"choices": ["cat"]}}),
+                    task("c.jpg", was_cancelled=True),
+                ]
+            )
         },
     ),
     Seed("open-images", {"images": "i", "boxes": ["@/a.csv"]}, {"a.csv": _OPEN_IMAGES}),

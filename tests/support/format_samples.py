@@ -199,6 +199,18 @@ def _write_keras_txt(folder: Path, shared_data: SharedData) -> None:
         (folder / "valid" / image).write_bytes((source / image).read_bytes())
 
 
+def _write_label_studio(folder: Path, shared_data: SharedData) -> None:
+    """Writes Label Studio's own export of turned boxes, and images of these sizes."""
+    source = shared_data() / "labelstudio-yolo"
+    tasks = json.loads((source / "test_export_yolo" / "data_obb.json").read_bytes())[:2]
+    for number, task in enumerate(tasks):
+        result = task["annotations"][0]["result"][0]
+        size = {side: result[f"original_{side}"] for side in ("width", "height")}
+        task["data"] = {"image": f"/data/upload/1/1234567{number}-{number}.jpg"}
+        draw(folder / "images", size, f"{number}.jpg")
+    (folder / "project-1.json").write_text(json.dumps(tasks))
+
+
 def _write_parquet(folder: Path, shared_data: SharedData) -> None:
     """Writes the boxes of a table without a header, an object a row, in several groups."""
     source = shared_data() / "facemask" / "csv" / "valid"
@@ -488,6 +500,20 @@ SAMPLES = (
             "image/object/class/text": [b"bus", b"number", b"closed_door", b"closed_door"],
             "image/object/bbox/xmin": [0.015625, 0.253125, 0.3703125, 0.7453125],
             "image/object/bbox/ymin": [0.0273556, 0.0972644, 0.1793313, 0.2097264],
+        },
+    ),
+    FormatSample(
+        "label-studio",
+        _write_label_studio,
+        ("--images", "{data}/images", "--annotations", "{data}/project-1.json"),
+        {"train": 2},
+        "1.jpg",
+        {
+            "image/object/class/text": [b"Butterfly"],
+            "image/object/bbox/xmin": [0.0569522],
+            "image/object/bbox/xmax": [0.8818372],
+            "image/object/bbox/ymin": [0.3291612],
+            "image/object/bbox/ymax": [0.6721313],
         },
     ),
     FormatSample(

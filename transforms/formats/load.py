@@ -29,6 +29,7 @@ _BUILT_IN = {
     "labelme": "shardbeam.transforms.formats.labelme.labelme:LabelMeFormat",
     "keras-txt": "shardbeam.transforms.formats.keras_txt:KerasTxtFormat",
     "via": "shardbeam.transforms.formats.via.via:ViaFormat",
+    "label-studio": "shardbeam.transforms.formats.label_studio.label_studio:LabelStudioFormat",
     "open-images": "shardbeam.transforms.formats.open_images.open_images:OpenImagesFormat",
     "csv": "shardbeam.transforms.formats.table.csv:CsvFormat",
     "jsonl": "shardbeam.transforms.formats.table.jsonl:JsonLinesFormat",

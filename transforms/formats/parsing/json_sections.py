@@ -1,4 +1,4 @@
-"""Finds the sections of a JSON file whose root is an object, and the entries of its long arrays.
+"""Finds the sections of a JSON file, and the entries of its long arrays.
 
 A file in memory is decoded as a whole. One on disk is walked through once, in pieces; what is kept
 of an entry is its position, and its text is read when it is needed.
@@ -34,6 +34,7 @@ _value_decoder = JsonDecoder(msgspec.Raw)
 _key_decoder = JsonDecoder(str)
 _object_decoder = JsonDecoder(dict[str, msgspec.Raw])
 _array_decoder = JsonDecoder(list[msgspec.Raw] | None)
+_root_decoder = JsonDecoder(list[msgspec.Raw])
 
 
 class Entries:
@@ -146,6 +147,29 @@ def find_sections(text: JsonText, *, arrays: Collection[str], uri: str) -> Secti
         if entries is not None:
             sections[key] = Entries(entries, size_bytes=len(array_text))
     return sections
+
+
+def find_entries(text: JsonText, *, uri: str) -> Entries:
+    """Finds the entries of a JSON file whose root is an array.
+
+    Args:
+        text: The file.
+        uri: The file, for errors.
+
+    Raises:
+        InputError: The file is not a JSON array.
+    """
+    if isinstance(text, TextInMemory):
+        data = text.read(0, text.size_bytes)
+        entries = decode_json(data, decoder=_root_decoder, uri=uri)
+        return Entries(entries, size_bytes=text.size_bytes)
+    scanner = _Scanner(text, uri=uri)
+    if scanner.peek() != b"[":
+        raise InputError(uri=uri, place="$", problem="expected an array")
+    found = scanner.skip_array()
+    if scanner.peek():
+        raise scanner.error(b"{}")
+    return found
 
 
 class _Scanner:
