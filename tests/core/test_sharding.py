@@ -21,6 +21,7 @@ from shardbeam.transforms.core.sharding import (
     bin_of,
     example_hash,
     find_borders,
+    image_number,
     shard_count,
     shard_index,
     share_out,
@@ -285,6 +286,12 @@ def test_the_split_of_a_key_stays_for_ever() -> None:
         "val train test train val train train val train test train train",
     ]
     assert example_hash(seed=3, source="s", key="0.jpg").hex() == "ce8ecf777226d4ac5e8cc89c71b3f1d0"
+
+
+def test_the_number_of_an_image_stays_for_ever() -> None:
+    """Results of models name images by it."""
+    assert image_number(source="train", key="a.jpg") == 5143789555249902204
+    assert image_number(source="train", key="b/c.png") == 4393932625927646646
 
 
 def test_the_largest_split_gets_what_fractions_leave() -> None:
