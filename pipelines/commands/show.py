@@ -367,12 +367,19 @@ def _show_findings(arguments: ShowArguments) -> None:
 
 def _render_findings(found: Iterable[FoundImage]) -> str:
     """Renders images with findings, sorted by kind, as a table for each kind."""
+    # Imported here, as numpy takes a while.
+    from shardbeam.readers.report.finding_cards import describe_strength
+
     tables = []
     for kind, images in itertools.groupby(found, key=lambda each: each.kind):
-        table = make_table(KINDS[kind], "split", numbers=["example", "strength"])
+        table = make_table(KINDS[kind], "split", numbers=["example"])
+        table.add_column("how far", overflow="fold")
         for each in images:
             table.add_row(
-                cell_text(each.key), cell_text(each.split), f"{each.number:,}", f"{each.strength:,}"
+                cell_text(each.key),
+                cell_text(each.split),
+                f"{each.number:,}",
+                describe_strength(kind, each.strength),
             )
         tables.append(f"{kind}\n{render_table(table, layout=stdout_layout())}")
     return "\n".join(tables)

@@ -17,7 +17,7 @@ from shardbeam.transforms.dataset.example_findings import (
     TINY_BOX,
     Finding,
 )
-from shardbeam.transforms.dataset.findings import KINDS
+from shardbeam.transforms.dataset.findings import KINDS, SAME_PICTURE
 from shardbeam.transforms.images.measures import BRIGHT_PICTURE, DARK_PICTURE, LOW_CONTRAST
 
 # {kind: its strength in words}; strengths are described in docs/reference/statistics.md.
@@ -29,11 +29,18 @@ _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     THIN_BOX: lambda strength: f"{strength / 1000:,.0f} to 1",
     SPARSE_MASK: lambda strength: f"{100_000 / max(1, strength):.2g} % of the box",
     BOX_OFF_MASK: lambda strength: f"{(1_000_000 - strength) / 10_000:.1f} % in common",
+    SAME_PICTURE: lambda strength: f"{strength} of 64 bits agree",
     MANY_OBJECTS: lambda strength: f"{strength:,} objects",
     DARK_PICTURE: lambda strength: f"99 of 100 pixels at most at gray level {255 - strength}",
     BRIGHT_PICTURE: lambda strength: f"99 of 100 pixels at least at gray level {strength}",
     LOW_CONTRAST: lambda strength: f"a contrast of {255 - strength} of 255 gray levels",
 }
+
+
+def describe_strength(kind: str, strength: int) -> str:
+    """Says how far a finding is from usual; empty for kinds that are there or not."""
+    describe = _STRENGTHS.get(kind)
+    return describe(strength) if describe else ""
 
 
 class Note(NamedTuple):
@@ -75,10 +82,9 @@ def make_notes(of_objects: Iterable[Finding], of_index: Iterable[tuple[str, int]
 def _note(found: Sequence[Finding]) -> Note:
     first = min(found, key=lambda each: (-each.strength, each.objects))
     names = [first.name, *([first.other] if first.other else [])] if first.objects else []
-    describe = _STRENGTHS.get(first.kind)
     parts = [
         " + ".join(name.decode(errors="replace") or NO_NAME for name in names),
-        describe(first.strength) if describe else "",
+        describe_strength(first.kind, first.strength),
         f"and {len(found) - 1:,} more" if len(found) > 1 else "",
     ]
     objects = dict.fromkeys(number for each in found for number in each.objects)

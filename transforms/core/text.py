@@ -28,6 +28,9 @@ _ENCODED = {
 }
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*", re.ASCII)
 
+# U+200C and U+200D: whether letters or emoji on both sides are drawn as one.
+_JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
+
 # Shown for an empty name.
 NO_NAME = "(no name)"
 
@@ -36,13 +39,23 @@ def escape(text: str) -> str:
     r"""Escapes characters that a terminal obeys or cannot show, as `\x1b` or `\udcff`.
 
     Among them are line ends and marks that change the direction of writing, so that a name from
-    data stays one line, and in its place. It also hides passwords, because a table may fold a long
+    data stays one line, and in its place. Joiners of letters and emoji stay: without them, Persian
+    words and families of emoji fall apart. It also hides passwords, because a table may fold a long
     URI before it is printed.
     """
+    text = hide_passwords(text)
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in hide_passwords(text)
+        character
+        if character.isprintable() or (character in _JOINERS and _is_joined(text, place))
+        else character.encode("unicode_escape").decode()
+        for place, character in enumerate(text)
     )
+
+
+def _is_joined(text: str, place: int) -> bool:
+    """Whether the characters on both sides can be joined: beyond ASCII, and seen themselves."""
+    sides = text[max(0, place - 1) : place], text[place + 1 : place + 2]
+    return all(side > "\x7f" and side.isprintable() for side in sides)
 
 
 def escape_lines(text: str) -> str:
