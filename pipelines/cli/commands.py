@@ -153,8 +153,8 @@ class ConvertArguments(RunArguments, frozen=True, kw_only=True):
 Writes the Examples of a dataset into files of another kind, such as array_record: with the same
 splits, shards and order, and with an index, statistics and a manifest of their own.
 
-PATH is the folder of a dataset of TFRecord files, or a file that names it (output.latest). For
-TFRecord files of other programs: shardbeam build tfrecord.
+PATH is the folder of a dataset of Shardbeam in any container, or a file that names it
+(output.latest). For TFRecord files of other programs: shardbeam build tfrecord.
 """
     EPILOG = BEAM_EPILOG
 

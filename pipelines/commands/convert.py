@@ -6,19 +6,25 @@ So every Example comes to the same place, and its bytes stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from shardbeam.configs.load import make_config
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.commands import ConvertArguments
 from shardbeam.pipelines.cli.run import run_to_end
 from shardbeam.pipelines.execute import Build
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.runners.options import make_options
+from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.dataset.index import index_path
@@ -48,23 +54,51 @@ def run_convert(arguments: ConvertArguments) -> int:
     """
     dataset, manifest = _open(arguments.path)
     check_apart(absolute_path(arguments.output), name="--output", inputs=[dataset.path])
-    sources = _find_sources(dataset, manifest)
-    config = _make_config(
-        manifest,
-        dataset=dataset,
-        formats=[source.format for source in sources],
-        container=arguments.container,
-        output=arguments.output,
-    )
-    build = Build(config=config, options=make_options(arguments.beam_options), sources=sources)
-    return run_to_end(build, arguments=arguments)
+    options = make_options(arguments.beam_options)
+    with _unpacking(dataset, options=options) as folder:
+        sources = _find_sources(dataset, manifest, unpack_into=folder)
+        config = _make_config(
+            manifest,
+            dataset=dataset,
+            formats=[source.format for source in sources],
+            container=arguments.container,
+            output=arguments.output,
+        )
+        build = Build(config=config, options=options, sources=sources)
+        return run_to_end(build, arguments=arguments)
+
+
+@contextlib.contextmanager
+def _unpacking(dataset: StoredDataset, *, options: PipelineOptions) -> Iterator[str]:
+    """Gives a folder for the Examples of a container that stores no image in one piece.
+
+    Yields:
+        The folder, which only programs on this machine can read; empty for other containers.
+
+    Raises:
+        UsageError: The options name a runner on other machines.
+    """
+    containers = {dataset.find_split(split.name).container for split in dataset.splits}
+    packed = [name for name in containers if not find_container(name).stores_images]
+    if not packed:
+        yield ""
+        return
+    runner = options.view_as(StandardOptions).runner
+    if runner not in (None, "DirectRunner"):
+        raise UsageError(
+            f"--runner={runner}: {packed[0]} files are unpacked on this machine first, which other "
+            "machines cannot read; convert without --runner"
+        )
+    own_temporary_files()
+    with temporary_folder() as folder:
+        yield folder
 
 
 def _open(path: str) -> tuple[StoredDataset, Manifest]:
     """Opens a dataset that can be converted.
 
     Raises:
-        InputError: There is no dataset of Shardbeam with TFRecord files, or it is incomplete.
+        InputError: There is no dataset of Shardbeam, or it is incomplete.
     """
     dataset = open_dataset(path)
     manifest = dataset.read_manifest()
@@ -75,12 +109,7 @@ def _open(path: str) -> tuple[StoredDataset, Manifest]:
             "`shardbeam build tfrecord` reads TFRecord files of other programs",
         )
     for split in dataset.splits:
-        if dataset.find_split(split.name).container != _TFRECORD:
-            raise InputError(
-                uri=path,
-                problem=f"its files are {split.container}, and only TFRecord files can be "
-                "converted; convert the dataset that they were made from",
-            )
+        dataset.find_split(split.name)
     if any(spec.key == "image/panoptic/segment_id" for spec in manifest.features):
         raise InputError(
             uri=path,
@@ -90,7 +119,9 @@ def _open(path: str) -> tuple[StoredDataset, Manifest]:
     return dataset, manifest
 
 
-def _find_sources(dataset: StoredDataset, manifest: Manifest) -> tuple[Source, ...]:
+def _find_sources(
+    dataset: StoredDataset, manifest: Manifest, *, unpack_into: str
+) -> tuple[Source, ...]:
     """Finds the sources that the dataset was built from, as its index names them.
 
     Raises:
@@ -124,7 +155,9 @@ def _find_sources(dataset: StoredDataset, manifest: Manifest) -> tuple[Source, .
     return tuple(
         Source(
             name,
-            TFRecordFormat(format=_TFRECORD, tfrecords=files[name], _source=name).resolve(),
+            TFRecordFormat(
+                format=_TFRECORD, tfrecords=files[name], _source=name, _unpack_into=unpack_into
+            ).resolve(),
         )
         for name in sorted(files)
     )

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from shardbeam.readers.open.shard_cache import ShardCache
 
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
+# No disk has room for more.
+_MAX_UNPACKED_BYTES = 1 << 50
 
 Bounds: TypeAlias = npt.NDArray[np.int64]
 
@@ -96,7 +98,12 @@ def load_shard_index(
 
 
 def read_indexes(
-    indexes: Sequence[ShardIndex], *, path: str, columns: Sequence[str], examples: Sequence[int]
+    indexes: Sequence[ShardIndex],
+    *,
+    path: str,
+    columns: Sequence[str],
+    examples: Sequence[int],
+    is_packed: bool = False,
 ) -> tuple[list[Bounds], list[pa.Table]]:
     """Reads the bounds of each shard, and other columns of its index (`read_bounds`).
 
@@ -105,6 +112,7 @@ def read_indexes(
         path: The dataset, for errors.
         columns: More columns of the indexes.
         examples: How many Examples each shard has; empty if that is not known.
+        is_packed: As for `read_bounds`.
 
     Raises:
         InputError: An index is missing or damaged, or does not fit its shard.
@@ -112,7 +120,7 @@ def read_indexes(
 
     def read(index: ShardIndex) -> tuple[Bounds, pa.Table]:
         try:
-            return read_bounds(index, columns=columns)
+            return read_bounds(index, columns=columns, is_packed=is_packed)
         except InputError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -138,7 +146,9 @@ def how_to_index(path: str) -> str:
     )
 
 
-def read_bounds(index: ShardIndex, *, columns: Sequence[str]) -> tuple[Bounds, pa.Table]:
+def read_bounds(
+    index: ShardIndex, *, columns: Sequence[str], is_packed: bool = False
+) -> tuple[Bounds, pa.Table]:
     """Reads where the records of a shard begin, and other columns of its index.
 
     Records follow each other without gaps. An index that says otherwise, or that does not end where
@@ -147,6 +157,8 @@ def read_bounds(index: ShardIndex, *, columns: Sequence[str]) -> tuple[Bounds, p
     Args:
         index: The index.
         columns: More columns of it.
+        is_packed: Whether the shard is of another container, whose records `ShardCache` writes into
+            a TFRecord file; the bounds are those of that file.
 
     Returns:
         The first byte of each record, and the length of the shard; the columns, of which an older
@@ -158,6 +170,12 @@ def read_bounds(index: ShardIndex, *, columns: Sequence[str]) -> tuple[Bounds, p
     table = load_index(index.uri, listed=index.listed, columns=["offset", "length", *columns])
     places, lengths = (table[name] for name in ("offset", "length"))
     size = index.shard.size_bytes
+    if is_packed:
+        sizes = lengths.to_numpy().astype(np.float64)
+        if (sizes < 0).any() or sizes.sum() > _MAX_UNPACKED_BYTES:
+            raise _unfit(index, detail="it gives lengths that no shard has")
+        bounds = np.append(0, np.cumsum(lengths.to_numpy() + OVERHEAD_BYTES)).astype(np.int64)
+        return bounds, table.select([name for name in columns if name in table.column_names])
     bounds = np.append(places.to_numpy(), size).astype(np.int64)
     # Checked first, so that no difference of two of them overflows.
     outside = np.flatnonzero((bounds < 0) | (bounds > size))

@@ -408,11 +408,13 @@ def _open_split(
         InputError: It cannot be read, or has no index.
     """
     split = dataset.find_split(place.name)
-    if split.container != _TFRECORD:
+    is_packed = split.container != _TFRECORD
+    if is_packed and place.cache is None:
         readers = find_container(split.container).readers
         raise InputError(
             uri=place.path,
-            problem=f"shardbeam.open reads TFRecord files, not {split.container}; read these with "
+            problem=f"shardbeam.open reads TFRecord files where they lie, not {split.container}; "
+            "with cache=DIR, their Examples are unpacked into DIR; read the files themselves with "
             f"{readers or 'what reads that format'}",
         )
     shards = split.shards
@@ -420,7 +422,7 @@ def _open_split(
     if place.cache is not None:
         from shardbeam.readers.open.shard_cache import ShardCache
 
-        cache = ShardCache(place.cache, max_bytes=place.cache_bytes)
+        cache = ShardCache(place.cache, max_bytes=place.cache_bytes, container=split.container)
         # The manifest's checksums show whether a copy is whole. It names a shard that is opened
         # alone by its path in the dataset.
         listed = {
@@ -428,12 +430,20 @@ def _open_split(
             for shard in shards
         }
         shards = tuple(with_checksums(listed, manifest=dataset.find_manifest()).values())
-        cache.check_room(shards)
+        if not is_packed:
+            cache.check_room(shards)
 
     indexes = find_indexes(shards, dataset=dataset, folder=place.index)
     bounds, tables = read_indexes(
-        indexes, path=place.path, columns=columns, examples=split.shard_examples
+        indexes,
+        path=place.path,
+        columns=columns,
+        examples=split.shard_examples,
+        is_packed=is_packed,
     )
+    if cache is not None and is_packed:
+        shards = tuple(cache.unpack(shards, sizes=[int(each[-1]) for each in bounds]))
+        cache.check_room(shards)
     records = Records(shards, bounds, cache=cache, checksums=place.checksums)
     contents = SplitContents(
         path=place.path,

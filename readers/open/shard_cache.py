@@ -21,13 +21,17 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import google_crc32c
+import msgspec
 
 from shardbeam.readers.open.open_files import OPEN_FILES
+from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import is_at
 
+_TFRECORD = "tfrecord"
 _PART_BYTES = 8 << 20
 _DIGEST_DIGITS = 16
 # A file system allows 255 bytes for a name.
@@ -46,19 +50,39 @@ class ShardCache:
     """Copies of shards in a folder of the user.
 
     A copy's name depends on the shard's address, version, size and checksum, so a shard that has
-    changed is copied again.
+    changed is copied again. Of another container than TFRecord, the records of a shard are written
+    into a TFRecord file.
 
     Args:
         folder: The folder of all users; it is made if it does not exist.
         max_bytes: What all copies of the user may take; None for no bound. To make room for a copy,
             those are deleted that were opened longest ago. A process that has one of them open
             can read it to the end.
+        container: Name of the shards' container.
     """
 
-    def __init__(self, folder: str, *, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, folder: str, *, max_bytes: int | None = None, container: str = _TFRECORD
+    ) -> None:
         self._parent = folder
         self.folder = os.path.join(folder, f"shardbeam-{os.geteuid()}")
         self._max_bytes = max_bytes
+        self._container = container
+        # {shard: the file that it is unpacked from}
+        self._packed: dict[str, StoredFile] = {}
+
+    def unpack(self, shards: Sequence[StoredFile], *, sizes: Sequence[int]) -> Sequence[StoredFile]:
+        """Describes the TFRecord files that are written instead of copies.
+
+        Args:
+            shards: The shards, of another container.
+            sizes: The lengths of their TFRecord files.
+        """
+        self._packed = {shard.uri: shard for shard in shards}
+        return [
+            msgspec.structs.replace(shard, size_bytes=size)
+            for shard, size in zip(shards, sizes, strict=True)
+        ]
 
     def check_room(self, shards: Sequence[StoredFile]) -> None:
         """Makes sure that there is room for all copies that are missing, or for `max_bytes`.
@@ -188,7 +212,11 @@ class ShardCache:
                     return None
                 file.truncate(0)
                 self._make_room(shard, file, folder=folder)
-                _copy(shard, file)
+                packed = self._packed.get(shard.uri)
+                if packed is None:
+                    _copy(shard, file)
+                else:
+                    _unpack(packed, file, container=self._container, size_bytes=shard.size_bytes)
                 with _lock_names(folder):
                     os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
                     # Opened at once, because others may delete it to make room.
@@ -349,6 +377,29 @@ def _copy(shard: StoredFile, file: BinaryIO) -> None:
     if expected not in ("", f"{crc32c:08x}"):
         problem = f"its copy has the checksum {crc32c:08x}, not {expected}"
         raise DamagedError(uri=shard.uri, problem=problem)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _unpack(shard: StoredFile, file: BinaryIO, *, container: str, size_bytes: int) -> None:
+    """Writes the records of a shard to an open TFRecord file.
+
+    Raises:
+        DamagedError: The shard is damaged, or its records are not those of its index.
+        InputError: It cannot be read.
+        OSError: The file cannot be written.
+    """
+    for _, record in find_container(container).read(shard):
+        header, footer = frame(len(record), crc32c=google_crc32c.value(record))
+        file.write(header + record + footer)
+        if file.tell() > size_bytes:
+            break
+    if file.tell() != size_bytes:
+        raise DamagedError(
+            uri=shard.uri,
+            problem="its records have other lengths than its index says; check the dataset with "
+            "`shardbeam verify`",
+        )
     file.flush()
     os.fsync(file.fileno())
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +14,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import shardbeam
 from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Build, build, build_config
 from tests.support.dataset import coco_words, read_tree, run
@@ -140,9 +144,156 @@ def test_array_record_holds_the_same_examples(mixed: Build, tmp_path: Path) -> N
             ]
             assert records[0] == records[1]
     assert run("verify", str(converted.output)).exit_code == 0
-    again = convert(converted.output, tmp_path / "back")
-    assert again.exit_code == 1
-    assert "only TFRecord files can be converted" in again.stderr
+    check_same(mixed, convert(converted.output, tmp_path / "back"))
+    assert not list((tmp_path / "back").glob("shardbeam-*"))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(each, marks=() if each.name == "voc-maps" else pytest.mark.slow, id=each.name)
+        for each in SAMPLES
+        if each.name in QUICK
+    ],
+)
+def test_a_dataset_comes_back_through_all_containers(
+    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
+) -> None:
+    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
+    before = build(*sample.command(data), "--set", "output.num_shards=2", output=tmp_path / "out")
+    assert before.exit_code == 0, before.stderr
+    after = before
+    containers = ["webdataset", "hf_parquet", "array_record", "webdataset", "tfrecord"]
+    if importlib.util.find_spec("array_record") is None:
+        containers.remove("array_record")
+    for number, container in enumerate(containers):
+        after = convert(after.output, tmp_path / str(number), container=container)
+        assert after.exit_code == 0, after.stderr
+    check_same(before, after)
+
+
+@pytest.mark.parametrize("container", ["webdataset", "hf_parquet"])
+def test_a_build_reads_other_containers_where_they_lie(
+    container: str, halves: Build, tmp_path: Path
+) -> None:
+    converted = convert(halves.output, tmp_path / "converted", container=container)
+    built = build("tfrecord", "--tfrecords", converted.output, output=tmp_path / "again")
+    assert built.exit_code == 0, built.stderr
+    old, new = (each.by_key("train") for each in (halves, built))
+    assert {key: each.features for key, each in new.items()} == {
+        key: each.features for key, each in old.items()
+    }
+    # A folder of datasets, and a file alone.
+    shutil.copytree(converted.output, tmp_path / "above" / "one")
+    above = build("tfrecord", "--tfrecords", tmp_path / "above", output=tmp_path / "2")
+    assert (above.exit_code, above.summary["splits"]["train"]["examples"]) == (0, 8)
+    one = converted.output / converted.shards()[0]
+    alone = build("tfrecord", "--tfrecords", one, output=tmp_path / "3")
+    assert (alone.exit_code, alone.summary["splits"]["train"]["examples"]) == (0, 4)
+
+
+def test_a_build_of_compressed_containers_is_refused(halves: Build, tmp_path: Path) -> None:
+    pytest.importorskip("array_record")
+    converted = convert(halves.output, tmp_path / "converted", container="array_record")
+    built = build("tfrecord", "--tfrecords", converted.output, output=tmp_path / "again")
+    assert built.exit_code == 1
+    assert "array_record files do not store images in one piece" in built.stderr
+    command = f"shardbeam convert {converted.output} --container tfrecord --output DIR"
+    assert command in built.stderr
+    words = ("convert", str(converted.output), "--container", "tfrecord")
+    cluster = run(*words, "--output", str(tmp_path / "again"), "--runner", "FlinkRunner")
+    assert cluster.exit_code == 2
+    assert "--runner=FlinkRunner: array_record files are unpacked" in cluster.stderr
+
+
+@pytest.mark.parametrize("container", ["webdataset", "hf_parquet", "array_record"])
+def test_open_unpacks_other_containers(container: str, halves: Build, tmp_path: Path) -> None:
+    if container == "array_record":
+        pytest.importorskip("array_record")
+    converted = convert(halves.output, tmp_path / "converted", container=container).output
+    with pytest.raises(InputError, match="with cache=DIR, their Examples are unpacked into DIR"):
+        shardbeam.open(str(converted), split="train")
+    cache = str(tmp_path / "cache")
+    opened = shardbeam.open(str(converted), split="train", cache=cache)
+    expected = shardbeam.open(str(halves.output), split="train")
+    assert list(opened) == list(expected)
+    assert pickle.loads(pickle.dumps(opened))[7] == expected[7]
+    (copies,) = Path(cache).iterdir()
+    unpacked = sorted(path.read_bytes() for path in copies.glob("*-pets*"))
+    assert unpacked == sorted((halves.output / name).read_bytes() for name in halves.shards())
+    # Another index, damage, and an index whose lengths no disk can hold.
+    for number, (value, problem) in enumerate(
+        [(7, "its records have other lengths"), (-7, "does not fit"), (1 << 60, "does not fit")]
+    ):
+        bad = tmp_path / str(number)
+        shutil.copytree(converted, bad)
+        name = json.loads((bad / "manifest.json").read_text())["splits"]["train"]["shards"][0]
+        change_index(bad / "index" / f"{name['path']}.parquet", set_first("length", value))
+        list_again(bad)
+        with pytest.raises(InputError, match=problem):
+            list(shardbeam.open(str(bad), split="train", cache=cache))
+    change = bytearray((converted / name["path"]).read_bytes())
+    change[len(change) // 2] ^= 1
+    (converted / name["path"]).write_bytes(change)
+    shutil.rmtree(cache)
+    with pytest.raises(InputError, match="damaged: its checksum is"):
+        list(shardbeam.open(str(converted), split="train", cache=cache))
+
+
+@pytest.mark.parametrize("container", ["webdataset", "hf_parquet", "array_record"])
+def test_damaged_files_of_other_containers(container: str, halves: Build, tmp_path: Path) -> None:
+    if container == "array_record":
+        pytest.importorskip("array_record")
+    good = convert(halves.output, tmp_path / "good", container=container)
+    first, second = good.shards()
+
+    def truncate(folder: Path) -> None:
+        os.truncate(folder / first, (folder / first).stat().st_size // 2)
+
+    def change_a_byte(folder: Path) -> None:
+        data = bytearray((folder / first).read_bytes())
+        data[len(data) // 2] ^= 1
+        (folder / first).write_bytes(data)
+
+    def exchange_shards(folder: Path) -> None:
+        exchange(folder, [first, second])
+
+    def name_another_container(folder: Path) -> None:
+        for name, old, new in (
+            ("manifest.json", container, "tfrecord"),
+            ("dataset_info.json", f'"{container}"', '"tfrecord"'),
+        ):
+            path = folder / name
+            path.write_text(path.read_text().replace(old, new))
+
+    def name_no_container(folder: Path) -> None:
+        path = folder / "manifest.json"
+        path.write_text(path.read_text().replace(f'"container":"{container}"', '"container":[7]'))
+        path.write_text(path.read_text().replace(f'"container": "{container}"', '"container": [7]'))
+
+    def remove_info(folder: Path) -> None:
+        (folder / "dataset_info.json").unlink()
+
+    for number, (change, problems) in enumerate(
+        [
+            (truncate, ["bytes, but the manifest says", "damaged: its checksum is", "one piece"]),
+            (change_a_byte, ["damaged: its checksum is", "one piece"]),
+            (exchange_shards, ["checksum is", "the manifest says", "one piece"]),
+            (name_another_container, ["manifest", "TFRecord file", "is missing"]),
+            (name_no_container, ["names a container that this version does not know: [7]"]),
+            (remove_info, ["not committed", "no committed dataset"]),
+        ]
+    ):
+        folder = tmp_path / f"bad{number}"
+        shutil.copytree(good.output, folder)
+        change(folder)
+        output = tmp_path / f"built{number}"
+        built = build("tfrecord", "--tfrecords", folder, output=output)
+        for done in (built, convert(folder, tmp_path / f"converted{number}")):
+            assert done.exit_code == 1, (change, done.stderr)
+            assert any(each in done.stderr for each in problems), (change, done.stderr)
+            assert done.stderr.count("shardbeam: error:") == 1
+            assert not (done.output / "dataset_info.json").exists()
 
 
 def test_what_cannot_be_converted(mixed: Build, tmp_path: Path) -> None:

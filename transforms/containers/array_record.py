@@ -42,6 +42,8 @@ class ArrayRecord(Container):
     tfds_name = "array_record"
     readers = "tfds.builder_from_directory(path).as_data_source(split), or with Grain"
     checks_records = False
+    # Records are compressed.
+    stores_images = False
     recipe = (
         "import tensorflow_datasets as tfds\n\n"
         'builder = tfds.builder_from_directory("path/to/this/folder")\n'

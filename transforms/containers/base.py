@@ -126,6 +126,7 @@ class Container(abc.ABC):
         recipe: Python code that reads the split `{split}` of a dataset's folder, for the data card.
         checks_records: Whether its reader finds damage by itself; otherwise a file's size and
             CRC-32C are compared with the manifest's before it is read.
+        stores_images: Whether an image of an Example is one range of a file's bytes.
     """
 
     suffix: str
@@ -135,6 +136,7 @@ class Container(abc.ABC):
     media_type: str = "application/octet-stream"
     recipe: str = ""
     checks_records: bool = True
+    stores_images: bool = True
 
     def versions(self) -> Mapping[str, str]:
         """Returns `{library: version}` of the libraries that decide the bytes of its files.

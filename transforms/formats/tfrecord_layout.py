@@ -1,4 +1,4 @@
-"""Reads what the files beside TFRecord files say about these: a manifest, or names of classes."""
+"""Reads what the files beside shards say about these: a manifest, or names of classes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, read_class_names
@@ -17,6 +18,8 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
+TFRECORD = "tfrecord"
+MANIFEST = "manifest.json"
 # A key that no other program's manifest has.
 _OURS = b'"shardbeam"'
 
@@ -34,12 +37,14 @@ class ListedShard(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         split: Its split.
+        container: Name of its container (`containers.base.find_container`).
         examples: How many Examples it holds.
         crc32c: Checksum of the whole file, 8 hex digits.
         index: Its index, if the manifest lists one.
     """
 
     split: str
+    container: str = TFRECORD
     examples: int
     crc32c: str
     index: ListedIndex | None = None
@@ -88,7 +93,7 @@ def read_layout(folder: str) -> Layout:
     Raises:
         InputError: A file cannot be read, or the dataset is not committed.
     """
-    uri = join_uri(folder, "manifest.json")
+    uri = join_uri(folder, MANIFEST)
     storage = storage_for(uri)
     try:
         data = storage.read_small(uri, max_bytes=limits.METADATA_BYTES)
@@ -109,6 +114,11 @@ def read_layout(folder: str) -> Layout:
             uri=folder, problem="the dataset is not committed: dataset_info.json is missing"
         )
     files = {file.path: file for file in manifest.files}
+    output = manifest.config.get("output")
+    container = output.get("container", TFRECORD) if isinstance(output, dict) else TFRECORD
+    if container not in container_names():
+        problem = f"names a container that this version does not know: {container!r}"
+        raise InputError(uri=uri, problem=problem)
     return Layout(
         feature_map=FeatureMap.of_manifest(
             config=manifest.config,
@@ -119,6 +129,7 @@ def read_layout(folder: str) -> Layout:
         shards={
             posixpath.basename(shard.path): ListedShard(
                 split=split,
+                container=container,
                 examples=shard.examples,
                 crc32c=shard.crc32c,
                 index=files.get(index_path(shard.path)),
@@ -133,3 +144,9 @@ def read_layout(folder: str) -> Layout:
 def index_path(shard_path: str) -> str:
     """Names a shard's index, as `dataset.index` does; both paths are below the dataset's folder."""
     return f"index/{shard_path}.parquet"
+
+
+def how_to_convert(uri: str) -> str:
+    """Says how to make TFRecord files of a shard's dataset."""
+    folder = posixpath.dirname(uri) or "."
+    return f"convert them: `shardbeam convert {folder} --container {TFRECORD} --output DIR`"

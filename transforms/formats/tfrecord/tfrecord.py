@@ -1,5 +1,7 @@
 """TFRecord files of `tf.train.Example`: of Shardbeam, or of anyone with TFOD keys.
 
+Files of other containers are read if a manifest of Shardbeam lists them.
+
 TFOD is the TF Object Detection API, whose keys object_detection/dataset_tools/
 create_coco_tf_record.py writes.
 """
@@ -14,6 +16,7 @@ import msgspec
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
@@ -31,7 +34,13 @@ from shardbeam.transforms.formats.recognition import (
     counted,
     split_in,
 )
-from shardbeam.transforms.formats.tfrecord_layout import Layout, ListedShard, read_layout
+from shardbeam.transforms.formats.tfrecord_layout import (
+    MANIFEST,
+    Layout,
+    ListedShard,
+    how_to_convert,
+    read_layout,
+)
 from shardbeam.transforms.storage.base import Storage, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
@@ -42,7 +51,8 @@ _OF_TFDS = ("objects/", "bbox", "label", "faces/", "annotations/", "segmentation
 class TFRecordFormat(Format, frozen=True, kw_only=True):
     """TFRecord files: of Shardbeam, or of anyone with the keys of the TF Object Detection API.
 
-    An image stays where it is: its record says which bytes of the TFRecord file it has.
+    An image stays where it is: its record says which bytes of the TFRecord file it has. So does one
+    in a dataset of Shardbeam in another container, unless that compresses it.
 
     Attributes:
         tfrecords: The files, folders of them, or patterns; after `resolve`, the files.
@@ -54,6 +64,8 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         _listed: `{file: what the manifest of its dataset says about it}`.
         _source: Only Examples that the index gives this source are read; the index gives their
             keys, too. Empty to read all.
+        _unpack_into: A folder on disk, where Examples of containers that compress images are
+            unpacked; empty to refuse these.
     """
 
     SUMMARY = "TFRecord files of tf.train.Example, of Shardbeam or with TFOD keys"
@@ -72,6 +84,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
     _splits: Mapping[str, str] = {}
     _listed: Mapping[str, ListedShard] = {}
     _source: str = ""
+    _unpack_into: str = ""
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -119,9 +132,11 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         # Imported here, because it imports NumPy and Pillow, which the help does not need.
         from shardbeam.transforms.formats.tfrecord.stored_keys import find_keys
 
-        found = {path: _find(path) for path in self.tfrecords}
+        layouts: dict[str, Layout] = {}
+        found = {path: _find(path, layouts=layouts) for path in self.tfrecords}
         files = list(dict.fromkeys(file for path in self.tfrecords for file in found[path]))
-        layouts = {folder: read_layout(folder) for folder in dict.fromkeys(map(_folder, files))}
+        for folder in {*map(_folder, files)} - layouts.keys():
+            layouts[folder] = read_layout(folder)
         whole = {_folder(file) for path in found for file in found[path] if file != path}
         for folder in whole:
             _check_whole(folder, layout=layouts[folder], files=set(files))
@@ -131,6 +146,11 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
             for name in [posixpath.basename(file)]
             if name in layouts[_folder(file)].shards
         }
+        for file, shard in listed.items():
+            if not self._unpack_into and not find_container(shard.container).stores_images:
+                problem = f"{shard.container} files do not store images in one piece, so that a "
+                problem += "build cannot read them where they lie"
+                raise InputError(uri=file, problem=f"{problem}; {how_to_convert(file)}")
         splits = {
             file: listed[file].split if file in listed else split_in(posixpath.basename(file))
             for file in files
@@ -141,7 +161,8 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
             _keys=find_keys({file: layouts[_folder(file)] for file in files}),
             _feature_maps={
                 folder: msgspec.msgpack.encode(layout.feature_map)
-                for folder, layout in layouts.items()
+                for folder in sorted({*map(_folder, files)})
+                for layout in [layouts[folder]]
             },
             _splits=splits if all(splits.values()) else {},
             _listed=listed,
@@ -195,6 +216,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
             source=self._source,
             split=self._splits.get(uri, ""),
             listed=self._listed.get(uri),
+            unpack_into=self._unpack_into,
         )
         yield from reader.read(storage.find(uri), file_index=file_index)
 
@@ -218,8 +240,12 @@ def _is_one(path: str) -> bool:
     return is_tfrecord_name(posixpath.basename(path)) and not is_hidden(path)
 
 
-def _find(path: str) -> list[str]:
-    """Returns a file itself, or the TFRecord files of a folder, sorted.
+def _find(path: str, *, layouts: dict[str, Layout]) -> list[str]:
+    """Returns a file itself, or the shards of a folder, sorted: TFRecord files, and listed ones.
+
+    Args:
+        path: The file or folder.
+        layouts: The layout of each folder below it that has a manifest is added.
 
     Raises:
         InputError: Nothing is there, or it cannot be read.
@@ -231,7 +257,16 @@ def _find(path: str) -> list[str]:
         listed = list(storage.list(path))
     except OSError as error:
         raise unreadable(path, error) from error
-    found = sorted(file.uri for file in listed if _is_one(file.path))
+    for file in listed:
+        if posixpath.basename(file.path) == MANIFEST and not is_hidden(file.path):
+            layouts[_folder(file.uri)] = read_layout(_folder(file.uri))
+    found = sorted(
+        file.uri
+        for file in listed
+        for layout in [layouts.get(_folder(file.uri))]
+        if _is_one(file.path)
+        or (layout is not None and posixpath.basename(file.uri) in layout.shards)
+    )
     if not found:
         problem = f"there is no such file or folder{nearest_path(path, storage=storage)}"
         if listed:

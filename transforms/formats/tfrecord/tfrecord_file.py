@@ -1,4 +1,4 @@
-"""Reads TFRecord files of Examples: which keys they have, and their images and annotations."""
+"""Reads shards of Examples: their images and annotations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from shardbeam.transforms.containers.tfrecord import HEADER_BYTES
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
 from shardbeam.transforms.core.kinds import Kind
@@ -36,11 +36,12 @@ from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredK
 from shardbeam.transforms.examples.decode.picture import NO_ID, Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import known_keys
+from shardbeam.transforms.examples.features import CLASS_MAP
 from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.names import escape_key, normalize_key
 from shardbeam.transforms.formats.tfrecord.examples import FoundExample, read_examples
 from shardbeam.transforms.formats.tfrecord.stored_keys import default_keys
-from shardbeam.transforms.formats.tfrecord_layout import ListedShard, index_path
+from shardbeam.transforms.formats.tfrecord_layout import TFRECORD, ListedShard, index_path
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.listed_files import read_listed
@@ -79,6 +80,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         source: The source whose Examples are read, as the file's index says; empty for all.
         split: The split of the file; empty if it has none.
         listed: What the manifest of the file's dataset says about it; None without a manifest.
+        unpack_into: As for `read_examples`.
     """
 
     keys: StoredKeys
@@ -87,6 +89,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     split: str = ""
     listed: ListedShard | None = None
+    unpack_into: str = ""
 
     def read(
         self, file: StoredFile, *, file_index: int
@@ -123,13 +126,13 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
                     detail=f"{place}: the Example holds no image in {IMAGE}",
                 )
                 continue
-            image = _locate(first.picture.image, record=first.found, file=file)
+            image = _locate(first.picture.image, key=IMAGE, record=first.found)
             if first.picture.format == "raw":
                 image = msgspec.structs.replace(image, coding=Coding.CIFAR_RAW)
             yield ListedImage(key=first.key, image=image)
             entry = msgspec.structs.replace(entry, image=(image.uri, image.offset))
             try:
-                annotations = self._annotate(images, file=file)
+                annotations = self._annotate(images)
             except RejectedError as error:
                 yield msgspec.structs.replace(
                     entry,
@@ -176,6 +179,9 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
             InputError: As `read_examples`; or the file is not the one that the manifest lists.
         """
         listed = self.listed
+        container = TFRECORD if listed is None else listed.container
+        if listed is not None and not find_container(container).checks_records:
+            file = msgspec.structs.replace(file, crc32c=listed.crc32c)
         checksum = 0
 
         def see(data: bytes) -> None:
@@ -183,7 +189,12 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
             checksum = google_crc32c.extend(checksum, data)
 
         examples = 0
-        for found in read_examples(file, see=None if listed is None else see):
+        for found in read_examples(
+            file,
+            container=container,
+            unpack_into=self.unpack_into,
+            see=None if listed is None else see,
+        ):
             examples += 1
             yield found
         if listed is None:
@@ -196,7 +207,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         if problem:
             raise InputError(uri=file.uri, problem=f"{problem}; {_verify(file)}")
 
-    def _annotate(self, images: Sequence[_Image], *, file: StoredFile) -> ImageAnnotations:
+    def _annotate(self, images: Sequence[_Image]) -> ImageAnnotations:
         """Makes the annotations of an image; several Examples hold an object each."""
         first_picture = images[0].picture
         first, *others = [
@@ -218,7 +229,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         masks = {}
         class_map = first_picture.class_map
         if Kind.SEMANTIC in self.keys.kinds and class_map:
-            masks[MaskRole.SEMANTIC] = _locate(class_map, record=images[0].found, file=file)
+            masks[MaskRole.SEMANTIC] = _locate(class_map, key=CLASS_MAP, record=images[0].found)
         return msgspec.structs.replace(
             first,
             objects=(*first.objects, *(item for part in others for item in part.objects)),
@@ -243,15 +254,12 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def _locate(data: bytes, *, record: FoundExample, file: StoredFile) -> ImageRef:
-    """Returns the place of bytes of a record.
-
-    A value of an Example is one run of bytes of its record. Wherever the first such run is, it
-    holds the same bytes.
-    """
+def _locate(data: bytes, *, key: str, record: FoundExample) -> ImageRef:
+    """Returns the place of a value of a record."""
+    file, offset = record.locate(data, key)
     return ImageRef(
         uri=file.uri,
-        offset=record.offset + HEADER_BYTES + record.record.index(data),
+        offset=offset,
         size_bytes=len(data),
         version=file.version,
         whole=False,
