@@ -314,10 +314,11 @@ def open(  # As in gzip and tarfile.
             a TFRecord file.
         split: Which split; required if there are several.
         index: The folder that `shardbeam index` has written; by default the index in the dataset.
-        cache: A folder on disk for whole copies of the shards, which several processes may share.
-            A shard is copied when one of its Examples is first read. Each user has copies of their
-            own, in the folder `shardbeam-<uid>` in it. By default each Example is read where it
-            is; on `gs://` by a request of its range.
+        cache: A folder on disk for whole copies of the shards, which several processes may share;
+            shards of other containers than TFRecord are unpacked there. A shard is copied when
+            one of its Examples is first read. Each user has copies of their own, in the folder
+            `shardbeam-<uid>` in it. By default each Example is read where it is; on `gs://` by a
+            request of its range.
         cache_bytes: The most bytes that the user's copies in `cache` may take, those of other
             datasets, too. To make room for a copy, those are deleted that were opened longest ago.
             By default nothing is deleted, and there must be room for the whole split.
@@ -331,8 +332,9 @@ def open(  # As in gzip and tarfile.
 
     Raises:
         InputError: There is no such dataset, split, feature, class or key; the shards have no
-            index, or are not TFRecord files; there is no room in `cache`, or its folder of this
-            user could be changed by others; a shard is larger than `cache_bytes`.
+            index, or are not TFRecord files and `cache` is not given; there is no room in `cache`,
+            or its folder of this user could be changed by others; a shard is larger than
+            `cache_bytes`.
         TypeError: An argument is of another type.
         ValueError: A path is empty; a condition in `where` is unknown, or is of another type;
             `cache_bytes` is below 1, or given without `cache`.
