@@ -179,6 +179,10 @@ def test_a_build_reads_other_containers_where_they_lie(
     converted = convert(halves.output, tmp_path / "converted", container=container)
     built = build("tfrecord", "--tfrecords", converted.output, output=tmp_path / "again")
     assert built.exit_code == 0, built.stderr
+    words = ("init", str(converted.output), "--output", str(tmp_path / "config.yaml"))
+    assert f"dataset of Shardbeam ({container})" in run(*words).stderr
+    planned = run("plan", str(tmp_path / "config.yaml"), "--json")
+    assert (planned.exit_code, json.loads(planned.stdout)["splits"]["train"]["images"]) == (0, 8)
     old, new = (each.by_key("train") for each in (halves, built))
     assert {key: each.features for key, each in new.items()} == {
         key: each.features for key, each in old.items()

@@ -42,7 +42,7 @@ _MEMBER_BYTES = 16 << 20
 _FILES = 3
 # A folder with more files of a kind may hold one for each image.
 _FEW = 30
-ANNOTATIONS, TABLE, FOLDERS = range(3)
+STORED, ANNOTATIONS, TABLE, FOLDERS = range(4)
 _DIGITS = re.compile(r"[0-9]+")
 _BOM = b"\xef\xbb\xbf"
 _SPLIT = re.compile(
@@ -60,8 +60,8 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
             finds the splits, if there are any.
         problem: Why a person must say how to read it; empty where that is certain.
         notes: What is not read, or may be meant otherwise, one line each.
-        rank: Where several formats recognize one folder, the smallest rank wins: `ANNOTATIONS`
-            before `TABLE` before `FOLDERS`.
+        rank: Where several formats recognize one folder, the smallest rank wins: `STORED`, a
+            dataset of Shardbeam, before `ANNOTATIONS` before `TABLE` before `FOLDERS`.
         outlines: Whether the first objects have outlines, and not boxes alone. Of two formats about
             the same images, the one that says more is read.
     """

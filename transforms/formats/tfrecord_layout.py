@@ -19,7 +19,7 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 TFRECORD = "tfrecord"
-MANIFEST = "manifest.json"
+MANIFEST, DATASET_INFO = "manifest.json", "dataset_info.json"
 # A key that no other program's manifest has.
 _OURS = b'"shardbeam"'
 
@@ -97,7 +97,7 @@ def read_layout(folder: str) -> Layout:
     storage = storage_for(uri)
     try:
         data = storage.read_small(uri, max_bytes=limits.METADATA_BYTES)
-        committed = storage.stat(join_uri(folder, "dataset_info.json")) is not None
+        committed = storage.stat(join_uri(folder, DATASET_INFO)) is not None
         manifest = JsonDecoder(_Manifest).decode(data)
     except FileNotFoundError:
         return Layout(feature_map=FeatureMap(class_names=read_class_names(folder)))

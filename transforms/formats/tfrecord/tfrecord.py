@@ -9,6 +9,7 @@ create_coco_tf_record.py writes.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
+    STORED,
     Folder,
     Recognized,
     by_split,
@@ -35,6 +37,7 @@ from shardbeam.transforms.formats.recognition import (
     split_in,
 )
 from shardbeam.transforms.formats.tfrecord_layout import (
+    DATASET_INFO,
     MANIFEST,
     Layout,
     ListedShard,
@@ -46,6 +49,8 @@ from shardbeam.transforms.storage.find import storage_for
 
 # How TFDS begins its keys of annotations; it has no fixed ones.
 _OF_TFDS = ("objects/", "bbox", "label", "faces/", "annotations/", "segmentation")
+# How `dataset_info.json` names containers that Shardbeam writes, and TFDS with no manifest beside.
+_FILE_FORMAT = re.compile(rb'"fileFormat"\s*:\s*"(webdataset|hf_parquet|array_record)"')
 
 
 class TFRecordFormat(Format, frozen=True, kw_only=True):
@@ -104,7 +109,18 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes TFRecord files, by their names and by the length of the first record."""
+        """Recognizes TFRecord files, by their names and by the length of the first record.
+
+        It also recognizes datasets of Shardbeam in other containers.
+        """
+        if MANIFEST in folder.files and DATASET_INFO in folder.files:
+            named = _FILE_FORMAT.search(folder.head(DATASET_INFO))
+            if named is not None:
+                return Recognized(
+                    what=f"dataset of Shardbeam ({named[1].decode()})",
+                    sources={"": {"tfrecords": [folder.uri("")]}},
+                    rank=STORED,
+                )
         files = [path for path, file in folder.files.items() if _is_one(path) and file.whole]
         if not files or not is_tfrecord_head(folder.head(files[0])):
             return None
