@@ -313,11 +313,15 @@ def test_otherwise_somebody_has_to_choose(files: Files, tmp_path: Path) -> None:
 
 def test_outlines_are_recognized(tmp_path: Path) -> None:
     shape = {"label": "dog", "points": [[1, 1], [9, 1], [9, 9]], "shape_type": "polygon"}
+    region = {"name": "polygon", "all_points_x": [1, 9, 9], "all_points_y": [1, 1, 9]}
+    regions = [{"shape_attributes": region, "region_attributes": {"class": "dog"}}]
+    via = {"filename": "a.jpg", "size": 1, "regions": regions, "file_attributes": {}}
     labelme = {"version": "5.0", "imagePath": "a.jpg", "shapes": [shape]}
     cvat = '<annotations><image id="0" name="a.jpg" width="32" height="24">{}</image></annotations>'
     outlined: dict[str, Files] = {
         "yolo": {"a.txt": "0 0.1 0.1 0.5 0.1 0.5 0.5\n", "classes.txt": "dog\n"},
         "labelme": {"a.json": json.dumps(labelme)},
+        "via": {"v.json": json.dumps({"a.jpg1": via})},
         "cvat": {"c.xml": cvat.format('<polygon label="dog" points="1,1;9,1;9,9"/>')},
         "coco": {"a.json": _coco_of("a.jpg", segmentation=_OUTLINE)},
     }

@@ -112,7 +112,11 @@ class ViaFormat(Format, frozen=True, kw_only=True):
         if "" in sources and len(sources) > 1:
             problem = "some of the files name a split and others do not"
             return Recognized(what=what, problem=problem)
-        return Recognized(what=what, sources=dict(sorted(sources.items())), notes=notes)
+        heads = (folder.head(path) for path in files)
+        outlines = any(b"polygon" in head or b"ellipse" in head for head in heads)
+        return Recognized(
+            what=what, sources=dict(sorted(sources.items())), notes=notes, outlines=outlines
+        )
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
