@@ -15,16 +15,16 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.examples.geometry.boxes import Size, box_around, turn_points
-from shardbeam.transforms.examples.geometry.segmentation import mask_object, outline_ellipse
+from shardbeam.transforms.examples.geometry.boxes import Size, turn_points
+from shardbeam.transforms.examples.geometry.segmentation import mask_object
 from shardbeam.transforms.formats.label_studio.brush import decode_brush
+from shardbeam.transforms.formats.outlines import ellipse_object, polygon_object
 
 _ELLIPSE_POINTS = 36
 # {a key of a region's coordinates: the region's shape}
 _SHAPES = {"points": "polygon", "radiusX": "ellipse", "rle": "brush", "height": "rectangle"}
 # Tags that draw regions; not all of their shapes are read.
 _TAGS = (*_SHAPES.values(), "keypoint", "vector", "bitmask", "magicwand")
-_encoder = msgspec.json.Encoder()
 
 
 class Result(msgspec.Struct, rename={"parent": "parentID"}):
@@ -204,10 +204,7 @@ class _RegionReader(msgspec.Struct):
                 raise ValueError("points: expected a list of [x, y]")
             if len(points) < 3:
                 return None
-            outline = [side for point in points for side in self._corner(point)]
-            return ObjectAnnotation(
-                label="", bbox=box_around(outline), segmentation=_encoder.encode([outline])
-            )
+            return polygon_object([side for point in points for side in self._corner(point)])
         return None
 
     def _read_rectangle(self, value: Mapping[str, Any]) -> ObjectAnnotation:
@@ -218,28 +215,13 @@ class _RegionReader(msgspec.Struct):
         if not (angle and width and height):
             return ObjectAnnotation(label="", bbox=box)
         corners = [(left, top), (box[2], top), (box[2], box[3]), (left, box[3])]
-        outline = turn_points(corners, center=(left, top), angle=angle)
-        around = box_around(outline)
-        self.corrections.note(Correction.BOX_TURNED, box, around)
-        return ObjectAnnotation(
-            label="",
-            bbox=around,
-            area=abs(width * height),
-            segmentation=_encoder.encode([outline]),
-        )
+        item = polygon_object(turn_points(corners, center=(left, top), angle=angle))
+        self.corrections.note(Correction.BOX_TURNED, box, item.bbox)
+        return msgspec.structs.replace(item, area=abs(width * height))
 
     def _read_ellipse(self, value: Mapping[str, Any]) -> ObjectAnnotation:
         center, radii = self._point(value), self._sides(value, "radiusX", "radiusY")
-        outline = outline_ellipse(center, radii, corners=_ELLIPSE_POINTS)
-        # The box around a turned line would have an area.
-        angle = self._angle(value) if all(radii) else 0.0
-        polygon = turn_points(outline, center=center, angle=angle)
-        return ObjectAnnotation(
-            label="",
-            bbox=box_around(polygon),
-            area=math.pi * abs(radii[0] * radii[1]),
-            segmentation=_encoder.encode([polygon]),
-        )
+        return ellipse_object(center, radii, angle=self._angle(value), corners=_ELLIPSE_POINTS)
 
     def _point(self, value: Mapping[str, Any]) -> tuple[float, float]:
         return self._sides(value, "x", "y")
