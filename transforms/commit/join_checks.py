@@ -109,17 +109,25 @@ def check_join(inputs: InputCounts, *, sources: Iterable[Source]) -> None:
     for source in sources:
         seen = inputs.samples.sources.get(source.name, SourceSamples())
         if seen.referenced and not seen.matched:
-            malformed = Reason.ANNOTATION_MALFORMED
+            where = ", ".join(source.format.roots() or source.format.annotation_files())
+            reasons = [Reason.ANNOTATION_MALFORMED]
+            if not source.format.roots():
+                # Images that are in the annotation files are not looked for elsewhere.
+                reasons.append(Reason.MISSING_IMAGE)
             rejects = [
                 reject
                 for first in inputs.samples.first_rejects.values()
                 for reject in first
-                if reject.reason is malformed and reject.source == source.name
+                if reject.reason in reasons and reject.source == source.name
             ]
-            number = sum(each.rejected.get(malformed.value, 0) for each in inputs.splits.values())
+            number = sum(
+                each.rejected.get(reason.value, 0)
+                for each in inputs.splits.values()
+                for reason in reasons
+            )
             if rejects and number >= seen.referenced:
                 raise InputError(
-                    uri=", ".join(source.format.roots()),
+                    uri=where,
                     problem=f"none of the {seen.referenced} annotations can be used, such as "
                     f"{show_name(rejects[0].key)}: {rejects[0].detail}",
                 )
@@ -130,7 +138,7 @@ def check_join(inputs: InputCounts, *, sources: Iterable[Source]) -> None:
             archives = "" if seen.listed_key else inputs.samples.describe_archives()
             fix = archives or _suggest_fix(seen, source_format=source.format)
             raise InputError(
-                uri=", ".join(source.format.roots()),
+                uri=where,
                 problem=(
                     f"none of the {seen.referenced} annotated images is listed here: the "
                     f"annotations name {referenced}, the listing holds {listed}; {fix}"

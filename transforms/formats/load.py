@@ -40,6 +40,7 @@ _BUILT_IN = {
     "cifar100": "shardbeam.transforms.formats.cifar:Cifar100Format",
     "idx": "shardbeam.transforms.formats.idx:IdxFormat",
     "webdataset": "shardbeam.transforms.formats.webdataset.webdataset:WebDatasetFormat",
+    "huggingface": "shardbeam.transforms.formats.huggingface.huggingface:HuggingFaceFormat",
     "tfrecord": "shardbeam.transforms.formats.tfrecord.tfrecord:TFRecordFormat",
 }
 

@@ -79,7 +79,7 @@ class CsvFormat(RecognizedTable, frozen=True, kw_only=True):
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one file; a row's position is its line."""
-        _, rows = self._read(self.manifest[file_index], storage=storage)
+        rows = self.all_rows(self.manifest[file_index], storage=storage)
         yield from self._row_reader().read_rows(rows, file_index=file_index, unit="line")
 
     def first_rows(
@@ -88,6 +88,10 @@ class CsvFormat(RecognizedTable, frozen=True, kw_only=True):
         """Reads the header and the first rows."""
         header, rows = self._read(uri, storage=storage, end=size_bytes)
         return header, [row for _, row in rows if not isinstance(row, str)]
+
+    def all_rows(self, uri: str, *, storage: Storage) -> Iterator[tuple[int, Row | str]]:
+        """Reads all rows; a row's position is its line."""
+        return self._read(uri, storage=storage)[1]
 
     def _read(
         self, uri: str, *, storage: Storage, end: int = sys.maxsize

@@ -7,6 +7,7 @@ and its siblings for several labels and for boxes
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -81,6 +82,10 @@ class JsonLinesFormat(RecognizedTable, frozen=True, kw_only=True):
                 problem=f"no line holds a JSON object; byte {position}: {problem}",
             )
         return [*dict.fromkeys(name for row in rows for name in row)], rows
+
+    def all_rows(self, uri: str, *, storage: Storage) -> Iterator[tuple[int, Row | str]]:
+        """Reads all rows; a row's position is its byte."""
+        return _read_rows(uri, storage=storage, begin=0, end=sys.maxsize)
 
     def _find_layout(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
         if self.table_roots is None or _BOXES not in names or _BOXES in self.columns:

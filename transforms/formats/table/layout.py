@@ -36,7 +36,7 @@ _IMAGE_NAMES = (
 )
 # Columns with these names hold nothing but images.
 _URI_NAMES = ("imageuri", "imagegcsuri")
-_LABEL_NAMES = ("label", "labels", "labelname", "class", "classname", "category", "categoryname")
+LABEL_NAMES = ("label", "labels", "labelname", "class", "classname", "category", "categoryname")
 _SPLIT_NAMES = ("split", "mluse")
 # Captions, if several rows name one image; such a column may hold anything else, too.
 CAPTION_NAMES = ("caption", "captions", "sentence", "sentences", "comment", "comments")
@@ -162,11 +162,11 @@ def _is_one_hot(keys: TableKeys, image: str) -> bool:
 
 def _label_columns(keys: TableKeys, first: FirstRows) -> tuple[str, str]:
     """Returns the column of labels, and that of their ids if the labels are names with ids."""
-    label = _find(keys, "label", keys.label_column, _LABEL_NAMES, first.names)
+    label = _find(keys, "label", keys.label_column, LABEL_NAMES, first.names)
     if not label or keys.label_column is not None:
         return label, ""
     free = [name for name in first.names if name not in keys.columns]
-    usual = [name for name in free if first_of(_LABEL_NAMES, [name])]
+    usual = [name for name in free if first_of(LABEL_NAMES, [name])]
     ids = [name for name in usual if _are_class_ids(first.values(name))]
     names = [name for name in usual if any(map(_is_word, first.values(name)))]
     if not names or len(ids) != 1:
@@ -204,7 +204,7 @@ def _note_labels(
     others = [
         name
         for name in columns
-        if keys.label_column is None and name not in keys.columns and first_of(_LABEL_NAMES, [name])
+        if keys.label_column is None and name not in keys.columns and first_of(LABEL_NAMES, [name])
     ]
     if others:
         yield (

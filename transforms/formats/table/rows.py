@@ -100,11 +100,11 @@ class RowReader:
             elif self._keys.splits is not None and split and split not in self._keys.splits:
                 exclusion = Exclusion.IN_NO_SPLIT
             if layout.image:
-                key = self._image_key(row.get(layout.image))
+                key = self.image_key(row.get(layout.image))
             if exclusion is None:
                 found = self.annotations(row)
                 names = (*found.labels, *(item.label for item in found.objects))
-                seen.update((name, self._class_id(row, name)) for name in names)
+                seen.update((name, self.class_id(row, name)) for name in names)
                 annotations = encode_annotations(found)
                 if split and split not in layout.splits:
                     detail = f"{place}: the first rows name no split {split!r}; name it in splits"
@@ -123,7 +123,8 @@ class RowReader:
             exclusion=exclusion,
         )
 
-    def _image_key(self, cell: object) -> str:
+    def image_key(self, cell: object) -> str:
+        """Returns the key of the image that a cell names."""
         name = "" if cell is None else image_name(str(cell).strip())
         if not name:
             raise CellError(f"the column {self._layout.image} names no image")
@@ -204,7 +205,7 @@ class RowReader:
             raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
         return list(map(str, numbers))
 
-    def _class_id(self, row: Row, name: str) -> int | None:
+    def class_id(self, row: Row, name: str) -> int | None:
         """Returns the id that a row gives its class; None if classes have names alone."""
         if self._layout.class_ids:
             return int(name)

@@ -156,6 +156,14 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
         """
         raise NotImplementedError
 
+    def all_rows(self, uri: str, *, storage: Storage) -> Iterator[tuple[int, Row | str]]:
+        """Reads `(position, row)`, or `(position, problem)`, of each row of a file.
+
+        Raises:
+            InputError: The file cannot be read, or is not such a table.
+        """
+        raise NotImplementedError
+
     def _find_layout(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
         return find_layout(self, names, rows)
 

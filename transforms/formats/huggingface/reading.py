@@ -1,0 +1,348 @@
+"""Reads the rows of a dataset's files: what they are, the places of their images, their entries."""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    MaskRole,
+    MaskValues,
+)
+from shardbeam.transforms.formats.huggingface.columns import (
+    Columns,
+    FirstColumns,
+    class_lists,
+    find_columns,
+    name_classes,
+)
+from shardbeam.transforms.formats.huggingface.files import DataFile, Found
+from shardbeam.transforms.formats.huggingface.objects import ObjectReader, SeenBox, decide_boxes
+from shardbeam.transforms.formats.huggingface.pages import StoredImage, why_not
+from shardbeam.transforms.formats.huggingface.rows import find_images, read_first, read_rows
+from shardbeam.transforms.formats.image_size import sizes_of
+from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.formats.parsing.root_files import find_file
+from shardbeam.transforms.formats.parsing.table_columns import CellError, json_text
+from shardbeam.transforms.formats.table.first_rows import Row
+from shardbeam.transforms.formats.table.rows import RowReader
+from shardbeam.transforms.formats.table.table_boxes import four_numbers
+from shardbeam.transforms.storage.base import Storage, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.formats.huggingface.huggingface import HuggingFaceFormat
+    from shardbeam.transforms.formats.table.table import TableFormat
+
+_FIRST_ROWS, _FIRST_BYTES = 1000, 4 << 20
+# Digits of a row's number in the keys of images.
+_DIGITS = 9
+
+
+def resolve_columns(
+    made: HuggingFaceFormat, *, found: Found, table: TableFormat
+) -> tuple[Columns, str]:
+    """Finds out what the columns are, and how boxes are read, by the first rows.
+
+    Returns:
+        The columns, and a line about the boxes; empty if there is nothing to say.
+
+    Raises:
+        InputError: A file cannot be read, or its images have no places in it.
+        Problem: A key has to say what a column is, or the order of the numbers of boxes.
+    """
+    file = found.files[0]
+    storage = storage_for(file.uri)
+    first = _first_columns(file, storage=storage, table=table)
+    beside = [name for name in found.images if name in first.names]
+    first = msgspec.structs.replace(
+        first,
+        images=[*dict.fromkeys([*first.images, *beside])],
+        classes=first.classes or found.classes,
+    )
+    columns = find_columns(
+        first,
+        table,
+        image_column=made.image_column,
+        mask_column=made.mask_column,
+        names_images=file.names_images,
+    )
+    for each in found.files:
+        for name in (columns.image, columns.mask):
+            if each.kind == "parquet" and name:
+                _check_plain(each, column=name)
+    if columns.objects is None:
+        return columns, ""
+    boxes = _first_boxes(file, columns, rows=first.rows, storage=storage)
+    decision = decide_boxes(
+        boxes,
+        where=columns.objects.path(columns.objects.box),
+        box_format=made.box_format,
+        box_units=made.box_units,
+    )
+    objects = msgspec.structs.replace(
+        columns.objects,
+        box_format=decision.format,
+        normalized=decision.units == "fraction",
+    )
+    return msgspec.structs.replace(columns, objects=objects), decision.said
+
+
+def _first_columns(file: DataFile, *, storage: Storage, table: TableFormat) -> FirstColumns:
+    if file.kind not in ("csv", "jsonl"):
+        return read_first(file.uri, storage=storage, number=_FIRST_ROWS)
+    names, rows = table.first_rows(file.uri, storage=storage, size_bytes=_FIRST_BYTES)
+    fields: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for name, value in row.items():
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, dict):
+                    fields.setdefault(name, {}).update(dict.fromkeys(each))
+    return FirstColumns(
+        names=names,
+        fields={name: [*found] for name, found in fields.items()},
+        rows=rows,
+    )
+
+
+def first_maps(file: DataFile, *, column: str, number: int) -> Iterator[tuple[str, ImageRef]]:
+    """Yields the rows and places of a file's first maps."""
+    places = _places(file, column, storage=storage_for(file.uri))
+    for row, place in enumerate(itertools.islice(places, number)):
+        if isinstance(place, ImageRef):
+            yield f"{file.path}, row {row:,}", place
+
+
+def _check_plain(file: DataFile, *, column: str) -> None:
+    why = why_not(file.uri, storage=storage_for(file.uri), column=column)
+    if why is not None:
+        folder = posixpath.dirname(file.uri)
+        raise InputError(
+            uri=file.uri,
+            problem=f"the column {column} is {why}, so that its images have no place in the file: "
+            f"`shardbeam unpack {folder} --to plain` writes the files again, which takes their "
+            "size once more; then name plain",
+        )
+
+
+def _first_boxes(
+    file: DataFile, columns: Columns, *, rows: Sequence[Row], storage: Storage
+) -> Iterator[SeenBox]:
+    """Yields the boxes of the first rows, whose images' headers are read."""
+    objects = columns.objects
+    assert objects is not None
+    places = _places(file, columns.image, rows=rows, storage=storage)
+    for row, place in zip(rows, places, strict=False):
+        try:
+            items = objects.items(row)
+        except CellError:
+            continue
+        sizes = sizes_of(place) if items and isinstance(place, ImageRef) else []
+        for item in items if sizes else ():
+            numbers = four_numbers(item.get(objects.box))
+            area = item.get(objects.area) if objects.area else None
+            if numbers is not None:
+                yield SeenBox(numbers, area if isinstance(area, (int, float)) else 0, sizes)
+
+
+def _places(
+    file: DataFile, column: str, *, storage: Storage, rows: Iterable[Row] = ()
+) -> Iterator[ImageRef | str]:
+    """Yields the place of each row's image in a column, or why there is none (empty for null)."""
+    if file.names_images:
+        folder = posixpath.dirname(file.uri)
+        for row in rows:
+            uri = join_uri(folder, str(row.get(column)))
+            yield find_file(uri) or ""
+        return
+    stored = storage.find(file.uri)
+    folder = posixpath.dirname(file.uri)
+    for image in find_images(file.uri, storage=storage, column=column):
+        if image.offset >= 0:
+            yield ImageRef(
+                uri=file.uri,
+                size_bytes=image.size,
+                version=stored.version,
+                offset=image.offset,
+                whole=False,
+            )
+        else:
+            yield _beside(image, folder=folder, column=column)
+
+
+def _beside(image: StoredImage, *, folder: str, column: str) -> ImageRef | str:
+    """Finds the file of an image that has a path in the place of bytes."""
+    path = image.path
+    if not path:
+        return ""
+    parts = path.replace("\\", "/").split("/")
+    if "://" in path or path.startswith(("/", "~")) or ":" in parts[0] or ".." in parts:
+        return (
+            f"the column {column} has no bytes but the path {path[:80]!a}, which lies outside of "
+            "the data: `datasets` embeds images in save_to_disk and push_to_hub, not in to_parquet"
+        )
+    file = None if "\0" in path else find_file(join_uri(folder, path))
+    return file or f"the column {column} has no bytes but the path {path[:80]!a}, and no such file"
+
+
+class _HubRow(dict[str, Any]):
+    """A row with the place of its map, or with what is wrong with its images."""
+
+    mask: ImageRef | None = None
+    problem = ""
+
+
+class EntryReader(RowReader):
+    """Reads the rows of a file as images and entries.
+
+    Args:
+        table: The keys of a table with the same rows.
+        file: The file.
+        columns: What its columns are.
+        class_name: The class of objects, if rows give none.
+        masks: Whether outlines of objects are read.
+        mask_values: What the values of maps mean.
+    """
+
+    def __init__(
+        self,
+        table: TableFormat,
+        *,
+        file: DataFile,
+        columns: Columns,
+        class_name: str,
+        masks: bool,
+        mask_values: MaskValues,
+    ) -> None:
+        super().__init__(table, columns.table)
+        self._table = table
+        self._file = file
+        self._columns = columns
+        self._mask_values = mask_values
+        self._objects: ObjectReader | None = None
+        if columns.objects is not None:
+            self._objects = ObjectReader(
+                columns.objects, classes=columns.classes, class_name=class_name, masks=masks
+            )
+        # The classes of a row's columns; those in objects are named by the reader of objects.
+        self._classes = {it: names for it, names in columns.classes.items() if it in columns.read}
+        if columns.objects is not None and not columns.objects.column:
+            self._classes = {
+                it: names for it, names in self._classes.items() if it not in columns.objects.used
+            }
+        self._ids = {
+            name: number for names in class_lists(columns) for number, name in enumerate(names)
+        }
+        # Images of rows that were passed on, and have no entry yet.
+        self._images: deque[ImageRef | None] = deque()
+
+    def read(
+        self, *, file_index: int, storage: Storage
+    ) -> Iterator[AnnotationEntry | Category | ListedImage]:
+        """Yields the images, their entries, and the classes."""
+        unit = {"csv": "line", "jsonl": "byte"}.get(self._file.kind, "row")
+        rows = self._table_rows(storage) if self._file.names_images else self._rows(storage)
+        for item in self.read_rows(rows, file_index=file_index, unit=unit):
+            if not isinstance(item, AnnotationEntry):
+                yield item
+                continue
+            item = msgspec.structs.replace(item, split=self._file.split)
+            image = self._images.popleft() if self._images else None
+            if image is not None:
+                yield ListedImage(key=item.key, image=image)
+                item = msgspec.structs.replace(item, image=(image.uri, image.offset))
+            yield item
+
+    def _table_rows(self, storage: Storage) -> Iterator[tuple[int, Row | str]]:
+        uri = self._file.uri
+        if self._file.kind == "parquet_table":
+            names = [self._columns.image, *self._columns.read]
+            yield from enumerate(map(_HubRow, read_rows(uri, storage=storage, columns=names)))
+            return
+        for position, row in self._table.all_rows(uri, storage=storage):
+            yield position, row if isinstance(row, str) else _HubRow(row)
+
+    def _rows(self, storage: Storage) -> Iterator[tuple[int, Row]]:
+        columns, file = self._columns, self._file
+        rows = read_rows(file.uri, storage=storage, columns=columns.read)
+        images = _places(file, columns.image, storage=storage)
+        masks: Iterator[ImageRef | str] = itertools.repeat("")
+        if columns.mask:
+            masks = _places(file, columns.mask, storage=storage)
+        for number, (row, image) in enumerate(itertools.zip_longest(rows, images)):
+            mask = next(masks, None)
+            if row is None or image is None or mask is None:
+                problem = "its columns have different numbers of rows; download the file again"
+                raise DamagedError(uri=file.uri, place=f"row {number:,}", problem=problem)
+            found = _HubRow(row)
+            found[columns.image] = f"{normalize_key(file.path)}/{number:0{_DIGITS}}"
+            if isinstance(image, ImageRef):
+                self._images.append(image)
+            else:
+                self._images.append(None)
+                found.problem = image or f"the column {columns.image} is empty"
+            if isinstance(mask, ImageRef):
+                found.mask = mask
+            else:
+                # Without a map, all pixels are void, which is counted.
+                found.problem = found.problem or mask
+            yield number, found
+
+    def image_key(self, cell: object) -> str:
+        """Returns the key of a row's image."""
+        if not self._file.names_images:
+            return str(cell)
+        name = "" if cell is None else str(cell).strip()
+        if not name:
+            raise CellError(f"the column {self._columns.image} names no image")
+        return normalize_key(posixpath.join(posixpath.dirname(self._file.path), name))
+
+    def class_id(self, row: Row, name: str) -> int | None:
+        """Returns the number of a class, if the data declare it."""
+        if name in self._ids:
+            return self._ids[name]
+        if self._ids or self._layout.label_ids:
+            return None
+        return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
+
+    def annotations(self, row: Row) -> ImageAnnotations:
+        """Reads a row's annotations of its image."""
+        assert isinstance(row, _HubRow)
+        if row.problem:
+            raise CellError(row.problem, reason=Reason.MISSING_IMAGE)
+        columns = self._columns
+        found = super().annotations(name_classes(row, self._classes) if self._classes else row)
+        if self._objects is None:
+            changes: dict[str, Any] = {}
+        else:
+            objects = columns.objects
+            assert objects is not None
+            width, height = (_side(row.get(name)) for name in columns.size or ("", ""))
+            of_id = row.get(columns.image_id) if columns.image_id else None
+            changes = {
+                "objects": tuple(self._objects.read(row)),
+                "normalized": objects.normalized,
+                "width": width,
+                "height": height,
+            }
+        if row.mask is not None:
+            changes |= {"masks": {MaskRole.SEMANTIC: row.mask}, "mask_values": self._mask_values}
+        if columns.image_id and (of_id := row.get(columns.image_id)) is not None:
+            changes["image_id"] = json_text(of_id)
+        return msgspec.structs.replace(found, **changes) if changes else found
+
+
+def _side(value: object) -> int:
+    return value if isinstance(value, int) and 0 < value < 2**31 else 0
