@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from shardbeam.pipelines.cli.main import main
@@ -294,19 +292,6 @@ def test_the_page_on_tools_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "wheat/train.csv": boxes,
         },
     )
-    # Parquet of Hugging Face.
-    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["a", "b"]}}
-    table = pa.table(
-        {
-            "image": [{"bytes": image, "path": path} for path in ("x.jpg", None, "y.jpg")],
-            "label": [0, 1, -1],
-        }
-    ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    (tmp_path / "beans/data").mkdir(parents=True)
-    pq.write_table(table, tmp_path / "beans/data/train-00000-of-00001.parquet")
-
-    (snippet,) = blocks("docs/guide/from-your-tool.md", "python")
-    exec(snippet, {})
     shown = commands("docs/guide/from-your-tool.md")
     results = [run(*words) for _, *words in shown]
 
@@ -316,7 +301,6 @@ def test_the_page_on_tools_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "the category with the id 0, animals, counts as the background" in said[2]
     assert "1 class: pug" in said[3]
     assert "1 class: usask_1" in said[4]
-    assert "image-folder: 2 folders of classes, 2 images; split train" in said[5]
     # As the page says, `init` prints the command of a table that lacks only the name of a column.
     (_, *words) = shown[3]
     command = shlex.join(["shardbeam", *words[:-2]])

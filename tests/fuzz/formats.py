@@ -36,6 +36,7 @@ from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.fuzz.outcome import FOLDER, read_or_refuse
 from tests.support.archive_files import tar_bytes, write_files
+from tests.support.hub_files import BOXES, IMAGE, classes, hub_image, hub_parquet, list_of, value
 from tests.support.image_makers import save
 from tests.support.label_studio_files import encode_brush, region, task
 from tests.support.making import make_format
@@ -109,6 +110,46 @@ test</subsets><labels><label><name>dog</name></label>
 <mask label="dog" left="1" top="2" width="2" height="2" rle="1, 2, 1"/>
 <skeleton label="dog"><points label="nose" points="1,2" outside="0"/></skeleton>
 </image><image id="8" name="b.jpg" subset="test" width="64" height="48"/></annotations>
+"""
+_HUB_FEATURES = {
+    "image": IMAGE,
+    "label": classes("cat", "dog"),
+    "text": value("string"),
+    "n": value("int64"),
+    "objects": {
+        "bbox": BOXES,
+        "category": list_of(classes("cat", "dog")),
+        "id": list_of(value("int64")),
+        "area": list_of(value("float32")),
+        "segmentation": list_of(list_of(list_of(value("float32")))),
+        "blur": list_of(value("string")),
+    },
+}
+_HUB_OBJECTS = {
+    **{"bbox": [[0, 1.5, 3, 20]], "category": [1], "id": [7], "area": [60.0]},
+    **{"segmentation": [[[1, 2, 3, 4, 5, 6]]], "blur": ["no"]},
+}
+_HUB_ROW = {
+    **{"image": hub_image(b"x", "a.jpg"), "label": 1, "text": "A cat.", "n": 3},
+    "objects": _HUB_OBJECTS,
+}
+_HUB_TABLE = "".join(
+    json.dumps({"file_name": name, "objects": {"bbox": [[0, 0, 1, 0.5]], "categories": [0]}}) + "\n"
+    for name in ("a.jpg", "b.jpg")
+)
+_README = """---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/train-*
+  - split: test
+    path: ["**/b.parquet"]
+dataset_info:
+  features:
+  - name: label
+    dtype: {class_label: {names: {'0': cat, '1': dog}}}
+---
 """
 _MASK = base64.b64encode(save(Image.new("L", (2, 1), 1), "PNG")).decode()
 _LABELME = json.dumps(
@@ -402,6 +443,25 @@ SEEDS = (
             "a.txt": "a b.jpg 1,2,30,40,0 5.5,6,7e0,8,1\nc.jpg\n\nC:\\x\\d.png 1,2,3,4,1\n",
             "_classes.txt": "dog\ncat\n",
         },
+    ),
+    Seed(
+        "huggingface",
+        {"data": ["@"], "box_format": "xywh", "box_units": "px", "_masks": True},
+        {
+            "README.md": _README,
+            "data/train-00000-of-00001.parquet": hub_parquet([_HUB_ROW] * 2, _HUB_FEATURES),
+            "test/b.parquet": hub_parquet([_HUB_ROW], _HUB_FEATURES, described=False),
+        },
+    ),
+    Seed(
+        "huggingface",
+        {"data": ["@"], "box_format": "yxyx"},
+        {"train/metadata.jsonl": _HUB_TABLE, "train/a.jpg": b"x", "train/b.jpg": b"x"},
+    ),
+    Seed(
+        "huggingface",
+        {"data": ["@"]},
+        {"metadata.csv": "file_name,label,text,n\na.jpg,cat,A cat.,1\n", "a.jpg": b"x"},
     ),
     Seed(
         "tfrecord",

@@ -17,6 +17,7 @@ from PIL import Image
 from shardbeam.transforms.images.mask_file import voc_colour_map
 from tests.support.archive_files import write_files, write_tar
 from tests.support.cifar_files import write_cifar10, write_cifar100
+from tests.support.hub_files import BOXES, IMAGE, classes, hub_image, hub_parquet, list_of, value
 from tests.support.idx_files import write_idx
 from tests.support.image_makers import Pixels, pixels
 from tests.support.making import draw, vertex, write_lines
@@ -235,6 +236,43 @@ def _write_captioned_tars(folder: Path, shared_data: SharedData) -> None:
             f"{name}.cls": str(number).encode(),
         }
         write_tar(folder / f"{number:05}.tar", files)
+
+
+def _write_hub(folder: Path, shared_data: SharedData) -> None:
+    """Writes real images and boxes in rows, with the columns of cppe-5, and captions."""
+    source = shared_data() / "facemask" / "coco"
+    (folder / "data").mkdir()
+    for split, part in (("train", "train"), ("test", "val")):
+        document = json.loads((source / f"annotations/custom_{part}.json").read_bytes())
+        rows = []
+        for each in document["images"]:
+            found = [it for it in document["annotations"] if it["image_id"] == each["id"]]
+            objects = {
+                key: [it[name] for it in found]
+                for key, name in {"id": "id", "area": "area", "bbox": "bbox"}.items()
+            }
+            data = (source / f"{part}2017" / each["file_name"]).read_bytes()
+            rows.append(
+                {
+                    "image_id": each["id"],
+                    "image": hub_image(data, each["file_name"]),
+                    "objects": {**objects, "category": [it["category_id"] for it in found]},
+                    "caption": f"picture {each['id']}",
+                }
+            )
+        features = {
+            "image_id": value("int64"),
+            "image": IMAGE,
+            "objects": {
+                "id": list_of(value("int64")),
+                "area": list_of(value("float32")),
+                "bbox": BOXES,
+                "category": list_of(classes(*(it["name"] for it in document["categories"]))),
+            },
+            "caption": value("string"),
+        }
+        data = hub_parquet(rows, features)
+        (folder / "data" / f"{split}-00000-of-00001.parquet").write_bytes(data)
 
 
 SAMPLES = (
@@ -582,6 +620,20 @@ SAMPLES = (
         "t10k-images-idx3-ubyte/00007",
         {"image/class/text": [b"7"], "image/class/label": [7]},
         split="test",
+    ),
+    FormatSample(
+        "huggingface",
+        _write_hub,
+        ("--data", "{data}"),
+        {"train": 10, "test": 10},
+        "data/train-00000-of-00001.parquet/000000000",
+        {
+            "image/source_id": [b"0"],
+            "image/object/class/text": [b"with_mask", b"with_mask"],
+            "image/object/bbox/xmin": [76 / 400, 279 / 400],
+            "image/object/bbox/ymax": [(68 + 43) / 225, (53 + 45) / 225],
+            "image/caption": [b"picture 0"],
+        },
     ),
     FormatSample(
         "webdataset",

@@ -34,7 +34,9 @@ _LABELS = (
     *("category", "categories", "label", "labels", "class", "classes", "classname", "classnames"),
     *("categoryname", "categorynames", "name", "names", "categoryid", "categoryids", "classid"),
 )
+_AREAS, _CROWDS, _IDS = ("area", "areas"), ("iscrowd",), ("id", "ids", "bboxid", "bboxids")
 _SEGMENTATIONS = ("segmentation", "segmentations")
+_FIELDS = (*_BOXES, *_LABELS, *_AREAS, *_CROWDS, *_IDS, *_SEGMENTATIONS)
 # Boxes that decide, if only one order of their numbers fits.
 _ENOUGH = 20
 # The share of boxes that may be wrong themselves, and of areas that must agree.
@@ -154,19 +156,22 @@ def find_objects(
     values = [row[box] for row in rows if row.get(box)] if box else []
     if not values or not all(isinstance(it, list) and four_numbers(it[0]) for it in values):
         return None
-    lists = [
-        name
-        for name in names
-        if all(_is_beside(row.get(name), row.get(box)) for row in rows)
-        and any(row.get(name) for row in rows)
-    ]
+    lists = [name for name in names if _is_beside(name, box, rows)]
     return _layout("", box, lists, rows, classes=classes)
 
 
-def _is_beside(values: object, boxes: object) -> bool:
-    return values is None or (
-        isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes)
-    )
+def _is_beside(name: str, box: str, rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a column of the row has a value for each box."""
+    is_known = bool(first_of(_FIELDS, [name]))
+    has_value = False
+    for row in rows:
+        values, boxes = row.get(name), row.get(box)
+        has_value |= bool(values)
+        if values is not None and not isinstance(values, list):
+            return False
+        if not is_known and len(values or ()) != len(boxes or ()):
+            return False
+    return has_value
 
 
 def _layout(
@@ -194,9 +199,9 @@ def _layout(
         column=column,
         box=box,
         label=label,
-        area=take("area", "areas"),
-        crowd=take("iscrowd"),
-        id=take("id", "ids", "bboxid", "bboxids"),
+        area=take(*_AREAS),
+        crowd=take(*_CROWDS),
+        id=take(*_IDS),
         segmentation=take(*_SEGMENTATIONS),
         columns=dict.fromkeys(free, ColumnType("string")),
     )

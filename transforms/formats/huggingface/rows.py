@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.formats.annotation_file import foreign_content, read_part
 from shardbeam.transforms.formats.huggingface.columns import FirstColumns
 from shardbeam.transforms.formats.huggingface.files import describe_features
 from shardbeam.transforms.formats.huggingface.pages import (
@@ -27,6 +28,7 @@ from shardbeam.transforms.storage.reader import StorageReader
 
 # Rows that are decoded at a time: a small file may repeat a long text in each of them.
 _BATCH_ROWS = 32
+_HEAD_BYTES = 200
 _IS_LIST = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 _IS_BYTES = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
 
@@ -101,6 +103,8 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[Any]:
     except PARQUET_ERRORS as error:
         if isinstance(error, InputError):
             raise
+        if foreign := foreign_content(read_part(uri, storage=storage, size_bytes=_HEAD_BYTES)):
+            raise InputError(uri=uri, problem=foreign) from error
         kind = "an Arrow stream" if uri.endswith(".arrow") else "a Parquet file"
         problem = f"not {kind}, or a damaged one: {describe_parquet_error(error)}"
         raise DamagedError(uri=uri, problem=problem) from error
