@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 
 T = TypeVar("T")
@@ -15,7 +16,7 @@ FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def read_or_refuse(read: Callable[[], T], *, uri: str, place: str = "") -> T | None:
-    """Reads an input; None where that ends in an `InputError`, which must name file and problem.
+    """Reads an input; None where that ends in a `Problem` or in an `InputError`.
 
     Args:
         read: Reads it.
@@ -26,6 +27,9 @@ def read_or_refuse(read: Callable[[], T], *, uri: str, place: str = "") -> T | N
         return read()
     except InputError as error:
         _check(error, uri=uri, place=place)
+        return None
+    except Problem:
+        # A key of the config has to decide.
         return None
 
 

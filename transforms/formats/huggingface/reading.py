@@ -33,7 +33,7 @@ from shardbeam.transforms.formats.huggingface.objects import ObjectReader, SeenB
 from shardbeam.transforms.formats.huggingface.pages import StoredImage, why_not
 from shardbeam.transforms.formats.huggingface.rows import find_images, read_first, read_rows
 from shardbeam.transforms.formats.image_size import sizes_of
-from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import find_file
 from shardbeam.transforms.formats.parsing.table_columns import CellError, json_text
 from shardbeam.transforms.formats.table.first_rows import Row
@@ -164,8 +164,8 @@ def _places(
     if file.names_images:
         folder = posixpath.dirname(file.uri)
         for row in rows:
-            uri = join_uri(folder, str(row.get(column)))
-            yield find_file(uri) or ""
+            name = str(row.get(column))
+            yield find_file(join_uri(folder, name)) or "" if _is_below(name) else ""
         return
     stored = storage.find(file.uri)
     folder = posixpath.dirname(file.uri)
@@ -187,14 +187,20 @@ def _beside(image: StoredImage, *, folder: str, column: str) -> ImageRef | str:
     path = image.path
     if not path:
         return ""
-    parts = path.replace("\\", "/").split("/")
-    if "://" in path or path.startswith(("/", "~")) or ":" in parts[0] or ".." in parts:
+    if not _is_below(path):
         return (
             f"the column {column} has no bytes but the path {path[:80]!a}, which lies outside of "
             "the data: `datasets` embeds images in save_to_disk and push_to_hub, not in to_parquet"
         )
-    file = None if "\0" in path else find_file(join_uri(folder, path))
+    file = find_file(join_uri(folder, path))
     return file or f"the column {column} has no bytes but the path {path[:80]!a}, and no such file"
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path can name a file below the folder of the data."""
+    parts = path.replace("\\", "/").split("/")
+    is_absolute = path.startswith(("/", "~")) or ":" in parts[0]
+    return not is_absolute and ".." not in parts and key_problem(path) is None
 
 
 class _HubRow(dict[str, Any]):
@@ -202,6 +208,7 @@ class _HubRow(dict[str, Any]):
 
     mask: ImageRef | None = None
     problem = ""
+    reason = Reason.MISSING_IMAGE
 
 
 class EntryReader(RowReader):
@@ -267,11 +274,13 @@ class EntryReader(RowReader):
 
     def _table_rows(self, storage: Storage) -> Iterator[tuple[int, Row | str]]:
         uri = self._file.uri
+        rows: Iterable[tuple[int, Row | str]]
         if self._file.kind == "parquet_table":
             names = [self._columns.image, *self._columns.read]
-            yield from enumerate(map(_HubRow, read_rows(uri, storage=storage, columns=names)))
-            return
-        for position, row in self._table.all_rows(uri, storage=storage):
+            rows = enumerate(read_rows(uri, storage=storage, columns=names))
+        else:
+            rows = self._table.all_rows(uri, storage=storage)
+        for position, row in rows:
             yield position, row if isinstance(row, str) else _HubRow(row)
 
     def _rows(self, storage: Storage) -> Iterator[tuple[int, Row]]:
@@ -286,7 +295,9 @@ class EntryReader(RowReader):
             if row is None or image is None or mask is None:
                 problem = "its columns have different numbers of rows; download the file again"
                 raise DamagedError(uri=file.uri, place=f"row {number:,}", problem=problem)
-            found = _HubRow(row)
+            found = _HubRow() if isinstance(row, str) else _HubRow(row)
+            if isinstance(row, str):
+                found.problem, found.reason = row, Reason.ANNOTATION_MALFORMED
             found[columns.image] = f"{normalize_key(file.path)}/{number:0{_DIGITS}}"
             if isinstance(image, ImageRef):
                 self._images.append(image)
@@ -321,7 +332,7 @@ class EntryReader(RowReader):
         """Reads a row's annotations of its image."""
         assert isinstance(row, _HubRow)
         if row.problem:
-            raise CellError(row.problem, reason=Reason.MISSING_IMAGE)
+            raise CellError(row.problem, reason=row.reason)
         columns = self._columns
         found = super().annotations(name_classes(row, self._classes) if self._classes else row)
         if self._objects is None:

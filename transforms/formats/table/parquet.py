@@ -78,7 +78,7 @@ class ParquetFormat(RecognizedTable, frozen=True, kw_only=True):
                 if begin <= group * size_bytes // len(file.group_rows) < end:
                     number = first
                     for batch in file.read_group(group, columns=columns):
-                        for row in _rows_of(batch):
+                        for row in rows_of(batch):
                             yield number, row
                             number += 1
                         max_bytes -= batch.nbytes
@@ -94,7 +94,7 @@ class ParquetFormat(RecognizedTable, frozen=True, kw_only=True):
                 continue
             if field.name in names:
                 raise InputError(uri=uri, problem=f"the column {field.name!r} occurs twice")
-            if _holds_bytes(field.type):
+            if holds_bytes(field.type):
                 raise InputError(
                     uri=uri,
                     problem=f"the column {field.name!r} holds bytes, and a table holds names of "
@@ -121,7 +121,7 @@ def _open(uri: str, *, storage: Storage) -> pa.NativeFile:
     return pa.OSFile(uri)
 
 
-def _rows_of(batch: pa.RecordBatch) -> Iterator[Row | str]:
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row | str]:
     """Yields rows, or the problem of a row whose cells cannot be read."""
     try:
         columns = [*map(_to_plain, batch.columns)]
@@ -134,7 +134,7 @@ def _rows_of(batch: pa.RecordBatch) -> Iterator[Row | str]:
         yield from rows
     else:
         for number in range(len(batch)):
-            yield from _rows_of(batch.slice(number, 1))
+            yield from rows_of(batch.slice(number, 1))
 
 
 def _to_plain(column: pa.Array) -> pa.Array:
@@ -158,9 +158,10 @@ def _is_readable(kind: pa.DataType) -> bool:
     return types.is_struct(kind) and all(_is_readable(field.type) for field in kind)
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether a column holds bytes, alone or in structs and lists."""
     if any(is_kind(kind) for is_kind in _IS_BYTES):
         return True
     if types.is_dictionary(kind) or any(is_kind(kind) for is_kind in _IS_LIST):
-        return _holds_bytes(kind.value_type)
-    return types.is_struct(kind) and any(_holds_bytes(field.type) for field in kind)
+        return holds_bytes(kind.value_type)
+    return types.is_struct(kind) and any(holds_bytes(field.type) for field in kind)
