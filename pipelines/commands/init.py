@@ -432,10 +432,7 @@ def _hint(folder: Folder) -> str:
         return unread
     if not folder.images:
         if packed := folder.named(*_IMAGES_IN_ROWS):
-            return (
-                f"images in rows, as in {packed[0]}, are not read: save each as a file "
-                "(docs/guide/from-your-tool.md)"
-            )
+            return f"no column of {packed[0]} holds images, or names images that are here"
         if packed := [path for path in folder.named(*_TFRECORD) if not folder.files[path].whole]:
             return f"TFRecord files in an archive, such as {packed[0]}, are not read: unpack it"
         return "there are no images in it"

@@ -242,7 +242,7 @@ def _write_hub(folder: Path, shared_data: SharedData) -> None:
     """Writes real images and boxes in rows, with the columns of cppe-5, and captions."""
     source = shared_data() / "facemask" / "coco"
     (folder / "data").mkdir()
-    for split, part in (("train", "train"), ("test", "val")):
+    for split, part in (("train", "val"), ("test", "train")):
         document = json.loads((source / f"annotations/custom_{part}.json").read_bytes())
         rows = []
         for each in document["images"]:
@@ -626,13 +626,13 @@ SAMPLES = (
         _write_hub,
         ("--data", "{data}"),
         {"train": 10, "test": 10},
-        "data/train-00000-of-00001.parquet/000000000",
+        "data/train-00000-of-00001.parquet/000000002",
         {
-            "image/source_id": [b"0"],
+            "image/source_id": [b"2"],
             "image/object/class/text": [b"with_mask", b"with_mask"],
-            "image/object/bbox/xmin": [76 / 400, 279 / 400],
-            "image/object/bbox/ymax": [(68 + 43) / 225, (53 + 45) / 225],
-            "image/caption": [b"picture 0"],
+            "image/object/bbox/xmin": [123 / 400, 247 / 400],
+            "image/object/bbox/ymax": [(113 + 98) / 282, (51 + 88) / 282],
+            "image/caption": [b"picture 2"],
         },
     ),
     FormatSample(
