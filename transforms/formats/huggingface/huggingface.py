@@ -152,7 +152,9 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
             _map_classes=found.map_classes,
         )
         table = made._table([file.uri for file in found.files])
-        columns, said = resolve_columns(made, found=found, table=table)
+        columns, said = resolve_columns(
+            found, table=table, image_column=self.image_column, mask_column=self.mask_column
+        )
         reading = MaskReading()
         if columns.mask and self.mask_values:
             reading = given_values(self.mask_values)

@@ -43,7 +43,6 @@ from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
-    from shardbeam.transforms.formats.huggingface.huggingface import HuggingFaceFormat
     from shardbeam.transforms.formats.table.table import TableFormat
 
 _FIRST_ROWS, _FIRST_BYTES = 1000, 4 << 20
@@ -52,9 +51,15 @@ _DIGITS = 9
 
 
 def resolve_columns(
-    made: HuggingFaceFormat, *, found: Found, table: TableFormat
+    found: Found, *, table: TableFormat, image_column: str | None, mask_column: str | None
 ) -> tuple[Columns, str]:
     """Finds out what the columns are, and how boxes are read, by the first rows.
+
+    Args:
+        found: The files.
+        table: The keys of a table with the same rows.
+        image_column: The key of the config.
+        mask_column: The key of the config.
 
     Returns:
         The columns, and a line about the boxes; empty if there is nothing to say.
@@ -75,8 +80,8 @@ def resolve_columns(
     columns = find_columns(
         first,
         table,
-        image_column=made.image_column,
-        mask_column=made.mask_column,
+        image_column=image_column,
+        mask_column=mask_column,
         names_images=file.names_images,
     )
     for each in found.files:
@@ -89,8 +94,8 @@ def resolve_columns(
     decision = decide_boxes(
         boxes,
         where=columns.objects.path(columns.objects.box),
-        box_format=made.box_format,
-        box_units=made.box_units,
+        box_format=table.box_format,
+        box_units=table.box_units,
     )
     objects = msgspec.structs.replace(
         columns.objects,
