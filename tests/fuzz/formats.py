@@ -151,6 +151,16 @@ dataset_info:
     dtype: {class_label: {names: {'0': cat, '1': dog}}}
 ---
 """
+_CVAT_VIDEO = """<annotations><meta><job><size>3</size><mode>interpolation</mode>
+<start_frame>2</start_frame><stop_frame>4</stop_frame><frame_filter>step=1</frame_filter>
+<labels><label><name>dog</name></label></labels></job>
+<original_size><width>64</width><height>48</height></original_size></meta>
+<track id="0" label="dog"><box frame="2" keyframe="1" outside="0" xtl="0" ytl="1" xbr="3" ybr="20"/>
+<box frame="3" keyframe="0" outside="0" xtl="0" ytl="1.5" xbr="3" ybr="20"/>
+<box frame="4" keyframe="1" outside="1" xtl="0" ytl="1.5" xbr="3" ybr="20"/></track>
+<track id="1" label="dog"><polygon frame="2" keyframe="1" points="1,2;3.5,4;5,6"/></track>
+</annotations>
+"""
 _MASK = base64.b64encode(save(Image.new("L", (2, 1), 1), "PNG")).decode()
 _LABELME = json.dumps(
     {
@@ -296,6 +306,11 @@ SEEDS = (
         "cvat",
         {"images": "@/images", "annotations": ["@/cvat.xml"], "_masks": True},
         {"cvat.xml": _CVAT, "images/train/a.jpg": b"x"},
+    ),
+    Seed(
+        "cvat",
+        {"images": "@/images", "annotations": ["@/cvat.xml"], "_masks": True},
+        {"cvat.xml": _CVAT_VIDEO, "images/frame_000002.jpg": b"x"},
     ),
     Seed(
         "labelme",

@@ -1427,12 +1427,23 @@ BAD_INPUTS = (
             f"{{data}}/cvat.xml: {message}",
         )
         for name, content, message in (
-            ("a video", '<annotations><track id="0"/></annotations>', "line 1: tracks are of CVAT"),
+            (
+                "a video of keyframes alone",
+                '<annotations><track label="a">'
+                + "".join(f'<box frame="{frame}" keyframe="1"/>' for frame in (0, 9))
+                + "</track></annotations>",
+                "only keyframes are listed (2, with 1 gaps between them), and nothing is computed "
+                "here: export the task as `CVAT for images 1.1`",
+            ),
             ("entities", _entity_bomb(), "line 1: entities (<!ENTITY ...>, &name;) are not read"),
             ("another root", "<annotation/>", "line 1: expected <annotations>, found <annotation>"),
             ("broken", "<annotations>\n<image>", "line 2, column 8: the XML is broken: no element"),
             ("empty", "", "the file is empty"),
-            ("no image", "<annotations/>", "no <image> found; expected CVAT for images 1.1"),
+            (
+                "no image",
+                "<annotations/>",
+                "no <image> and no <track> found; expected CVAT for images 1.1",
+            ),
             (
                 "a subset that is no name",
                 "<annotations><meta><task><subset>my set</subset></task></meta>"

@@ -1,4 +1,4 @@
-"""CVAT for images: an XML file with boxes, polygons, masks, skeletons and tags of many images.
+"""CVAT: an XML file with boxes, polygons, masks, skeletons and tags of images, or of a video.
 
 The format: https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ (version 1.1).
 """
@@ -9,22 +9,35 @@ import functools
 import html
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, encode_annotations
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
-from shardbeam.transforms.formats.base import Format, Kind, Match
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
-from shardbeam.transforms.formats.cvat.shapes import OCCLUDED, ImageReader
-from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
+from shardbeam.transforms.formats.cvat.shapes import OCCLUDED, TRACK, ImageReader
+from shardbeam.transforms.formats.cvat.video import (
+    Video,
+    frame_name,
+    frame_number,
+    read_frames,
+    read_video,
+)
+from shardbeam.transforms.formats.names import (
+    escape_key,
+    key_problem,
+    listing_exclusion,
+    normalize_key,
+)
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement, xml_children
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, describe_missing
@@ -32,8 +45,8 @@ from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
 _READ_BYTES = 4 << 20
-# `annotations/meta/project/labels/label/name`.
-_MAX_DEPTH = 6
+# `annotations/meta/project/labels/label/attributes/attribute/name`.
+_MAX_DEPTH = 8
 # Images that are looked for to find out whether subsets have their own folders.
 _SAMPLE = 5
 
@@ -42,6 +55,7 @@ _DEFAULT_SUBSET = "default"
 
 # These search the beginning of a file, which may be cut off anywhere.
 _IMAGE = re.compile(rb"<image\s[^<>]*>")
+_FRAME = re.compile(rb'\bframe="([0-9]{1,9})"')
 _ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
 
 
@@ -51,25 +65,31 @@ class _Meta(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         labels: `{class: names of its keypoints}`; None where the file declares no labels.
         subsets: Names of subsets, in order.
+        attributes: Names of the labels' attributes.
     """
 
     labels: Mapping[str, tuple[str, ...]] | None = None
     subsets: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
 
 
 class CvatFormat(Format, frozen=True, kw_only=True):
-    """CVAT for images 1.1: `annotations.xml`, and the folder `images` beside it.
+    """CVAT for images 1.1, and for video 1.1: `annotations.xml`, and the folder `images` beside it.
+
+    A file for video names frames by their numbers, and so do the images' names.
 
     Attributes:
         images: Root folder of the images.
-        annotations: The XML files.
+        annotations: The XML files; of a video only one.
+        label_attribute: The attribute that is the class of shapes that have it.
         _masks: Whether objects carry their polygons and masks.
         _splits: The subsets.
         _in_subsets: Whether images lie in folders named like their subsets.
         _has_skeletons: Whether a class has keypoints.
+        _video: The frames, if the file is of a video.
     """
 
-    SUMMARY = "CVAT for images 1.1 XML: boxes, polygons, masks, skeletons and tags"
+    SUMMARY = "CVAT XML, for images and video 1.1: boxes, polygons, masks, skeletons and tags"
     UNANNOTATED = "drop"
     # Pixels are counted from 0.
     first_pixel = 0.0
@@ -77,18 +97,21 @@ class CvatFormat(Format, frozen=True, kw_only=True):
     box_reading = BoxReading()
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
-    annotations: Annotated[
-        list[Location], msgspec.Meta(min_length=1), named("XML file of CVAT for images")
-    ]
+    annotations: Annotated[list[Location], msgspec.Meta(min_length=1), named("XML file of CVAT")]
+    label_attribute: (
+        Annotated[str, named("attribute that is the class of objects, instead of their label")]
+        | None
+    ) = None
     match: Match = "path"
     _masks: bool = False
     _splits: tuple[str, ...] = ()
     _in_subsets: bool = False
     _has_skeletons: bool = False
+    _video: Video | None = None
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes XML files of CVAT for images, and refuses those of CVAT for video.
+        """Recognizes XML files of CVAT for images, or one for video.
 
         Images may have names without extensions, and are then joined by name.
         """
@@ -99,10 +122,12 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         what = counted(len(heads), "XML file")
         folders, matches = set(), set()
         for path, head in heads.items():
-            if b"<track" in head:
-                problem = f"{path} is of CVAT for video; export it as `CVAT for images 1.1`"
-                return Recognized(what=what, problem=problem)
             names = []
+            if b"<track" in head:
+                if len(heads) > 1:
+                    problem = f"{path} is of a video: name a source for each video"
+                    return Recognized(what=what, problem=problem)
+                names += [frame_name(int(number)) for number in _FRAME.findall(head)]
             for tag in map(bytes.decode, _IMAGE.findall(head)):
                 found = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(tag)}
                 names.append("/".join(filter(None, (found.get("subset"), found.get("name", "")))))
@@ -112,7 +137,8 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 problem = describe_missing(path, names=names)
                 return Recognized(what=what, problem=problem)
             folders.add(images.folder)
-            matches.add(images.match)
+            # Frames are joined by their numbers.
+            matches.add("path" if b"<track" in head else images.match)
         if len(folders) > 1:
             problem = f"their images are in several folders: {', '.join(sorted(folders))}"
             return Recognized(what=what, problem=problem)
@@ -142,12 +168,14 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         files = RootFiles(self.images)
         subsets: dict[str, None] = {}
         in_subsets = has_skeletons = False
+        video: Video | None = None
+        attributes: dict[str, None] = {}
         for uri in self.annotations:
-            meta = _Meta()
+            about, meta = XmlElement("meta", line=1, uri=uri), _Meta()
             sampled = 0
             for element in _elements(uri, storage=storage_for(uri)):
                 if element.tag == "meta":
-                    meta = _read_meta(element)
+                    about, meta = element, _read_meta(element)
                 elif element.tag == "image":
                     sampled += 1
                     key = _key(element, in_subsets=True)
@@ -156,17 +184,41 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                         and files.find(key) is not None
                         and ("subset" in element.attributes)
                     )
-                if sampled == _SAMPLE:
+                elif element.tag == "track":
+                    video = read_video(about)
+                if sampled == _SAMPLE or video is not None:
                     break
+            attributes |= dict.fromkeys(meta.attributes)
             subsets |= dict.fromkeys(meta.subsets)
             has_skeletons |= any((meta.labels or {}).values())
+        if self.label_attribute is not None and self.label_attribute not in attributes:
+            known = ", ".join(map(repr, [*attributes][:8])) or "none"
+            raise Problem(("label_attribute",), f"no label has this attribute; there are: {known}")
+        if video is not None:
+            self._check_video(video, files=files)
         return msgspec.structs.replace(
             self,
             # A project without subsets exports one subset with this name.
             _splits=tuple(subsets) if set(subsets) != {_DEFAULT_SUBSET} else (),
             _in_subsets=in_subsets,
             _has_skeletons=has_skeletons,
+            _video=video,
         )
+
+    def _check_video(self, video: Video, *, files: RootFiles) -> None:
+        uri = self.annotations[0]
+        if len(self.annotations) > 1:
+            problem = "frames of several files have the same numbers: name a source for each video"
+            raise InputError(uri=uri, problem=problem)
+        names = (path for path, _ in files.walk() if listing_exclusion(path) is None)
+        numbers = {number for path in names if (number := frame_number(path)) is not None}
+        video.check_numbers(numbers, uri=uri)
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Joins the images of a video by their numbers."""
+        key = normalize_key(path)
+        number = None if self._video is None else frame_number(key)
+        return Place(role=Role.IMAGE, key=key, join=key if number is None else frame_name(number))
 
     def predefined_splits(self) -> Sequence[str]:
         """Returns the subsets that the files name.
@@ -185,8 +237,11 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         return self._splits
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """Declares whether an object is occluded, under TF Object Detection API's name."""
-        return (ExtraFeature(value_list(OCCLUDED, FeatureKind.INT64), per_object=True),)
+        """Declares if an object is occluded, and its track, as TF Object Detection API does."""
+        keys = (OCCLUDED,) if self._video is None else (OCCLUDED, TRACK)
+        return tuple(
+            ExtraFeature(value_list(key, FeatureKind.INT64), per_object=True) for key in keys
+        )
 
     def annotation_files(self) -> Sequence[str]:
         """Returns the XML files."""
@@ -201,7 +256,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         found: dict[str, None] = {}
         lost: dict[str, dict[str, int]] = {}
         elements = _elements(uri, storage=storage)
-        for position, element in enumerate(elements):
+        for position, element in enumerate(_with_frames(elements, uri=uri)):
             if element.tag == "meta":
                 meta = _read_meta(element)
             if element.tag != "image":
@@ -221,7 +276,11 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                     key = escape_key(key) or f"{uri.rpartition('/')[2]}: line {element.line}"
                     raise element.error(f"an <image> whose name cannot be used: {problem}")
                 reader = ImageReader(
-                    element, labels=meta.labels, wants_masks=Kind.INSTANCE_MASKS in self.kinds
+                    element,
+                    labels=meta.labels,
+                    wants_masks=Kind.INSTANCE_MASKS in self.kinds,
+                    label_attribute=self.label_attribute,
+                    is_frame=self._video is not None,
                 )
                 annotations = reader.read()
             except InputError as error:
@@ -237,26 +296,43 @@ class CvatFormat(Format, frozen=True, kw_only=True):
             for name, shapes in annotations.lost.items():
                 lost.setdefault(name, {}).update(shapes)
             yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
-        labels = dict.fromkeys(found, ()) if meta.labels is None else meta.labels
+        labels = meta.labels
+        if labels is None or self.label_attribute is not None:
+            labels = {name: (labels or {}).get(name, ()) for name in found}
         for name, keypoints in labels.items():
             yield Category(name=name, origin=uri, keypoints=keypoints)
         yield from lost_classes(lost, origin=uri)
 
 
 def _elements(uri: str, *, storage: Storage) -> Iterator[XmlElement]:
-    """Reads a file piece by piece; yields `meta` and each `image`."""
-    is_empty = True
+    """Reads a file piece by piece; yields `meta`, and each `image` or each `track`."""
+    kind = ""
     for element in xml_children(
         _parts(uri, storage=storage), root="annotations", max_depth=_MAX_DEPTH, uri=uri
     ):
-        if element.tag == "track":
-            raise element.error(
-                "tracks are of CVAT for video; export the task as `CVAT for images 1.1`"
-            )
-        is_empty &= element.tag != "image"
+        if element.tag in ("image", "track"):
+            if kind not in ("", element.tag):
+                raise element.error("images and tracks in one file")
+            kind = element.tag
         yield element
-    if is_empty:
-        raise InputError(uri=uri, problem="no <image> found; expected CVAT for images 1.1")
+    if not kind:
+        problem = "no <image> and no <track> found; expected CVAT for images 1.1, or for video 1.1"
+        raise InputError(uri=uri, problem=problem)
+
+
+def _with_frames(elements: Iterable[XmlElement], *, uri: str) -> Iterator[XmlElement]:
+    """Yields the elements of a file, with an `image` for each frame instead of tracks."""
+    about = XmlElement("meta", line=1, uri=uri)
+    tracks: list[XmlElement] = []
+    for element in elements:
+        if element.tag == "track":
+            tracks.append(element)
+            continue
+        if element.tag == "meta":
+            about = element
+        yield element
+    if tracks:
+        yield from read_frames(tracks, video=read_video(about), uri=uri)
 
 
 def _parts(uri: str, *, storage: Storage) -> Iterator[bytes]:
@@ -274,6 +350,7 @@ def _read_meta(meta: XmlElement) -> _Meta:
     """Reads the labels and subsets of a project, a task or a job."""
     labels: dict[str, list[str]] | None = None
     subsets: dict[str, None] = {}
+    attributes: dict[str, None] = {}
     for owner in meta.children:
         for text in (child for child in owner.children if child.tag in ("subset", "subsets")):
             for subset in "".join(text.texts).split("\n"):
@@ -284,6 +361,8 @@ def _read_meta(meta: XmlElement) -> _Meta:
             parents = []
             for label in group.all("label"):
                 name, parent = label.one("name"), label.one("parent")
+                for declared in (it for each in label.all("attributes") for it in each.children):
+                    attributes |= {it.text: None for it in declared.all("name")}
                 if name is None or not name.text:
                     raise label.error("a <label> without <name>")
                 if parent is None or not parent.text:
@@ -296,6 +375,7 @@ def _read_meta(meta: XmlElement) -> _Meta:
     return _Meta(
         labels=None if labels is None else {name: tuple(own) for name, own in labels.items()},
         subsets=tuple(subsets),
+        attributes=tuple(attributes),
     )
 
 

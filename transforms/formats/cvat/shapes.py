@@ -20,6 +20,7 @@ from shardbeam.transforms.formats.outlines import ellipse_object, polygon_object
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement
 
 OCCLUDED = "image/object/occluded"
+TRACK = "image/object/track/label"
 _ELLIPSE_POINTS = 36
 
 
@@ -30,11 +31,15 @@ class ImageReader(msgspec.Struct, frozen=True):
         image: The element.
         labels: The classes and their keypoints; None where the file declares none.
         wants_masks: Whether objects carry their segmentation.
+        label_attribute: The attribute that is the class of a shape, if shapes have it.
+        is_frame: Whether the shapes have their tracks.
     """
 
     image: XmlElement
     labels: Mapping[str, tuple[str, ...]] | None
     wants_masks: bool
+    label_attribute: str | None = None
+    is_frame: bool = False
 
     def read(self) -> ImageAnnotations:
         """Reads the image's annotations.
@@ -62,24 +67,25 @@ class ImageReader(msgspec.Struct, frozen=True):
                 continue
             label = " ".join(shape.required("label").split())
             is_tag = shape.tag == "tag"
-            if not label or (self.labels is not None and label not in self.labels):
+            name = self._class_of(shape, label=label)
+            if not name or (self.labels is not None and label not in self.labels):
                 unknown = Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
                 if is_tag:
                     unknown = Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
-                corrections.note(unknown, label)
+                corrections.note(unknown, name or label)
             elif is_tag:
-                tags[label] = None
+                tags[name] = None
             elif shape.tag not in shapes or (item := shapes[shape.tag](shape)) is None:
-                corrections.note_lost(label, shape.tag)
+                corrections.note_lost(name, shape.tag)
             else:
                 if shape.tag == "box" and item.segmentation:
                     corrections.note(Correction.BOX_TURNED, _given_box(shape), item.bbox)
                 objects.append(
                     msgspec.structs.replace(
                         item,
-                        label=label,
+                        label=name,
                         segmentation=item.segmentation if self.wants_masks else b"",
-                        attributes={OCCLUDED: 1} if _is_set(shape, "occluded") else {},
+                        attributes=self._attributes(shape),
                     )
                 )
         return ImageAnnotations(
@@ -92,6 +98,20 @@ class ImageReader(msgspec.Struct, frozen=True):
             changes=corrections.changes,
             lost=corrections.lost,
         )
+
+    def _class_of(self, shape: XmlElement, *, label: str) -> str:
+        """Returns a shape's label, or the value of the attribute that is its class."""
+        values = [
+            it.text
+            for it in shape.all("attribute")
+            if it.attributes.get("name") == self.label_attribute
+        ]
+        # The keypoints of a skeleton are those of its label.
+        return values[0] if values and shape.tag != "skeleton" else label
+
+    def _attributes(self, shape: XmlElement) -> dict[str, int]:
+        found = {OCCLUDED: 1} if _is_set(shape, "occluded") else {}
+        return {**found, TRACK: shape.attribute_pixels("track")} if self.is_frame else found
 
     def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:
         names = (self.labels or {}).get(" ".join(shape.attributes["label"].split()), ())
