@@ -331,7 +331,7 @@ SEEDS = (
                         "/data/upload/1/1f2e3d4c-a.jpg",
                         region("rectangle", "cat", x=1, y=2.5, width=30, height=40, rotation=5),
                         region("polygon", "dog", points=[[1, 2], [30, 4], [5, 60]]),
-                        region("brush", "cat", rle=encode_brush([0, 0, 0, 9] * 20_000)),
+                        region("brush", "cat", rle=encode_brush([0] * 40_000 + [9] * 40_000)),
                         region("keypoint", "nose", x=1, y=1),
                     ),
                     task("b.jpg", {"type": "choices", "value": {"choices": ["cat"]}}),
