@@ -177,7 +177,7 @@ def test_maps_that_cannot_be_read_do_not_count(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(data)
     files = list(RootFiles(str(tmp_path)).walk())
-    found = FirstMaps(2, "d.png", {0: 16, 3: 8, 255: 8})
+    found = FirstMaps(2, "d.png", {0: 16, 3: 8, 255: 8}, problem="a.png: not a PNG file")
     assert read_first_maps(files) == found
     assert read_first_maps(files, voc_colours=True) == found._replace(in_gray=True)
     assert read_first_maps([]) == FirstMaps()

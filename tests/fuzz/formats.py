@@ -81,6 +81,7 @@ _KINDS = _coco(**_BOX, keypoints=[1, 2, 2, 0, 0, 0], caption="A\ndog.")
 _SEGMENTS = _coco(file_name="a.png", segments_info=[{"id": 3, "category_id": 1, "iscrowd": 0}])
 _RUNS = _coco(bbox=[0, 0, 4, 3], segmentation={"counts": [0, 3, 9], "size": [3, 4]})
 _COCO = {"images": "@/images", "annotations": ["@/stuff.json"]}
+_GRAY = save(Image.new("L", (4, 3), 1), "PNG")
 _TABLE = {"manifest": ["@/table"]}
 _ROOTED = {**_TABLE, "image_root": ["/data"]}
 _VERTEX = {
@@ -306,6 +307,16 @@ SEEDS = (
         "cvat",
         {"images": "@/images", "annotations": ["@/cvat.xml"], "_masks": True},
         {"cvat.xml": _CVAT, "images/train/a.jpg": b"x"},
+    ),
+    *(
+        Seed("masks", {"images": "@"}, {"images/a.png": _GRAY, "masks/a.png": _GRAY, name: content})
+        for name, content in (
+            ("class_dict.csv", 'name,r,g,b\nroad,0,0,0\n"a, car",64,128,0\n'),
+            ("_classes.csv", "Pixel Value, Class\n0, background\n1, road\n"),
+            ("id2label.json", '{"0": "background", "1": "road"}'),
+            ("labelmap.txt", "# label:color_rgb:parts:actions\nbackground:0,0,0::\nroad:1,2,3::\n"),
+            ("label_colors.txt", "64 128 64\tAnimal\n0 0 0\tVoid\n"),
+        )
     ),
     Seed(
         "cvat",

@@ -155,7 +155,8 @@ def test_a_colour_that_is_not_pascal_voc_s() -> None:
     [
         (b"", "not a PNG"),
         (b"\x89PNG\r\n\x1a\n", "truncated"),
-        (save(Image.fromarray(INDICES), "JPEG"), "not a PNG"),
+        (save(Image.fromarray(INDICES), "JPEG"), "a JPEG, whose pixels are not exactly"),
+        (save(Image.fromarray(INDICES), "GIF"), "not a PNG"),
         (save(Image.fromarray(INDICES), "PNG")[:-20], "truncated"),
         (save(Image.fromarray(INDICES), "PNG").replace(b"IDAT", b"IDAU"), "corrupt"),
         (save(Image.new("LA", SIZE), "PNG"), "mode LA"),

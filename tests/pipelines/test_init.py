@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from shardbeam.configs.yaml_text import parse_yaml
 from shardbeam.pipelines.config_file import load_config
@@ -20,11 +21,12 @@ from tests.support.archive_files import Files, write_files
 from tests.support.builds import write_coco
 from tests.support.dataset import Run, run
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
-from tests.support.image_makers import plain_jpeg
+from tests.support.image_makers import plain_jpeg, save
 from tests.support.screens import check_screen
 from tests.support.voc_files import small_voc, voc_object, voc_xml
 
 JPEG = plain_jpeg()
+MASK = save(Image.new("L", (32, 24), 1), "PNG")
 VOC = {**small_voc(), "Annotations/a.xml": voc_xml(voc_object(ymin=2), size=(32, 24))}
 
 # Samples whose folder alone does not show what the table of samples says about them:
@@ -100,6 +102,19 @@ def zipped(files: Files) -> bytes:
 
 
 LAYOUTS: dict[str, Files] = {
+    "folders of splits without classes": {**images("train/1.jpg", "val/2.jpg"), "README": "x"},
+    "images in two zips": {f"{name}.zip": zipped(images("x/images/1.jpg")) for name in "ab"},
+    "masks beside images": {
+        **images("train/a.jpg", "train/b.jpg"),
+        "train/a_mask.png": MASK,
+        "train/b_mask.png": MASK,
+        "train/_classes.csv": "Pixel Value, Class\n0, background\n1, road\n",
+    },
+    "Pascal VOC without XML": {
+        **images("JPEGImages/a.jpg"),
+        "SegmentationClass/a.png": MASK,
+        "ImageSets/Segmentation/train.txt": "a",
+    },
     "COCO": {
         **images("train2017/1.jpg", "val2017/1.jpg"),
         "annotations/instances_train2017.json": coco("1.jpg"),
@@ -384,10 +399,8 @@ UNCERTAIN: dict[str, Files] = {
         **images("stray.jpg", *(f"{name}/{i}.jpg" for name in "ab" for i in range(5))),
         "a/x.json": "{}",
     },
-    "folders of splits without classes": {**images("train/1.jpg", "val/2.jpg")},
     "images outside of folders of classes": images("a/1.jpg", "b/2.jpg", "cover.jpg", "e.jpg"),
     "folders of classes, two folders down": images("x/flowers/a/1.jpg", "x/flowers/b/2.jpg"),
-    "images in two zips": {f"{name}.zip": zipped(images("x/images/1.jpg")) for name in "ab"},
     "folders of classes in a zip": {"a.zip": zipped(images("a/1.jpg", "b/2.jpg"))},
     "a table with unknown columns": {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
     "several tables with unknown columns": {

@@ -19,7 +19,7 @@ from tests.support.archive_files import write_files, write_tar
 from tests.support.cifar_files import write_cifar10, write_cifar100
 from tests.support.hub_files import BOXES, IMAGE, classes, hub_image, hub_parquet, list_of, value
 from tests.support.idx_files import write_idx
-from tests.support.image_makers import Pixels, pixels
+from tests.support.image_makers import Pixels, pixels, save
 from tests.support.making import draw, vertex, write_lines
 from tests.support.table_reading import write_parquet
 from tests.support.voc_files import small_voc, voc_xml
@@ -225,6 +225,22 @@ def _write_parquet(folder: Path, shared_data: SharedData) -> None:
     (folder / "boxes.parquet").write_bytes(write_parquet(rows))
 
 
+def _write_png_masks(folder: Path, _: SharedData) -> None:
+    """Writes masks of gray indices beside the images, as Roboflow exports them."""
+    values = np.zeros((24, 32), np.uint8)
+    values[2:10, 1:9] = 1
+    values[12:20, 10:30] = 3
+    for split, count in (("train", 2), ("valid", 1)):
+        for number in range(count):
+            stem = f"{split}/{number}_jpg.rf.1c2d"
+            image = Image.new("RGB", (32, 24), (9, 8, number))
+            mask = Image.fromarray(values + np.uint8(number))
+            files = {f"{stem}.jpg": save(image, "JPEG"), f"{stem}_mask.png": save(mask, "PNG")}
+            write_files(folder, files)
+        classes = "Pixel Value, Class\n0, background\n1, cat\n2, dog\n3, cow\n4, sky\n"
+        write_files(folder, {f"{split}/_classes.csv": classes})
+
+
 def _write_captioned_tars(folder: Path, shared_data: SharedData) -> None:
     source = shared_data() / "clipscore-captions"
     captions = json.loads((source / "refs.json").read_bytes())
@@ -341,6 +357,31 @@ SAMPLES = (
             "image/segmentation/class/encoded": {0: 768 - 64 - 160 - 8, 1: 64, 3: 160, 255: 8},
         },
         variant="maps",
+    ),
+    FormatSample(
+        "masks",
+        _write_png_masks,
+        ("--images", "{data}"),
+        {"train": 2, "valid": 1},
+        "train/1_jpg.rf.1c2d.jpg",
+        {"image/segmentation/class/encoded": {1: 768 - 64 - 160, 2: 64, 4: 160}},
+    ),
+    FormatSample(
+        "masks",
+        "datumaro/kaggle_dataset/image_mask_with_labelmap",
+        ("--images", "{data}"),
+        {"train": 3},
+        "images/001.png",
+        {"image/segmentation/class/encoded": {0: 1, 1: 2, 2: 2}},
+        variant="of-16-bits",
+    ),
+    FormatSample(
+        "images",
+        "datumaro/image_dir_dataset",
+        ("--images", "{data}"),
+        {"train": 2},
+        "2.jpg",
+        {"image/width": [10], "image/height": [5]},
     ),
     FormatSample(
         "yolo",

@@ -1415,9 +1415,242 @@ LABELME = (
     ),
 )
 
-ODD_SAMPLES = (*VOC, *YOLO, *CVAT, *LABELME, *OTHERS, *TABLES)
+# Masks
+
+
+def _mask(*values: int, mode: str = "L") -> bytes:
+    """A mask whose columns, of equal width, have these values."""
+    pixels = np.repeat(np.array([values] * 24, np.uint8), 32 // len(values), axis=1)
+    return save(Image.fromarray(pixels).convert(mode), "PNG")
+
+
+def _colour_mask(*colours: tuple[int, int, int], colours_of_palette: int = 0) -> bytes:
+    """A mask in colours, as RGB or with a palette in any order."""
+    pixels = np.repeat(np.array([colours] * 24, np.uint8), 32 // len(colours), axis=1)
+    picture = Image.fromarray(pixels)
+    return save(picture.quantize(colours_of_palette) if colours_of_palette else picture, "PNG")
+
+
+def _map(**counts: int) -> dict[str, dict[int, int]]:
+    return {
+        "image/segmentation/class/encoded": {
+            int(name.removeprefix("of_")): count for name, count in counts.items()
+        }
+    }
+
+
+def _with_mask(files: Files) -> Files:
+    return {"images/a.jpg": plain_jpeg(), "masks/a.png": _mask(0, 1), **files}
+
+
+_MASKS = "masks --images {data}"
+_CAT, _DOG, _LINE = (64, 128, 0), (0, 0, 128), (224, 224, 192)
+MASKS = (
+    OddSample(
+        "masks: folders in folders of splits, images and masks without each other",
+        {
+            **{f"train/images/{name}.jpg": plain_jpeg() for name in "abc"},
+            **{f"train/masks/{name}.png": _mask(0, 1) for name in "ab"},
+            "train/masks/z.png": _mask(0, 2),
+            "val/images/a.jpg": plain_jpeg(),
+            "val/masks/a.png": _mask(0, 2),
+            "test/a.jpg": plain_jpeg(),
+            "preview.jpg": plain_jpeg(),
+        },
+        f"{_MASKS} --set rejects.max_ratio=1",
+        {
+            "train": {f"train/images/{name}.jpg": _map(of_0=384, of_1=384) for name in "ab"},
+            "val": {"val/images/a.jpg": _map(of_0=384, of_2=384)},
+        },
+        rejects={"train/masks/z.png": "missing_image"},
+        excluded={"unannotated": 3},
+    ),
+    OddSample(
+        "masks: colours of a table, also in a palette; one that it does not name",
+        {
+            **{f"train/{name}.jpg": plain_jpeg() for name in "abcd"},
+            "train_labels/a_L.png": _colour_mask(_CAT, _DOG),
+            "train_labels/b_L.png": _colour_mask(_DOG, _CAT, colours_of_palette=4),
+            "train_labels/c_L.png": _colour_mask(_CAT, (1, 2, 3)),
+            "train_labels/d_L.png": _colour_mask(_CAT, _LINE),
+            "class_dict.csv": '\ufeffname,r,g,b\n"cat, tabby",64,128,0\ndog,0,0,128\n'
+            "ignored,224,224,192\n",
+        },
+        f"{_MASKS} --set rejects.max_ratio=0.5",
+        {
+            "train": {
+                "train/a.jpg": _map(of_0=384, of_1=384),
+                "train/b.jpg": _map(of_0=384, of_1=384),
+                "train/d.jpg": _map(of_0=384, of_255=384),
+            }
+        },
+        rejects={"train/c.jpg": "mask_value_unknown"},
+        details={"train/c.jpg": "the colour #010203 of 384 pixels is not among those"},
+    ),
+    OddSample(
+        "masks: Cityscapes",
+        {
+            f"{top}/{split}/bonn/bonn_1_{name}": content
+            for split, value in (("train", 7), ("val", 24))
+            for top, name, content in (
+                ("leftImg8bit", "leftImg8bit.jpg", plain_jpeg()),
+                ("gtFine", "gtFine_labelIds.png", _mask(value, 0)),
+                ("gtFine", "gtFine_instanceIds.png", _mask(1, 2)),
+                ("gtFine", "gtFine_color.png", _colour_mask(_CAT, _DOG)),
+                ("gtFine", "gtFine_polygons.json", "{}"),
+            )
+        },
+        f"{_MASKS} --set 'source.mask_classes={{7: road, 24: person}}'",
+        {
+            "train": {
+                "leftImg8bit/train/bonn/bonn_1_leftImg8bit.jpg": _map(of_0=384, of_7=384),
+            },
+            "val": {"leftImg8bit/val/bonn/bonn_1_leftImg8bit.jpg": _map(of_0=384, of_24=384)},
+        },
+        excluded={"not_an_image_name": 2},
+    ),
+    OddSample(
+        "masks: Pascal VOC without XML, in a zip",
+        {
+            "voc.zip": zip_bytes(
+                {
+                    "d/JPEGImages/a.jpg": plain_jpeg(),
+                    "d/SegmentationClass/a.png": _colour_mask(
+                        (0, 0, 0), (128, 0, 0), (0, 128, 0), (224, 224, 192)
+                    ),
+                    "d/SegmentationObject/a.png": _mask(1, 2),
+                }
+            )
+        },
+        "masks --images {data}/voc.zip --set 'source.mask_classes={1: lion, 2: zebra}'",
+        {"train": {"d/JPEGImages/a.jpg": _map(of_0=192, of_1=192, of_2=192, of_255=192)}},
+    ),
+    OddSample(
+        "masks: two folders, two masks of an image, masks of other sizes and as JPEGs",
+        {
+            **{f"photos/{name}.jpg": plain_jpeg() for name in "abcde"},
+            "photos/drawn/d.png": _mask(0, 255),
+            "photos/drawn/masks/e.png": _mask(0, 255),
+            "photos/drawn/e_mask.png": _mask(0, 255),
+            "photos/drawn/a_mask.png": _mask(0, 255),
+            "photos/drawn/b_mask.png": save(Image.new("L", (5, 5)), "PNG"),
+            "photos/drawn/c_mask.png": save(Image.new("L", (32, 24)), "JPEG"),
+            "photos/drawn/id2label.json": '{"0": "background", "1": "crack"}',
+        },
+        "masks --images {data}/photos --semantic-masks {data}/photos/drawn "
+        "--set rejects.max_ratio=1",
+        {"train": {f"{name}.jpg": _map(of_0=384, of_1=384) for name in "ad"}},
+        rejects={
+            "b.jpg": "mask_mismatch",
+            "c.jpg": "mask_unreadable",
+            "e.jpg": "ambiguous_stem",
+        },
+        details={
+            "c.jpg": "a JPEG, whose pixels are not exactly those that were saved",
+            "e.jpg": "several masks fit it: e_mask.png, masks/e.png",
+        },
+    ),
+    OddSample(
+        "images: folders of splits",
+        {
+            "train/x/a.jpg": plain_jpeg(),
+            "train/b.jpg": plain_jpeg(),
+            "test/a.jpg": plain_jpeg(),
+            "notes.txt": "",
+        },
+        "images --images {data}",
+        {"train": {"train/x/a.jpg": {}, "train/b.jpg": {}}, "test": {"test/a.jpg": {}}},
+        excluded={"not_an_image_name": 1},
+        unannotated=3,
+    ),
+)
+
+ODD_SAMPLES = (*VOC, *YOLO, *CVAT, *LABELME, *OTHERS, *TABLES, *MASKS)
 
 BAD_INPUTS = (
+    *(
+        BadInput(
+            f"masks: {name}",
+            _with_mask(files),
+            f"masks --images {{data}}{words}",
+            1 if message.startswith("{data}") else 2,
+            message,
+        )
+        for name, files, words, message in (
+            (
+                "none",
+                {"masks/b.png": _mask(0, 1)},
+                " --semantic-masks {data}/images",
+                "{data}/images: no mask is named like an image",
+            ),
+            (
+                "none that can be read",
+                {"masks/a.png": save(Image.new("L", (32, 24)), "JPEG")},
+                "",
+                "{data}: none of the first masks can be read: masks/a.png: a JPEG, whose pixels",
+            ),
+            (
+                "colours without a table",
+                {"masks/a.png": _colour_mask(_CAT, _DOG)},
+                "",
+                "{data}: none of the first masks can be read: masks/a.png: its pixels are colours, "
+                "not class ids; expected one channel, or a palette; to read colours, name them in",
+            ),
+            (
+                "several folders",
+                {"labels/a.png": _mask(0, 1)},
+                "",
+                "semantic_masks: most images have several masks, such as labels/a.png and "
+                "masks/a.png: name the folder of those that count",
+            ),
+            (
+                "two files of classes",
+                {"id2label.json": '{"1": "a"}', "class_dict.csv": "name,r,g,b\nb,1,2,3\n"},
+                "",
+                "mask_classes: missing: class_dict.csv and id2label.json do not name the same",
+            ),
+            (
+                "folders of splits and others",
+                {
+                    f"{top}/{kind}/x.png": _mask(0, 1)
+                    for top in ("train", "val", "more")
+                    for kind in ("images", "masks")
+                },
+                "",
+                "images: {data} holds annotated images in folders named like splits (train, val)",
+            ),
+        )
+    ),
+    *(
+        BadInput(
+            f"masks: classes: {content[:30]!r}",
+            _with_mask({name: content}),
+            "masks --images {data}",
+            1,
+            f"{{data}}/{name}: {problem}",
+        )
+        for name, content, problem in (
+            ("class_dict.csv", "id,class\n1,a\n", "line 1: expected a header `name,r,g,b`"),
+            ("class_dict.csv", "name,r,g,b\na,1,2\n", "line 2: expected numbers, got"),
+            ("class_dict.csv", "name,r,g,b\na,1,2,999\n", "line 2: expected numbers, got"),
+            ("class_dict.csv", "name,r,g,b\na,1,2,3\nb,1,2,3\n", "line 3: another class"),
+            ("class_dict.csv", "name,r,g,b\na,1,2,3\na,1,2,4\n", "line 3: the class 'a'"),
+            ("class_dict.csv", "", "line 1: expected a header"),
+            ("class_dict.csv", 'name,r,g,b\n"a,1,2,3\n', "line 2: a quote does not end"),
+            (
+                "_classes.csv",
+                "Pixel Value, Class\n300, a\n",
+                "line 2: expected an id from 0",
+            ),
+            ("_classes.csv", "Pixel Value, Class\n-1, a\n", "line 2: expected numbers"),
+            ("id2label.json", '{"1": "a", "1": "b"}', "$.1: the key is there twice"),
+            ("id2label.json", '{"1": 2}', "$[...]: expected 'str', got 'int'"),
+            ("id2label.json", '{"1": ', "line 1, column 7: the JSON ends in"),
+            ("labelmap.txt", "a:1,2:\n", "line 1: expected numbers"),
+            ("label_colors.txt", "1 2 3\n", "line 1: the class '' has no name"),
+            ("labelmap.txt", "# nothing\n", "the file names no classes"),
+        )
+    ),
     *(
         BadInput(
             f"cvat: {name}",

@@ -73,10 +73,12 @@ class MaskValues(msgspec.Struct, frozen=True, array_like=True):
             ignored.
         is_cut: Whether values between 0 and 255 are blurred borders of objects: from 128 on they
             count as 255, lower ones as 0.
+        are_colours: Whether the values are colours, R << 16 | G << 8 | B, in ascending order.
     """
 
     ids: tuple[tuple[int, int | None], ...] = ()
     is_cut: bool = False
+    are_colours: bool = False
 
 
 class ImageRef(msgspec.Struct, frozen=True, array_like=True):

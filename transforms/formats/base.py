@@ -68,7 +68,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a listed file belongs.
 
     Attributes:
-        key: The image's key.
+        key: The image's key; a mask has one if an image may have no other mask of its kind.
         join: The text that an image, its annotations and its masks have in common. Images with
             the same `join` and different keys are all rejected.
         mask: What the pixels of a mask mean.

@@ -36,6 +36,8 @@ _BUILT_IN = {
     "parquet": "shardbeam.transforms.formats.table.parquet:ParquetFormat",
     "filename-label": "shardbeam.transforms.formats.filename_label:FilenameLabelFormat",
     "image-folder": "shardbeam.transforms.formats.image_folder:ImageFolderFormat",
+    "masks": "shardbeam.transforms.formats.masks.masks:MasksFormat",
+    "images": "shardbeam.transforms.formats.images:ImagesFormat",
     "cifar10": "shardbeam.transforms.formats.cifar:Cifar10Format",
     "cifar100": "shardbeam.transforms.formats.cifar:Cifar100Format",
     "idx": "shardbeam.transforms.formats.idx:IdxFormat",

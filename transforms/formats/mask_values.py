@@ -6,10 +6,11 @@ One function decides for all formats, before the run, by the first maps of the s
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,10 +19,12 @@ import numpy.typing as npt
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.records import MAX_BLURRED_SHARE, OBJECT_VALUE, ImageRef, MaskValues
-from shardbeam.transforms.images.mask_file import read_any_indices
+from shardbeam.transforms.images.mask_file import read_any_colours, read_any_indices
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
+
+T = TypeVar("T")
 
 # Maps that decide, by their paths.
 _MAPS = 50
@@ -76,12 +79,14 @@ class FirstMaps(NamedTuple):
         first: The path of the first one.
         counts: `{value: pixels}`.
         in_gray: Whether one of them is a gray picture in RGB, and not in Pascal VOC's colours.
+        problem: Path and problem of the first one that cannot be read; empty if all can.
     """
 
     number: int = 0
     first: str = ""
     counts: Mapping[int, int] = {}
     in_gray: bool = False
+    problem: str = ""
 
 
 def check_mask_keys(*, classes: Mapping[str, str], values: Mapping[str, object], key: str) -> None:
@@ -106,32 +111,65 @@ def read_first_maps(
         maps: `(path, file)` of all maps, in any order.
         voc_colours: Whether colours may be Pascal VOC's.
     """
-    first = heapq.nsmallest(_MAPS, maps, key=lambda each: each[0])
-    if not first:
-        return FirstMaps()
     totals = np.zeros(1 << 16, np.int64)
     read: list[str] = []
     in_gray = False
+    problem = ""
+    decode = functools.partial(read_any_indices, voc_colours=voc_colours)
+    for path, found in _read_first(maps, decode=decode):
+        if isinstance(found, RejectedError):
+            # A map that cannot be read rejects its image later.
+            problem = problem or f"{path}: {found.detail}"
+            continue
+        read.append(path)
+        in_gray |= found.in_gray
+        counts = np.bincount(found.values.ravel())
+        totals[: counts.size] += counts
+    first = read[0] if read else ""
+    return FirstMaps(len(read), first, _as_mapping(totals), in_gray, problem)
+
+
+def show_colours(maps: Iterable[tuple[str, ImageRef]], *, colours: Collection[int]) -> bool:
+    """Whether the first 50 maps of a source show the colours of its classes, and not their ids.
+
+    They do if one shows a colour of a class that is no gray, if they show no other colours than
+    those of classes, or if one is a picture in other colours than grays.
+
+    Args:
+        maps: `(path, file)` of all maps, in any order.
+        colours: The colours of the classes, as R << 16 | G << 8 | B.
+    """
+    shown: set[int] = set()
+    for _, found in _read_first(maps, decode=read_any_colours):
+        if isinstance(found, RejectedError):
+            continue
+        shown |= found.colours
+        vivid = {colour for colour in found.colours if colour != (colour & 255) * 0x010101}
+        if vivid and (found.are_exact or not vivid.isdisjoint(colours)):
+            return True
+    return bool(shown) and shown.issubset(colours)
+
+
+def _read_first(
+    maps: Iterable[tuple[str, ImageRef]], *, decode: Callable[[bytes], T]
+) -> Iterator[tuple[str, T | RejectedError]]:
+    """Yields `(path, content or problem)` of the first maps by their paths."""
+    first = heapq.nsmallest(_MAPS, maps, key=lambda each: each[0])
+    if not first:
+        return
     files = storage_for(first[0][1].uri).map_many(_try_to_read, [file for _, file in first])
     for (path, _), data in zip(first, files, strict=True):
         try:
-            found = None if data is None else read_any_indices(data, voc_colours=voc_colours)
-        except RejectedError:
-            # A map that cannot be read rejects its image later.
-            continue
-        if found is not None:
-            read.append(path)
-            in_gray |= found.in_gray
-            counts = np.bincount(found.values.ravel())
-            totals[: counts.size] += counts
-    return FirstMaps(len(read), read[0] if read else "", _as_mapping(totals), in_gray)
+            yield path, data if isinstance(data, RejectedError) else decode(data)
+        except RejectedError as error:
+            yield path, error
 
 
-def _try_to_read(file: ImageRef) -> bytes | None:
+def _try_to_read(file: ImageRef) -> bytes | RejectedError:
     try:
         return read_bytes(file, max_bytes=limits.IMAGE_ANNOTATION_BYTES)
-    except RejectedError:
-        return None
+    except RejectedError as error:
+        return error
 
 
 def _as_mapping(totals: npt.NDArray[np.int64]) -> dict[int, int]:

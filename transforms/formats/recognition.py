@@ -42,7 +42,7 @@ _MEMBER_BYTES = 16 << 20
 _FILES = 3
 # A folder with more files of a kind may hold one for each image.
 _FEW = 30
-STORED, ANNOTATIONS, TABLE, FOLDERS = range(4)
+STORED, ANNOTATIONS, MASKS, TABLE, FOLDERS, IMAGES = range(6)
 _DIGITS = re.compile(r"[0-9]+")
 _BOM = b"\xef\xbb\xbf"
 _SPLIT = re.compile(
@@ -61,7 +61,7 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
         problem: Why a person must say how to read it; empty where that is certain.
         notes: What is not read, or may be meant otherwise, one line each.
         rank: Where several formats recognize one folder, the smallest rank wins: `STORED`, a
-            dataset of Shardbeam, before `ANNOTATIONS` before `TABLE` before `FOLDERS`.
+            dataset of Shardbeam, before `ANNOTATIONS`, `MASKS`, `TABLE`, `FOLDERS` and `IMAGES`.
         outlines: Whether the first objects have outlines, and not boxes alone. Of two formats about
             the same images, the one that says more is read.
     """

@@ -150,10 +150,10 @@ def sort_tops(tops: Iterable[str]) -> TopFolders:
     )
 
 
-def mixed_problem(root: str, *, mixed: str) -> Problem:
+def mixed_problem(root: str, *, mixed: str, key: str = "root") -> Problem:
     """Makes the error for a root of which only some folders are named like splits."""
     return Problem(
-        ("root",),
+        (key,),
         f"{root} holds annotated images {mixed}: --split NAME puts all of them into one split, and "
         "`splits` of a config names a folder for each",
     )

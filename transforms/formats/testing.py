@@ -82,11 +82,15 @@ class FormatReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """What was read: `(join, image)` of each image, the entries, and the categories."""
+    """What was read: `(join, image)` of each image, the entries, and the categories.
+
+    `joins` has the texts that join masks, by the keys of their entries.
+    """
 
     images: list[tuple[str, ListedImage]] = []
     entries: list[AnnotationEntry] = []
     categories: list[Category] = []
+    joins: dict[str, str] = {}
 
     def add(self, item: AnnotationEntry | Category | ListedImage, *, join: str = "") -> None:
         if isinstance(item, Category):
@@ -95,6 +99,7 @@ class _Read(msgspec.Struct, frozen=True):
             self.images.append((join or item.key, item))
         else:
             self.entries.append(item)
+            self.joins[item.key] = join or item.key
 
     def sorted(self) -> list[bytes]:
         """Returns everything, in an order that does not depend on the order of reading."""
@@ -294,7 +299,7 @@ def _join(made: Format, read: _Read) -> FormatReport:
     for join, image in read.images:
         images[find_join_key(join, source_format=made)].append(image)
     for entry in read.entries:
-        entries[find_join_key(entry.key, source_format=made)].append(entry)
+        entries[find_join_key(read.joins[entry.key], source_format=made)].append(entry)
     found = [
         join_entries(
             source=_SOURCE,

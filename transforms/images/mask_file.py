@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ _BIT_DEPTH_OFFSET = 24
 _COLOURS = 256
 # The most pixels of a map that is decoded without knowing its image's size.
 _MAX_PIXELS = 1 << 26
+# A map with more colours than these is a photo.
+_MAX_COLOURS = 1 << 16
 
 
 def read_indices(
@@ -101,6 +104,66 @@ def _indices(image: Image.Image, data: bytes, *, voc_colours: bool) -> FoundIndi
     raise RejectedError(Reason.MASK_UNREADABLE, f"pixels of mode {image.mode} are not class ids")
 
 
+def read_colours(
+    data: bytes,
+    *,
+    size: tuple[int, int],
+    annotated: tuple[int, int] | None = None,
+    colours: Sequence[int],
+) -> npt.NDArray[np.intp]:
+    """Reads for each pixel, (height, width), which of some colours it has: the place in the list.
+
+    Args:
+        data: The PNG file; a palette image has the colours of its palette.
+        size: Width and height of the annotated image in pixels, perhaps exchanged.
+        annotated: Another width and height that the file may have.
+        colours: The colours as R << 16 | G << 8 | B, in ascending order.
+
+    Raises:
+        RejectedError: The file cannot be read, has another size, or another colour.
+    """
+    return _find_colours(
+        _pack(np.asarray(_in_rgb(_decode(data, size=size, annotated=annotated)))),
+        colours=np.asarray(colours, np.uint32),
+        reason=Reason.MASK_VALUE_UNKNOWN,
+        expected="among those of the classes; add it to the file that names them",
+    )
+
+
+class FoundColours(NamedTuple):
+    """The colours of a map.
+
+    Attributes:
+        colours: The colours as R << 16 | G << 8 | B.
+        are_exact: Whether the file has no values beside the colours, such as indices of a palette.
+    """
+
+    colours: frozenset[int]
+    are_exact: bool
+
+
+def read_any_colours(data: bytes) -> FoundColours:
+    """Reads the colours of a map of any size up to 67,108,864 pixels.
+
+    Raises:
+        RejectedError: The file cannot be read, is larger, or has no colours of 8 bits.
+    """
+    image = _decode(data, size=None, annotated=None)
+    found = _in_rgb(image).getcolors(_MAX_COLOURS)
+    if found is None:
+        raise RejectedError(
+            Reason.MASK_UNREADABLE, f"more than {_MAX_COLOURS:,} colours, as in a photo"
+        )
+    packed = _pack(np.array([colour for _, colour in found], np.uint8))
+    return FoundColours(frozenset(packed.tolist()), image.mode in ("RGB", "RGBA"))
+
+
+def _in_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        raise RejectedError(Reason.MASK_UNREADABLE, "pixels of 16 bits are no colours of classes")
+    return image.convert("RGB")
+
+
 def read_segment_ids(
     data: bytes, *, size: tuple[int, int], annotated: tuple[int, int] | None = None
 ) -> npt.NDArray[np.uint32]:
@@ -163,7 +226,14 @@ def voc_colour_map() -> npt.NDArray[np.uint8]:
 def _decode(
     data: bytes, *, size: tuple[int, int] | None, annotated: tuple[int, int] | None
 ) -> Image.Image:
-    if sniff_format(data) is not FileFormat.PNG:
+    found = sniff_format(data)
+    if found is FileFormat.JPEG:
+        raise RejectedError(
+            Reason.MASK_UNREADABLE,
+            "a JPEG, whose pixels are not exactly those that were saved; expected a PNG that was "
+            "never a JPEG",
+        )
+    if found is not FileFormat.PNG:
         raise RejectedError(Reason.MASK_UNREADABLE, "not a PNG file")
     try:
         header = scan_png(data, complete=True)
@@ -200,14 +270,28 @@ _SORTED_VOC_COLOURS = _PACKED_VOC_COLOURS[_VOC_ORDER]
 
 
 def _indices_of_voc_colours(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    packed = _pack(colours)
-    found = np.minimum(np.searchsorted(_SORTED_VOC_COLOURS, packed), _COLOURS - 1)
-    unknown = packed[_SORTED_VOC_COLOURS[found] != packed]
-    if unknown.size:
-        raise RejectedError(
-            Reason.MASK_UNREADABLE,
-            f"the colour #{unknown[0]:06x} of {unknown.size} pixels is not in Pascal VOC's colour "
-            "map; expected colours of that map, or a palette",
-        )
+    found = _find_colours(
+        _pack(colours),
+        colours=_SORTED_VOC_COLOURS,
+        reason=Reason.MASK_UNREADABLE,
+        expected="in Pascal VOC's colour map; expected colours of that map, or a palette",
+    )
     indices: npt.NDArray[np.uint8] = _VOC_ORDER[found]
     return indices
+
+
+def _find_colours(
+    packed: npt.NDArray[np.uint32],
+    *,
+    colours: npt.NDArray[np.uint32],
+    reason: Reason,
+    expected: str,
+) -> npt.NDArray[np.intp]:
+    """Finds the place of each pixel's colour among sorted colours."""
+    found = np.minimum(np.searchsorted(colours, packed), len(colours) - 1)
+    unknown = packed[colours[found] != packed]
+    if unknown.size:
+        raise RejectedError(
+            reason, f"the colour #{unknown[0]:06x} of {unknown.size} pixels is not {expected}"
+        )
+    return found

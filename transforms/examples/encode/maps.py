@@ -17,7 +17,7 @@ from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, Featu
 from shardbeam.transforms.examples.encode.mask_png import encode_map
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.geometry.boxes import orient_pixels
-from shardbeam.transforms.images.mask_file import IndexMap, read_indices
+from shardbeam.transforms.images.mask_file import IndexMap, read_colours, read_indices
 
 # A key that is never written: `(id, number of pixels)` of each class, for statistics and the index.
 PIXELS = "image/segmentation/class/pixels"
@@ -43,15 +43,7 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
     """
     for role in (MaskRole.SEMANTIC, MaskRole.VOC_CLASS):
         if role in subject.masks:
-            meaning = subject.annotations.mask_values
-            values = read_indices(
-                subject.masks[role],
-                size=subject.file_size,
-                annotated=subject.scaled_size,
-                voc_colours=role is MaskRole.VOC_CLASS and not meaning.ids,
-            )
-            if meaning.ids:
-                values = _class_ids(values, meaning=meaning)
+            values = _read_ids(subject, role=role)
             pixels = _written_ids(subject.turn_mask(values), subject=subject)
             break
     else:
@@ -100,6 +92,24 @@ SEMANTIC = FeatureGroup(
     ),
     _semantic_values,
 )
+
+
+def _read_ids(subject: AnnotatedImage, *, role: MaskRole) -> IndexMap:
+    """Reads the source's class ids from a mask.
+
+    Raises:
+        RejectedError: The mask cannot be read, or has a value of unknown meaning.
+    """
+    meaning = subject.annotations.mask_values
+    data, size, annotated = subject.masks[role], subject.file_size, subject.scaled_size
+    if meaning.are_colours:
+        colours = [colour for colour, _ in meaning.ids]
+        found = read_colours(data, size=size, annotated=annotated, colours=colours)
+        ids = [_IGNORE if class_id is None else class_id for _, class_id in meaning.ids]
+        return np.array(ids, np.uint8)[found]
+    voc_colours = role is MaskRole.VOC_CLASS and not meaning.ids
+    values = read_indices(data, size=size, annotated=annotated, voc_colours=voc_colours)
+    return _class_ids(values, meaning=meaning) if meaning.ids else values
 
 
 def _class_ids(values: IndexMap, *, meaning: MaskValues) -> npt.NDArray[np.uint8]:

@@ -20,7 +20,13 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import NO_SPLIT
-from shardbeam.transforms.formats.base import ATTACHED_FILE_INDEX, BESIDE_FILE_INDEX, Format, Kind
+from shardbeam.transforms.formats.base import (
+    ATTACHED_FILE_INDEX,
+    BESIDE_FILE_INDEX,
+    MASK_FILE_INDEX,
+    Format,
+    Kind,
+)
 from shardbeam.transforms.formats.join.merge_entries import Defect, MergedEntries, merge_entries
 from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.names import foreign_name, is_linked_folder, listing_exclusion
@@ -322,7 +328,13 @@ def _find_ambiguity(case: _Case) -> Defect | None:
         detail = f"annotations name all of these alike: {', '.join(names)}"
     elif len(named) > len({index for index, _ in named}):
         names = dict.fromkeys(name for _, name in sorted(named))
-        detail = f"annotations name several images that may be this: {', '.join(names)}"
+        are_masks = all(index >= MASK_FILE_INDEX for index, _ in named)
+        what = (
+            "several masks fit it"
+            if are_masks
+            else "annotations name several images that may be this"
+        )
+        detail = f"{what}: {', '.join(names)}"
     else:
         return None
     return Defect(Reason.AMBIGUOUS_STEM, detail)

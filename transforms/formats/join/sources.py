@@ -133,7 +133,7 @@ class PlacedFile(NamedTuple):
                 image_id="", masks={place.mask: self.file}, mask_values=place.values
             )
             return AnnotationEntry(
-                key=place.join,
+                key=place.key or place.join,
                 annotations=encode_annotations(masks),
                 file_index=MASK_FILE_INDEX if place.role is Role.MASK else ATTACHED_FILE_INDEX,
                 position=list(MaskRole).index(place.mask),
