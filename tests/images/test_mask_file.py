@@ -9,6 +9,8 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.mask_file import (
     has_voc_colours,
+    read_any_colours,
+    read_colours,
     read_indices,
     read_segment_ids,
     voc_colour_map,
@@ -199,3 +201,27 @@ def test_segment_ids(mode: str) -> None:
 def test_segment_ids_need_colours() -> None:
     with pytest.raises(RejectedError, match="mode L are not segment ids"):
         read_segment_ids(save(Image.fromarray(INDICES), "PNG"), size=SIZE)
+
+
+@pytest.mark.parametrize("palette_of", [0, 4])
+def test_colours_of_classes(palette_of: int) -> None:
+    picture = Image.fromarray(
+        np.array([[[9, 8, 7], [0, 0, 0]], [[0, 0, 0], [255, 0, 1]]], np.uint8)
+    )
+    data = save(picture.quantize(palette_of) if palette_of else picture, "PNG")
+    colours = [0, 0x090807, 0xFF0001]
+
+    assert read_colours(data, size=(2, 2), colours=colours).tolist() == [[1, 0], [0, 2]]
+    assert read_any_colours(data) == (frozenset(colours), not palette_of)
+    with pytest.raises(RejectedError) as raised:
+        read_colours(data, size=(2, 2), colours=colours[:2])
+    assert raised.value.reason is Reason.MASK_VALUE_UNKNOWN
+    assert "the colour #ff0001 of 1 pixels" in raised.value.detail
+
+
+def test_a_photo_and_16_bits_are_no_colours_of_classes() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)
+    wide = np.zeros((3, 3), np.uint16)
+    for pixels, words in ((noise, "more than 65,536 colours"), (wide, "of 16 bits")):
+        with pytest.raises(RejectedError, match=words):
+            read_any_colours(save(Image.fromarray(pixels), "PNG"))

@@ -103,7 +103,7 @@ def zipped(files: Files) -> bytes:
 
 LAYOUTS: dict[str, Files] = {
     "folders of splits without classes": {**images("train/1.jpg", "val/2.jpg"), "README": "x"},
-    "images in two zips": {f"{name}.zip": zipped(images("x/images/1.jpg")) for name in "ab"},
+    "images in a zip": {"a.zip": zipped(images("x/images/1.jpg")), "LICENSE.md": "x"},
     "masks beside images": {
         **images("train/a.jpg", "train/b.jpg"),
         "train/a_mask.png": MASK,
@@ -401,6 +401,7 @@ UNCERTAIN: dict[str, Files] = {
     },
     "images outside of folders of classes": images("a/1.jpg", "b/2.jpg", "cover.jpg", "e.jpg"),
     "folders of classes, two folders down": images("x/flowers/a/1.jpg", "x/flowers/b/2.jpg"),
+    "images in two zips": {f"{name}.zip": zipped(images("x/images/1.jpg")) for name in "ab"},
     "folders of classes in a zip": {"a.zip": zipped(images("a/1.jpg", "b/2.jpg"))},
     "a table with unknown columns": {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
     "several tables with unknown columns": {

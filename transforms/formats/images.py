@@ -20,16 +20,13 @@ class ImagesFormat(SplitFolderFormat, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes images if there is no other file, which might annotate them."""
-        zips = sorted({folder.zip_of(path) for path in folder.images})
-        root = folder.pattern(zips) if zips and all(zips) else ""
-        images = {*folder.images}
-        if (not root and zips != [""]) or not all(
-            path in images or _DESCRIPTION.fullmatch(path) for path in folder.files
-        ):
+        zips = {folder.zip_of(path) for path in folder.images}
+        others = folder.files.keys() - {*folder.images}
+        if len(zips) != 1 or not all(map(_DESCRIPTION.fullmatch, others)):
             return None
         return Recognized(
             what="pictures without labels",
-            sources={"": {"images": folder.uri(root)}},
+            sources={"": {"images": folder.uri(zips.pop())}},
             notes=(
                 "nothing labels them; if they have classes, put the images of each class into a "
                 "folder, at least two",

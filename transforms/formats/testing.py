@@ -303,7 +303,7 @@ def _join(made: Format, read: _Read) -> FormatReport:
     found = [
         join_entries(
             source=_SOURCE,
-            key=join,
+            key=min((entry.key for entry in entries[join]), default=join),
             images=images[join],
             entries=without_loose(entries[join], is_listed=join in images),
             source_format=made,
