@@ -9,7 +9,7 @@ import contextlib
 import fnmatch
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import parquet, types
@@ -29,8 +29,9 @@ from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
 
-# Rows that are in memory at a time; they become a row group.
+# Rows that are decoded at a time, and what a row group has at least.
 _BATCH_ROWS = 64
+_GROUP_ROWS, _GROUP_BYTES = 4096, 32 << 20
 # A column is read in parts of this size, not a whole row group at a time.
 _READ_BYTES = 1 << 20
 # Files beside the Parquet files that say what is in them.
@@ -231,10 +232,24 @@ def _write(file: StoredFile, *, new: str, leaves: Mapping[str, str] | None) -> i
                 use_dictionary=others,
                 write_statistics=others,
             ) as writer:
-                for batch in old.iter_batches(_BATCH_ROWS, use_threads=False):
-                    writer.write_batch(batch)
+                for group in _groups(old.iter_batches(_BATCH_ROWS, use_threads=False)):
+                    writer.write_table(group)
             rows: int = metadata.num_rows
             return rows
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Joins batches until they are enough for a row group."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES or len(held) * _BATCH_ROWS >= _GROUP_ROWS:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 @contextlib.contextmanager
@@ -242,7 +257,11 @@ def _reading(file: StoredFile) -> Iterator[parquet.ParquetFile]:
     """Opens a Parquet file, and explains errors that its content causes."""
     try:
         with parquet.ParquetFile(
-            file.uri, buffer_size=_READ_BYTES, page_checksum_verification=True
+            file.uri,
+            buffer_size=_READ_BYTES,
+            # The default reads whole row groups.
+            pre_buffer=False,
+            page_checksum_verification=True,
         ) as opened:
             yield opened
     except PARQUET_ERRORS as error:

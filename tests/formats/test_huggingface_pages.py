@@ -293,6 +293,134 @@ def test_runs_are_repeated_values_and_groups_of_eight(
     assert [*itertools.chain.from_iterable([value] * run for value, run in runs)] == values
 
 
+# Thrift's compact protocol, as far as Parquet files need it. A field is (number, type, content).
+Field = tuple[int, int, bytes]
+
+
+def varint(number: int) -> bytes:
+    low, high = number & 127, number >> 7
+    return bytes([low | 128]) + varint(high) if high else bytes([low])
+
+
+def integer(field: int, number: int) -> Field:
+    return field, 5, varint(number * 2 if number >= 0 else -number * 2 - 1)
+
+
+def long(field: int, number: int) -> Field:
+    return field, 6, integer(field, number)[2]
+
+
+def text(field: int, content: bytes) -> Field:
+    return field, 8, varint(len(content)) + content
+
+
+def nested(field: int, content: bytes) -> Field:
+    return field, 12, content
+
+
+def listed(field: int, kind: int, items: Sequence[bytes], *, size: int | None = None) -> Field:
+    header = bytes([0xF0 | kind]) + varint(len(items) if size is None else size)
+    return field, 9, header + b"".join(items)
+
+
+def struct(*fields: Field) -> bytes:
+    numbers = [0, *(number for number, _, _ in fields)]
+    steps = [after - before for before, after in itertools.pairwise(numbers)]
+    parts = (
+        bytes([step << 4 | kind]) + data
+        for step, (_, kind, data) in zip(steps, fields, strict=True)
+    )
+    return b"".join(parts) + b"\0"
+
+
+def parquet_file(pages: bytes, **numbers: int) -> bytes:
+    """Renders a file with a column of bytes; `numbers` replaces what its footer says of it."""
+    of = {"codec": 0, "values": 2, "size": len(pages), "begin": 4, "rows": 2, "groups": 1} | numbers
+    column = struct(
+        *(integer(1, 6), listed(2, 5, [b"\0"]), listed(3, 8, [b"\5image"])),
+        *(integer(4, of["codec"]), long(5, of["values"]), long(6, len(pages))),
+        *(long(7, of["size"]), long(9, of["begin"])),
+    )
+    group = struct(
+        listed(1, 12, [struct(long(2, 4), nested(3, column))]),
+        *(long(2, len(pages)), long(3, of["rows"])),
+    )
+    leaves = [struct(text(4, b"root"), integer(5, 1))]
+    leaves.append(struct(integer(1, 6), integer(3, 1), text(4, b"image")))
+    groups = listed(4, 12, [group], size=of["groups"])
+    return with_footer(pages, struct(integer(1, 1), listed(2, 12, leaves), long(3, 2), groups))
+
+
+def with_footer(pages: bytes, footer: bytes) -> bytes:
+    return b"PAR1" + pages + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def page(levels: bytes, values: bytes = b"", **numbers: int) -> bytes:
+    """Renders a data page; its levels and its values have their lengths before them."""
+    body = len(levels).to_bytes(4, "little") + levels + values
+    of = {"count": 2, "size": len(body), "encoding": 0, "coding": 3} | numbers
+    details = [integer(1, of["count"]), integer(2, of["encoding"]), integer(3, of["coding"])]
+    header = struct(
+        *(integer(1, 0), integer(2, len(body)), integer(3, of["size"])),
+        nested(5, struct(*details, integer(4, 3))),
+    )
+    return header + body
+
+
+TWO = b"\x04\x01"  # A run of two values that are there.
+A, B = b"\1\0\0\0a", b"\1\0\0\0b"
+HOSTILE = {
+    "a value beyond its page": parquet_file(page(TWO, b"\xff\xff\xff\xff")),
+    "fewer values": parquet_file(page(TWO, A)),
+    "more values": parquet_file(page(TWO, A + B + A)),
+    "a level that is not there": parquet_file(page(b"\x04\x02", A + B)),
+    "levels that never end": parquet_file(page(b"\x80" * 11, A + B)),
+    "runs of nothing": parquet_file(page(b"\0\1" * 2000, A + B)),
+    "too many levels": parquet_file(page(TWO * 9000, A + B)),
+    "old levels": parquet_file(page(TWO, A + B, coding=4)),
+    "a negative count": parquet_file(page(TWO, A + B, count=-2)),
+    "a large count": parquet_file(page(TWO, A + B, count=1 << 31)),
+    "a negative page": parquet_file(page(TWO, A + B, size=-9)),
+    "a long page": parquet_file(page(TWO, A + B, size=1 << 31)),
+    "empty pages": parquet_file(page(b"", count=0) * 500),
+    "a column beyond the file": parquet_file(page(TWO, A + B), begin=1 << 40),
+    "a column before the file": parquet_file(page(TWO, A + B), begin=-4),
+    "a long column": parquet_file(page(TWO, A + B), size=1 << 60),
+    "a negative column": parquet_file(page(TWO, A + B), size=-1),
+    "many nulls": parquet_file(
+        page(b"\xfe\xff\xff\7\0", count=1 << 23), values=1 << 23, rows=1 << 23
+    ),
+    "a negative number of rows": parquet_file(page(TWO, A + B), values=-2, rows=-2),
+    "another number of values": parquet_file(page(TWO, A + B), values=3),
+    "an unknown codec": parquet_file(page(TWO, A + B), codec=99),
+    "a list that lies": parquet_file(page(TWO, A + B), groups=1 << 60),
+    "nested structs": with_footer(b"", b"\x1c" * 100_000),
+    "nested lists": with_footer(b"", b"\x19" * 100_000),
+    "nested columns": with_footer(
+        b"", struct(listed(2, 12, [struct(integer(3, 1), text(4, b"a"), integer(5, 1))] * 999))
+    ),
+    "a name that is no text": parquet_file(page(TWO, A + B)).replace(b"image", b"imag\xff"),
+    "a field of another type": with_footer(b"", struct(integer(2, 1))),
+}
+
+
+def test_the_hostile_files_are_right_but_for_what_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(parquet_file(page(TWO, A + B)))
+    assert [path.read_bytes()[image.offset :][: image.size] for image in read(path)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_files_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(HOSTILE[kind])
+
+    with pytest.raises(InputError, match=r"download the file again|shardbeam unpack") as raised:
+        read(path)
+    assert raised.value.uri == str(path)
+    assert raised.value.place.startswith(("footer", "row group 0"))
+
+
 def test_images_of_real_files_are_where_their_bytes_are(shared_data: Path) -> None:
     root = shared_data / "huggingface"
     compared = 0

@@ -90,6 +90,23 @@ def test_values_stay_and_images_get_a_place(tmp_path: Path) -> None:
                 assert there == content
 
 
+def test_row_groups_are_neither_small_nor_long(tmp_path: Path) -> None:
+    """A file of many small groups has a long footer; a group is in memory while it is written."""
+    path = tmp_path / "a.parquet"
+    parquet.write_table(make_table(9_000), path, row_group_size=100)
+
+    assert unpack_to(path, tmp_path / "small").exit_code == 0
+    new = parquet.ParquetFile(tmp_path / "small/a.parquet")
+    assert [new.metadata.row_group(it).num_rows for it in range(3)] == [4096, 4096, 808]
+
+    table = pa.table({"image": [os.urandom(1 << 20) for _ in range(80)]})
+    parquet.write_table(table, path)
+    assert unpack_to(path, tmp_path / "large").exit_code == 0
+    new = parquet.ParquetFile(tmp_path / "large/a.parquet")
+    assert new.read().equals(table)
+    assert [new.metadata.row_group(it).num_rows for it in range(2)] == [64, 16]
+
+
 def test_one_file_is_unpacked_into_a_folder(tmp_path: Path) -> None:
     source, output = write_folder(tmp_path / "hub"), tmp_path / "plain"
 
@@ -189,7 +206,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     source, output = write_folder(tmp_path / "hub"), tmp_path / "plain"
 
     class Writer(parquet.ParquetWriter):
-        def write_batch(self, batch: pa.RecordBatch, row_group_size: int | None = None) -> None:
+        def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(parquet, "ParquetWriter", Writer)

@@ -91,7 +91,7 @@ def why_not(uri: str, *, storage: Storage, column: str) -> str | None:
     with _opened(uri, storage=storage) as (read, size):
         for chunk in _chunks(uri, read=read, size=size, column=column):
             if chunk.codec:
-                name = str(chunk.codec)
+                name = f"codec {chunk.codec}"
                 if 0 < chunk.codec < len(_CODECS):
                     name = _CODECS[chunk.codec]
                 return f"compressed ({name})"
@@ -157,7 +157,8 @@ def _paths(uri: str, *, storage: Storage, column: str) -> Iterator[str | None]:
     with _damaged(uri, f"column {column}.path", errors=PARQUET_ERRORS):
         # Not mapped into memory: a process dies if a mapped file is truncated.
         source = pa.PythonFile(_reader(uri, storage=storage), mode="r")
-        with parquet.ParquetFile(source) as file:
+        # Without threads of pyarrow, which must not call Python when the program ends.
+        with parquet.ParquetFile(source, pre_buffer=False) as file:
             kind = file.schema_arrow.field(column).type
             if not types.is_struct(kind) or kind.get_field_index("path") < 0:
                 yield from itertools.repeat(None)
@@ -195,8 +196,9 @@ def _chunks(uri: str, *, read: _Read, size: int, column: str) -> Iterator[_Chunk
                 continue
             chunk = _chunk(group, *leaf, place=place, limit=end)
             rows += chunk.rows
-            if rows > _ROWS:
-                raise ThriftError(f"follows others with more than {_ROWS:,} rows")
+            # Equal rows take few bytes, but not images.
+            if rows > min(_ROWS, size):
+                raise ThriftError(f"brings the rows to {rows:,}, which is too many for this file")
         yield chunk
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-# Values of a footer: 10 for each column of a row group. Real footers have some thousands.
-_VALUES = 4_000_000
+# Values of a footer, which has about 35 for each column of a row group.
+_VALUES = 2_000_000
 _DEPTH = 16
 _VARINT_BYTES = 10
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
@@ -43,13 +43,12 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         ThriftError: It is longer than 64 bits, or not all there.
     """
     number = 0
-    for index in range(_VARINT_BYTES):
-        if position + index >= len(data):
-            raise ShortError("ends within a number")
-        byte = data[position + index]
+    for index, byte in enumerate(data[position : position + _VARINT_BYTES]):
         number |= (byte & 127) << (7 * index)
         if byte < 128:
             return number, position + index + 1
+    if position + _VARINT_BYTES > len(data):
+        raise ShortError("ends within a number")
     raise ThriftError("has a number of more than 64 bits")
 
 
@@ -104,7 +103,10 @@ class _Reader:
         raise ThriftError(f"has a value of type {kind}")
 
     def _byte(self) -> int:
-        return self._take(1)[0]
+        if self.position >= len(self._data):
+            raise ShortError("ends within a value")
+        self.position += 1
+        return self._data[self.position - 1]
 
     def _take(self, size: int) -> bytes:
         end = self.position + size
