@@ -138,6 +138,7 @@ def make_page(
     statistics = {name: statistics.get(name, Statistics()) for name in splits}
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
+    classes.number_found(name for name, _ in by_frequency)
     numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
     duplicates = (
         None if facts.duplicates is None else read_duplicates(dataset, counts=facts.duplicates)

@@ -359,7 +359,8 @@ function listClasses() {
       row.hidden = true;
     }
     matching.forEach((row, index) => (row.hidden = !isWhole && index >= first));
-    find("#classes-shown").textContent = `${matching.length} of ${rows.length} classes`;
+    const shown = find("#classes-shown");
+    shown.textContent = `${matching.length} of ${shown.dataset.total} classes`;
     button.hidden = isWhole || matching.length <= first;
     button.textContent = `Show all ${matching.length}`;
   };

@@ -88,18 +88,30 @@ class Classes:
     def __init__(self, names: Mapping[int, str], *, numbered_maps: bool = False) -> None:
         """Keeps `{id: name}`, and whether the values of maps are numbers instead of ids."""
         self._names = {} if numbered_maps else names
-        self._ids = {name: class_id for class_id, name in names.items()}
+        # Large ids would share colours where their places in the list do not.
+        are_small = max(names, default=0) < len(PALETTE)
+        self._numbers = {
+            name: class_id if are_small else rank
+            for rank, (class_id, name) in enumerate(sorted(names.items()))
+        }
 
     def style(self, name: str) -> Style:
         """Returns the style of a class that is alone in an image.
 
-        Its colour follows from its id, or from its name if the dataset gives it none.
+        Its colour follows from its id, or from its place among all ids if there are large ones. The
+        dataset may give it none: then it follows from its name, unless `number_found` was called.
         """
-        number = self._ids.get(name)
+        number = self._numbers.get(name)
         if number is None:
             digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=4).digest()
             number = int.from_bytes(digest, "big")
         return Style(number % len(PALETTE))
+
+    def number_found(self, names: Iterable[str]) -> None:
+        """Gives colours to classes without ids, in this order, so that the first ones differ."""
+        first = max(self._numbers.values(), default=-1) + 1
+        others = [name for name in dict.fromkeys(names) if name not in self._numbers]
+        self._numbers |= {name: number for number, name in enumerate(others, first)}
 
     def name_value(self, value: int) -> str:
         """Names the class of a map's value; empty for a value without a class."""

@@ -134,7 +134,9 @@ def test_segments_of_one_class_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("name", "dashed"), [("tree", False), ("sea", True)])
 def test_classes_with_the_same_colour_have_different_lines(name: str, dashed: bool) -> None:
-    feature_map = FeatureMap(class_names={1: "cat", 2: "tree", 97: "sea"})
+    # There are 96 colours.
+    names = {number: f"name {number}" for number in range(1, 98)}
+    feature_map = FeatureMap(class_names={**names, 1: "cat", 2: "tree", 97: "sea"})
     image = draw(
         make_picture(
             PictureObject(label="cat", box=(0.1, 0.1, 0.9, 0.4)),

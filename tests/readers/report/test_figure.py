@@ -89,12 +89,28 @@ def test_classes_with_different_colours_have_solid_lines() -> None:
     assert {style.line for style in styles.values()} == {0}
 
 
+def test_classes_share_no_colour_while_there_are_enough() -> None:
+    large = Classes({96 * number: f"name {number}" for number in range(8)})
+    assert len({large.style(f"name {number}").colour for number in range(8)}) == 8
+    found = Classes({1: "cat", 2: "dog"})
+    found.number_found(["dog", "a", "b", "c"])
+    names = ("cat", "dog", "a", "b", "c")
+    assert [found.style(name).colour for name in names] == [1, 2, 3, 4, 5]
+
+
+# More classes than colours: the first and the last have the same.
+FULL = {
+    **{number: f"name {number}" for number in range(1, len(PALETTE))},
+    **{0: "cat", len(PALETTE): "dog"},
+}
+
+
 def test_the_border_of_a_mask_shows_the_line_of_its_class() -> None:
     mask = np.ones((40, 40), np.uint8)
     objects = [PictureObject(label=name, mask=write_png(mask)) for name in ("cat", "dog")]
     figure = make_figure(
         make_picture(*objects),
-        classes=Classes({0: "cat", len(PALETTE): "dog"}),
+        classes=Classes(FULL),
         size=(40, 40),
         scaled=(20, 40),
         most_objects=2,
@@ -105,7 +121,7 @@ def test_the_border_of_a_mask_shows_the_line_of_its_class() -> None:
     objects = [PictureObject(label=name, mask=write_png(mask)) for name in ("cat", "dog")]
     cat, dog = make_figure(
         make_picture(*objects),
-        classes=Classes({0: "cat", len(PALETTE): "dog"}),
+        classes=Classes(FULL),
         size=(40, 40),
         scaled=(40, 40),
         most_objects=2,
