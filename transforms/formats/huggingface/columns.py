@@ -26,6 +26,8 @@ class NoImagesError(InputError):
 
 
 _MASKS = ("label", "labels", "mask", "masks", "annotation", "annotations", "segmentation")
+# The column of images in Examples.
+_EXAMPLES = "image/encoded"
 _FILES = ("filename", "imagefilename")
 _CAPTIONS = ("caption", "captions", "sentence", "sentences", "text", "texts")
 # Columns that files' splits, not rows, decide.
@@ -107,6 +109,14 @@ def find_columns(
         Problem: The same, if a key decides.
     """
     uri = table.manifest[0]
+    if _EXAMPLES in first.names:
+        # Its boxes would be features of images.
+        raise InputError(
+            uri=uri,
+            problem=f"a column {_EXAMPLES}, as of Examples in Shardbeam's container hf_parquet, "
+            "which is not read: build from what the dataset was made of, or from the same dataset "
+            "as TFRecord with the format tfrecord",
+        )
     used = [name for name in first.names if table.columns.get(name) != "ignore"]
     images = [name for name in first.images if name in used]
     for key, name in (("image_column", image_column), ("mask_column", mask_column)):
