@@ -33,7 +33,7 @@ from shardbeam.transforms.formats.huggingface.objects import ObjectReader, SeenB
 from shardbeam.transforms.formats.huggingface.pages import StoredImage, why_not
 from shardbeam.transforms.formats.huggingface.rows import find_images, read_first, read_rows
 from shardbeam.transforms.formats.image_size import sizes_of
-from shardbeam.transforms.formats.names import key_problem, normalize_key
+from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import find_file
 from shardbeam.transforms.formats.parsing.table_columns import CellError, json_text
 from shardbeam.transforms.formats.table.first_rows import Row
@@ -323,6 +323,8 @@ class EntryReader(RowReader):
         name = "" if cell is None else str(cell).strip()
         if not name:
             raise CellError(f"the column {self._columns.image} names no image")
+        if (problem := key_problem(name)) is not None:
+            raise CellError(problem, reason=Reason.UNREADABLE_NAME, key=escape_key(name))
         return normalize_key(posixpath.join(posixpath.dirname(self._file.path), name))
 
     def class_id(self, row: Row, name: str) -> int | None:

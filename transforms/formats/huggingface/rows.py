@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -85,10 +86,11 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[ParquetRows | pa.RecordBa
     try:
         with contextlib.ExitStack() as stack:
             local, path = storage.open_local(uri), uri
-            if local is None:
-                path = stack.enter_context(copy_to_disk(storage.find(uri)))
-            else:
+            if local is not None:
                 local.close()
+            # A member of an archive has no path.
+            if local is None or not os.path.isfile(uri):
+                path = stack.enter_context(copy_to_disk(storage.find(uri)))
             # A map, because a batch of an Arrow file may hold 100 MB of images.
             source = stack.enter_context(pa.memory_map(path))
             if uri.endswith(".arrow"):
