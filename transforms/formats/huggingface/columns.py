@@ -15,7 +15,12 @@ from shardbeam.transforms.formats.huggingface.objects import (
     find_objects,
     name_class,
 )
-from shardbeam.transforms.formats.parsing.table_columns import CellError, first_of, infer_type
+from shardbeam.transforms.formats.parsing.table_columns import (
+    CellError,
+    first_of,
+    infer_type,
+    join_names,
+)
 from shardbeam.transforms.formats.table.first_rows import Row
 from shardbeam.transforms.formats.table.keys import TableKeys, TableLayout
 from shardbeam.transforms.formats.table.layout import LABEL_NAMES, find_layout
@@ -122,7 +127,7 @@ def find_columns(
     for key, name in (("image_column", image_column), ("mask_column", mask_column)):
         if name is not None and name not in first.names:
             raise Problem(
-                (key,), f"there is no column {name!r}; there are: {', '.join(first.names)}"
+                (key,), f"there is no column {name!r}; there are: {join_names(first.names)}"
             )
     mask = mask_column or ""
     if names_images:
@@ -130,7 +135,7 @@ def find_columns(
         if not image:
             raise NoImagesError(
                 uri=uri,
-                problem=f"expected a column file_name; there are: {', '.join(first.names)}; "
+                problem=f"expected a column file_name; there are: {join_names(first.names)}; "
                 "image_column names another one",
             )
     else:
@@ -193,14 +198,14 @@ def _image_columns(
         if not images:
             raise NoImagesError(
                 uri=uri,
-                problem=f"no column holds images; there are: {', '.join(first.names)}; expected "
+                problem=f"no column holds images; there are: {join_names(first.names)}; expected "
                 "one of the type Image, a struct of bytes and path; image_column can name one of "
                 "bytes",
             )
         if len(others) != 1 and len(images) > 1:
             raise Problem(
                 ("image_column",),
-                f"missing: the columns {', '.join(others or images)} hold images; name one of them "
+                f"missing: the columns {join_names(others or images)} hold images; name one "
                 f"(--image-column {(others or images)[0]}), and in mask_column one whose pixels "
                 "are class ids",
             )
@@ -209,7 +214,7 @@ def _image_columns(
     if not mask and len(masks) > 1:
         raise Problem(
             ("mask_column",),
-            f"missing: the columns {', '.join(masks)} may hold maps of classes; name one of them, "
+            f"missing: the columns {join_names(masks)} may hold maps of classes; name one of them, "
             "and set the others in `columns` to ignore",
         )
     return image, mask or next(iter(masks), "")
@@ -247,7 +252,7 @@ def _class_column(free: Sequence[str], classes: Mapping[str, Sequence[str]]) -> 
         return usual
     raise Problem(
         ("label_column",),
-        f"missing: the columns {', '.join(known)} hold classes; name the one of the image's class "
+        f"missing: the columns {join_names(known)} hold classes; name the one of the image's class "
         f"(--label-column {known[0]})",
     )
 
