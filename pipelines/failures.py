@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 # Errors of ours that workers raise; the command reports each in one line.
 WORKER_ERRORS = (
     *("InputError", "DamagedError", "SpecialFileError", "UnreadableError", "WriteFailedError"),
+    "NoImagesError",
     "UndecidedTableError",
 )
 

@@ -435,7 +435,7 @@ def test_an_imagefolder_with_a_csv_or_a_parquet_file(tmp_path: Path) -> None:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS"),
         (
             hub_parquet([{"image/encoded": hub_image(JPEG)}], {"image/encoded": IMAGE}),
-            "Shardbeam's container hf_parquet, which is not read",
+            "the format tfrecord reads them",
         ),
         (hub_parquet([{"a": 1}], {"a": value("int64")}), "no column holds images; there are: a"),
         (

@@ -395,7 +395,11 @@ YOLO = (
             "named"
         },
         excluded={"not_an_image_name": 1},
-        corrections={"box_clipped": 1, "box_without_area_dropped": 1, "confidence_dropped": 1},
+        corrections={
+            "box_clipped_slightly": 1,
+            "box_without_area_dropped": 1,
+            "confidence_dropped": 1,
+        },
         unannotated=1,
     ),
     OddSample(

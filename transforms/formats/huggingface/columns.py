@@ -118,9 +118,8 @@ def find_columns(
         # Its boxes would be features of images.
         raise InputError(
             uri=uri,
-            problem=f"a column {_EXAMPLES}, as of Examples in Shardbeam's container hf_parquet, "
-            "which is not read: build from what the dataset was made of, or from the same dataset "
-            "as TFRecord with the format tfrecord",
+            problem=f"a column {_EXAMPLES}, as of Examples in Shardbeam's container hf_parquet: "
+            "the format tfrecord reads them, with the dataset's folder as --tfrecords",
         )
     used = [name for name in first.names if table.columns.get(name) != "ignore"]
     images = [name for name in first.images if name in used]

@@ -100,7 +100,7 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
         _drops_prefix: Whether images lack the prefix of uploads.
     """
 
-    SUMMARY = "Label Studio JSON: boxes, ellipses, polygons, brush masks, keypoints and choices"
+    SUMMARY = "Label Studio JSON: boxes, polygons, brush masks, choices"
     UNANNOTATED = "drop"
     # Corners in pixels.
     box_reading = BoxReading()
