@@ -53,15 +53,19 @@ def make_tiles(facts: Facts, *, examples: Mapping[str, int], total: Statistics) 
     if names:
         found = [count for count in counts.values() if count]
         of = "objects" if total.objects_by_class else "images"
-        spread = f", {min(found):,} to {max(found):,} {of} each" if len(found) > 1 else ""
+        least = min(found, default=0) if len(found) == len(names) else 0
+        spread = f", {least:,} to {max(found):,} {of} each" if len(found) > 1 else ""
         yield Tile(f"{len(names):,}", f"{'class' if len(names) == 1 else 'classes'}{spread}")
     without, which = (
         (by_objects.get(0, 0), "objects") if objects else (total.unannotated, "annotations")
     )
     if without:
-        yield Tile(f"{without:,}", f"images without {which} ({without / max(1, number):.1%})")
+        images = "image" if without == 1 else "images"
+        yield Tile(f"{without:,}", f"{images} without {which} ({without / max(1, number):.1%})")
     size = decimal(sum(split.num_bytes for split in facts.splits))
-    yield Tile(size, " of images" if not total.width_range else _describe_sizes(total))
+    shards = sum(len(split.shards) for split in facts.splits)
+    sizes = f", images of {_describe_sizes(total)}" if total.width_range else ""
+    yield Tile(size, f"in {shards:,} {'shard' if shards == 1 else 'shards'}{sizes}")
 
 
 def _list_splits(examples: Mapping[str, int]) -> str:
@@ -78,5 +82,4 @@ def _describe_sizes(total: Statistics) -> str:
         f"{ends[0]:,}" if ends[0] == ends[-1] else f"{ends[0]:,}\N{EN DASH}{ends[-1]:,}"
         for ends in (total.width_range, total.height_range)
     )
-    times = " \N{MULTIPLICATION SIGN} ".join(sides)
-    return f"images of {times} px"
+    return " \N{MULTIPLICATION SIGN} ".join(sides) + " px"

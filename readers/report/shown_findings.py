@@ -27,7 +27,7 @@ Severity = Literal["bad", "odd", "usual"]
 
 _USUAL = "So many images have this that it may be meant so."
 _EXCLUDE = "Mark those that should go, and copy their keys into a file for `exclude`."
-_CORRECT = "Correct the annotations in their source: the keys say in which images."
+_CORRECT = "If they are wrong, correct them in their source: the keys say in which images."
 # {kind: what to do about it}
 _ADVICE: Mapping[str, str] = {
     "leak": "A model knows these pictures from training, so its score is too good. Leave copies "
