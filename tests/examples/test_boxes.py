@@ -21,11 +21,14 @@ from shardbeam.transforms.examples.geometry.boxes import (
     AnnotatedFrame,
     Box,
     annotated_frame,
+    box_around,
     clip_box,
     is_scaled,
     orient_box,
     orient_points,
     orient_size,
+    turn_box,
+    turn_points,
 )
 from tests.support.example_builders import AnnotatedAs
 
@@ -271,6 +274,8 @@ def test_another_size_can_be_ignored(
         ((60, 80), [], False),
         ((9, 9), [(0, 0, 1, 1)], False),
         ((41, 30), [(0, 0, 1, 1)], False),
+        # A side of 0 is unknown; one of a pixel is not.
+        ((1, 30), [(0, 0, 1, 1)], False),
     ],
 )
 def test_any_other_size_can_be_rejected(
@@ -424,3 +429,86 @@ def test_a_wrong_size_is_rejected_where_a_box_contradicts_it() -> None:
         "annotated as 640x400, but the image is 30x40, and the box (1, 2.5, 40, 39) reaches "
         "10 px over its border"
     )
+
+
+@pytest.mark.parametrize(("over", "stays"), [(1.0, True), (1.5, False)])
+def test_a_box_may_reach_a_pixel_over_the_border_of_a_corrected_size(
+    over: float, stays: bool
+) -> None:
+    def correction_of(box: Box) -> Correction | None:
+        return annotated_frame(
+            annotated=(99, 9),
+            stored=(40, 30),
+            orientation=1,
+            upright=True,
+            settings=ImageConfig(),
+            boxes=[box],
+        ).correction
+
+    boxes: list[Box] = [(-over, 0, 9, 9), (0, -over, 9, 9), (0, 0, 40 + over, 9)]
+    for box in [*boxes, (0.0, 0.0, 9.0, 30 + over)]:
+        if stays:
+            assert correction_of(box) is CORRECTED
+            continue
+        with pytest.raises(RejectedError, match=r"reaches 1\.5 px over its border"):
+            correction_of(box)
+
+
+PIXELS = AnnotatedFrame(40, 30, orientation=1, extent=(40, 30))
+FRACTIONS = PIXELS._replace(extent=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("frame", "box", "expected"),
+    [
+        (PIXELS, (30, 5, 10, 20), (10, 5, 30, 20)),
+        (PIXELS, (10, 20, 30, 5), (10, 5, 30, 20)),
+        (PIXELS, (30, 20, 10, 5), (10, 5, 30, 20)),
+        (FRACTIONS, (0.75, 0.5, 0.25, 0.25), (0.25, 0.25, 0.75, 0.5)),
+        # In order already.
+        (PIXELS, (10, 5, 30, 20), None),
+        # No area.
+        (PIXELS, (30, 5, 10, 5), None),
+        # Missing values: -1 as corners, and -1 as both sides.
+        (PIXELS, (10, 12, -1, -1), None),
+        (PIXELS, (10, 12, 9, 11), None),
+        (FRACTIONS, (0.5, 0.5, 0.5 - 1 / 40, 0.5 - 1 / 30), None),
+        # Two pixels on one side are enough.
+        (PIXELS, (10, 12, 8, 11), (8, 11, 10, 12)),
+        # Outside of the frame by a pixel.
+        (PIXELS, (41, 12, 8, 3), None),
+    ],
+)
+def test_exchanged_corners_are_put_into_order_unless_they_stand_for_missing_values(
+    frame: AnnotatedFrame, box: Box, expected: Box | None
+) -> None:
+    assert frame.exchange_corners(box) == expected
+
+
+def test_the_box_around_points_ends_at_the_outermost_of_them() -> None:
+    assert box_around((5, 20, 3, 30, 9, 25)) == (3, 20, 9, 30)
+
+
+def test_a_positive_angle_turns_clockwise_as_one_sees_the_image() -> None:
+    # From the right of the centre over below it to its left.
+    turns = [turn_points([(12, 20)], center=(10, 20), angle=math.pi / 2 * n) for n in range(4)]
+    assert turns == [pytest.approx(point) for point in ([12, 20], [10, 22], [8, 20], [10, 18])]
+
+
+@given(st.tuples(*[st.integers(-20, 20)] * 4), st.floats(-7, 7))
+def test_turning_keeps_all_distances(box: tuple[int, int, int, int], angle: float) -> None:
+    points = [(float(box[0]), float(box[1])), (float(box[2]), float(box[3]))]
+    turned = turn_points(points, center=(3.5, -2.5), angle=angle)
+    first, second = turned[:2], turned[2:]
+    assert math.dist(first, second) == pytest.approx(math.dist(*points), abs=1e-9)
+    assert math.dist(first, (3.5, -2.5)) == pytest.approx(math.dist(points[0], (3.5, -2.5)))
+
+
+def test_a_box_is_turned_around_its_centre() -> None:
+    quarter = turn_box((10, 20, 16, 22), angle=math.pi / 2)
+    assert quarter == pytest.approx([14, 18, 14, 24, 12, 24, 12, 18])
+
+
+@pytest.mark.parametrize("line", [(10, 20, 10, 26), (10, 20, 18, 20)])
+def test_a_box_without_area_gets_none_by_a_turn(line: Box) -> None:
+    assert box_around(turn_box(line, angle=0.5)) == line
