@@ -11,6 +11,7 @@ from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.commit.gate import (
     count_resumed,
     count_reuse,
+    count_sources,
     count_splits,
     decide,
     decide_by_duplicates,
@@ -36,7 +37,7 @@ from shardbeam.transforms.dataset.outcome import (
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from tests.support.example_builders import make_label_map
-from tests.support.manifests import make_shard_result
+from tests.support.manifests import make_dataset, make_shard_result
 from tests.support.shards import statistics_of
 from tests.support.structs import fields
 
@@ -181,6 +182,13 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             "no examples are left, nothing was committed: split 'test'\n"
             "split 'test': 1 truncated; the first: e (corrupt: why)",
         ),
+        # Each split that is at fault has a line of its own.
+        (
+            {"train": SplitOutcome(), "val": SplitOutcome()},
+            1,
+            Status.FAILED,
+            "no examples are left, nothing was committed: split 'train'\nsplit 'val'",
+        ),
         # Inputs that belong to no split may all be rejects.
         ({"train": GOOD, "": EMPTY}, 0, Status.APPROVED, ""),
         ({"train": GOOD}, 0, Status.APPROVED, ""),
@@ -194,6 +202,22 @@ def test_the_gate(
     assert (outcome.status, outcome.message) == (status, message)
     has_rejects = any(split.rejected for split in splits.values())
     assert outcome.rejects == ("/rejects" if has_rejects else "")
+
+
+def test_what_the_runner_lost_is_the_only_message_whatever_else_is_wrong() -> None:
+    outcome = decide(
+        {"train": EMPTY},
+        max_ratio=0,
+        rejects_root="/rejects",
+        rejects=[rejected("train", keys="a")],
+        lost_elements=["shards: 1 lost", "images: 2 lost"],
+    )
+    assert outcome.status is Status.FAILED
+    assert outcome.message == (
+        "the runner lost or doubled elements, nothing was committed: shards: 1 lost\n"
+        "images: 2 lost\n"
+        "run the same command again, and on another runner if that happens again"
+    )
 
 
 LEFT_OUT = SplitOutcome(
@@ -262,6 +286,26 @@ LOST = SplitOutcome(listed=3, rejected={"objects_lost": 3})
             SplitOutcome(listed=1, excluded={"objects_lost": 1}),
             "no object is left: 1 image has lost all of its objects; ",
         ),
+        # The other reason why no object is left comes second.
+        (
+            SplitOutcome(
+                listed=5,
+                rejected={"objects_lost": 3},
+                images=2,
+                corrections={Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 4},
+            ),
+            "no object is left: 3 images have lost all objects, 4 object_without_box_dropped; if ",
+        ),
+        # Most of what is left out has lost its objects, though no reject has.
+        (
+            SplitOutcome(listed=3, rejected={"corrupt": 1}, excluded={"objects_lost": 2}),
+            "no object is left: 2 images have lost all objects; ",
+        ),
+        # As many rejects have another reason.
+        (
+            SplitOutcome(listed=2, rejected={"corrupt": 1}, excluded={"objects_lost": 1}),
+            "too many rejects: ",
+        ),
         # Most rejects have another reason.
         (SplitOutcome(listed=9, rejected={"objects_lost": 3, "corrupt": 6}), "too many rejects: "),
         (SplitOutcome(listed=4, images=1, objects=1, rejected={"objects_lost": 3}), "too many "),
@@ -317,6 +361,22 @@ def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> 
     assert outcome.message.startswith("it has duplicates that the config refuses: ")
     assert "such as leaks 1; leaks 2\nall of them: /where\n" in outcome.message
     assert outcome.message.endswith("let them pass: --set duplicates.leaks=warn")
+
+
+@pytest.mark.parametrize(
+    ("sources", "counted"),
+    [
+        # Each split has one source: its images are the split's.
+        (("train", "val"), {}),
+        (("train/a", "train/b", "val"), {"train/a": 5, "train/b": 0, "val": 7}),
+    ],
+)
+def test_the_images_of_sources_are_counted_where_a_split_has_several(
+    sources: tuple[str, ...], counted: dict[str, int]
+) -> None:
+    dataset = msgspec.structs.replace(make_dataset(), sources=sources)
+    inputs = InputCounts(images={"train/a": 5, "train": 5, "val": 7})
+    assert count_sources(inputs, dataset=dataset) == counted
 
 
 def make_shards() -> list[ShardResult]:
