@@ -248,6 +248,15 @@ def test_objects_without_box_are_counted() -> None:
     assert annotations.corrections == {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 1}
 
 
+def test_what_follows_a_deleted_object_is_read_and_keeps_its_number() -> None:
+    deleted = voc_object(name="cat", deleted=1)
+
+    _, annotations = read(voc_xml(deleted, voc_object()))
+
+    assert [(item.label, item.annotation_id) for item in annotations.objects] == [("dog", 2)]
+    assert annotations.corrections == {Correction.DELETED_OBJECT_DROPPED.value: 1}
+
+
 def _drawn(inside: str, *, size: str = "") -> bytes:
     text = f"<annotation>{size}<object><name>dog</name>{inside}</object></annotation>"
     return text.encode()
@@ -638,6 +647,26 @@ def test_a_folder_without_annotations_is_no_dataset(tmp_path: Path) -> None:
         resolve(tmp_path, {"JPEGImages/a.jpg": b"", "Annotations/._a.xml": b""})
 
 
+@pytest.mark.parametrize(
+    ("exists", "problem"),
+    [
+        (False, "there is no such folder"),
+        (True, "the folder is empty; is this the dataset's folder?"),
+    ],
+)
+def test_a_root_without_files_is_missing_or_empty(
+    tmp_path: Path, exists: bool, problem: str
+) -> None:
+    root = tmp_path / "voc"
+    if exists:
+        root.mkdir()
+    for semantic in (False, True):
+        with pytest.raises(InputError) as raised:
+            VocFormat(root=str(root), semantic=semantic).resolve()
+        assert raised.value.uri == str(root)
+        assert raised.value.problem.startswith(problem)
+
+
 def class_map(palette: npt.NDArray[np.uint8] | None) -> bytes:
     image = Image.fromarray(np.zeros((2, 2), np.uint8))
     if palette is not None:
@@ -681,6 +710,7 @@ def test_classes_of_maps_in_vocs_colours(tmp_path: Path, maps: Files, warning: s
         for class_id, name in enumerate(VOC_CLASSES, 1)
     ]
     assert annotations.corrections == {Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value: 1}
+    assert [item.label for item in annotations.objects] == ["dog"]
     assert VOC_CLASSES[11] == "dog"
     warnings = list(plain.warnings())
     assert len(warnings) == (warning is not None)
@@ -712,3 +742,28 @@ def test_label_map_names_the_classes(tmp_path: Path) -> None:
     assert list(source.read_annotations(storage=LocalStorage(), file_index=1)) == [
         Category(name="yak", source_id=1, origin=str(tmp_path))
     ]
+
+
+@pytest.mark.parametrize("keys", [{"mask_classes": {"1": "yak"}}, {"mask_values": {"9": 1}}])
+def test_what_values_of_maps_mean_is_said_only_where_maps_are_read(keys: dict[str, Any]) -> None:
+    with pytest.raises(Problem, match="has no effect without semantic: true"):
+        VocFormat(root="data", **keys)
+    source = VocFormat(root="data", semantic=True, **keys)
+    assert {key: getattr(source, key) for key in keys} == keys
+
+
+def test_the_summary_says_what_255_means_in_maps_of_two_values(tmp_path: Path) -> None:
+    pixels = np.array([[0, 255], [0, 0]], np.uint8)
+    source = resolve(
+        tmp_path,
+        {
+            "SegmentationClass/a.png": save(Image.fromarray(pixels), "PNG"),
+            "labelmap.txt": "background:0,0,0::\nyak:128,0,0::\n",
+        },
+        semantic=True,
+    )
+
+    (said,) = source.warnings()
+
+    assert said.startswith("the pixels of SegmentationClass/a.png are only 0 and 255: ")
+    assert "255 is class 1 (yak)" in said
