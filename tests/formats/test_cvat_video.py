@@ -202,3 +202,17 @@ def test_several_videos_and_an_unknown_attribute(tmp_path: Path) -> None:
     assert "name a source for each video" in run("init", str(tmp_path)).stderr
     unknown = build_video(tmp_path, "--label-attribute", "Kind")
     assert "label_attribute: no label has this attribute; there are: 'kind'" in unknown.stderr
+
+
+def test_an_attribute_is_the_class_in_images_too(tmp_path: Path) -> None:
+    corners = 'xtl="2" ytl="3" xbr="16" ybr="12"'
+    image = (
+        '<image id="0" name="a.jpg" width="32" height="24">'
+        f'<box label="car" {corners}>{kind(" big  van ")}</box><box label="car" {corners}/></image>'
+    )
+    write(tmp_path, image, names=("a.jpg",), meta=META.replace("interpolation", "annotation"))
+    built = build_video(tmp_path, "--label-attribute", "kind")
+    assert built.exit_code == 0, built.stderr
+    example = built.by_key()["a.jpg"]
+    # A shape without the attribute keeps its label.
+    assert example.features["image/object/class/text"] == [b"big van", b"car"]

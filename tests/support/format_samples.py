@@ -451,6 +451,26 @@ SAMPLES = (
         split="Test",
     ),
     FormatSample(
+        "cvat",
+        "datumaro/cvat_dataset/for_video",
+        (
+            *("--images", "{data}/images", "--annotations", "{data}/annotations.xml"),
+            *("--set", "objects_lost=drop"),
+        ),
+        {"train": 1},
+        "frame_000010.png",
+        {
+            "image/object/class/text": [b"II"],
+            "image/object/bbox/xmin": [3 / 25],
+            "image/object/bbox/ymin": [4 / 20],
+            "image/object/bbox/xmax": [10 / 25],
+            "image/object/bbox/ymax": [5 / 20],
+            "image/object/occluded": [1],
+            "image/object/track/label": [0],
+        },
+        variant="video",
+    ),
+    FormatSample(
         "labelme",
         "labelme/primitives",
         ("--root", "{data}"),
