@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.commit import repair as repair_module
 from shardbeam.transforms.commit.commit import CommitSettings, GateError, finish, gate
 from shardbeam.transforms.commit.moves import (
     CommitBatch,
@@ -89,6 +90,8 @@ class Commit:
         latest: The pointer.
         more: Whether there are a reject, a correction and duplicates, too.
         repairs: Whether it is a repair.
+        classes: The classes.
+        lost_moves: How many moves the runner loses.
     """
 
     def __init__(
@@ -99,7 +102,11 @@ class Commit:
         latest: str = "",
         more: bool = False,
         repairs: bool = False,
+        classes: Mapping[str, int] | None = None,
+        lost_moves: int = 0,
     ) -> None:
+        self.label_map = make_label_map(dict(classes or {}))
+        self.lost_moves = lost_moves
         self.settings = CommitSettings(
             dataset=make_dataset(),
             run=RunSettings(
@@ -151,7 +158,7 @@ class Commit:
             self.inputs,
             self.shards,
             self.rejects,
-            make_label_map({}),
+            self.label_map,
             settings=self.settings,
             statistics=statistics_of(*self.shards, corrected=self.corrected),
             duplicates=self.duplicates,
@@ -168,11 +175,12 @@ class Commit:
         moved = [shard.data for shard in self.shards] + [each.file for each in self.rejects]
         if self.duplicates is not None and self.duplicates.file is not None:
             moved.append(self.duplicates.file)
+        moved = moved[self.lost_moves :]
         return finish(
             self.inputs,
             self.shards,
             self.rejects,
-            make_label_map({}),
+            self.label_map,
             [count_all(file.path.encode() for file in moved)],
             settings=self.settings,
             statistics=statistics_of(*self.shards, corrected=self.corrected),
@@ -266,6 +274,74 @@ def test_a_run_without_rejects_names_no_folder_of_them(staging: Staging) -> None
     commit.finish()
     record = json.loads(Path(staging.output, "runs", f"{RUN_ID}.json").read_bytes())
     assert [record["outcome"][name] for name in ("rejects", "corrections")] == ["", ""]
+
+
+def test_nothing_is_published_if_a_runner_lost_a_move(staging: Staging) -> None:
+    commit = Commit(staging, lost_moves=1)
+    commit.move()
+    with pytest.raises(InputError, match="moves: 2 were sent and 1 arrived"):
+        commit.finish()
+    assert not Path(staging.output, "dataset_info.json").exists()
+
+
+@pytest.mark.parametrize("folder", ["index", "rejects", "corrections"])
+def test_folders_that_the_old_dataset_leaves_empty_are_removed(
+    folder: str, staging: Staging
+) -> None:
+    Path(staging.output, folder, "old").mkdir(parents=True)
+    commit = Commit(staging)
+    commit.move()
+    commit.finish()
+    assert not Path(staging.output, folder, "old").exists()
+    assert Path(staging.output, folder).exists() == (folder == "index")
+
+
+@pytest.mark.parametrize(("repairs", "card"), [(False, False), (True, True)])
+def test_only_a_repair_keeps_the_card_that_people_may_have_added_to(
+    repairs: bool, card: bool, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair_module, "decide_repair", lambda outcome, *_, **__: outcome)
+    write_output(staging, "README.md", data=b"mine")
+    write_output(staging, "manifest.json", data=make_manifest())
+    commit = Commit(staging, repairs=repairs)
+    commit.move()
+    commit.finish()
+    assert (Path(staging.output, "README.md").read_bytes() == b"mine") == card
+
+
+def test_a_repair_writes_a_card_that_is_gone(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair_module, "decide_repair", lambda outcome, *_, **__: outcome)
+    write_output(staging, "manifest.json", data=make_manifest())
+    commit = Commit(staging, repairs=True)
+    commit.move()
+    commit.finish()
+    assert Path(staging.output, "README.md").exists()
+
+
+def test_a_refused_run_lets_others_have_the_output(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that commits keeps it: only the end of the commit gives it up."""
+    released: list[str] = []
+    monkeypatch.setattr(Staging, "release_lease", lambda staging: released.append(staging.run_id))
+    Commit(staging).gate()
+    assert not released
+    with pytest.raises(GateError):
+        Commit(staging, listed=7).gate()
+    assert released == [RUN_ID]
+
+
+def test_findings_of_a_run_name_no_classes_that_never_occur(staging: Staging) -> None:
+    """A warning names them, so that they are not said twice."""
+    commit = Commit(staging, classes={"cat": 1, "cats": 2})
+    commit.move()
+    commit.finish()
+    record = json.loads(Path(staging.output, "runs", f"{RUN_ID}.json").read_bytes())
+    kinds = [found["kind"] for found in record["outcome"]["findings"]]
+    assert kinds == ["correction"]
+    assert "cat" in str(record["outcome"]["warnings"])
 
 
 def test_corrections_of_a_run_that_is_refused_are_kept(staging: Staging) -> None:

@@ -42,6 +42,12 @@ CLASSES = {"format": "image-folder", "images": "images"}
 SPLIT_FOLDERS = {"format": "image-folder", "images": "split"}
 ROWS = {"format": "csv", "manifest": "rows.csv", "no_images": True}
 TABLE = {"format": "csv", "manifest": "table.csv", "image_root": "images"}
+CLASS_MAPS = {
+    "format": "coco",
+    "images": "images",
+    "semantic_masks": "images",
+    "mask_classes": {"1": "cat"},
+}
 NAMES = {**TABLE, "manifest": "names.csv"}
 FRACTIONS = {"fractions": {"train": 0.8, "val": 0.2}}
 
@@ -98,6 +104,13 @@ def test_the_home_folder_and_uris(data: Path, monkeypatch: pytest.MonkeyPatch) -
         absolute_path("x\udcff")
 
 
+def test_all_that_is_read_is_an_input_once(data: Path) -> None:
+    """No output may be among these files and folders."""
+    found = plan({"train": [COCO, CLASSES], "val": TABLE}, exclude="exclude.txt")
+    read = ["images", "*.json", "table.csv", "1.json", "2.json", "exclude.txt"]
+    assert sorted(found.inputs) == sorted(f"{data}/{path}" for path in read)
+
+
 @pytest.mark.parametrize(
     ("path", "limit", "folder"),
     [
@@ -127,6 +140,11 @@ class TestSamples:
         assert (Path(whole.latest).name, limited.latest) == ("latest", "")
         assert (whole.dataset.expect.min_images, limited.dataset.expect.min_images) == (100, None)
         assert (whole.join.limit, limited.join.limit) == (None, 5)
+
+    def test_only_a_whole_dataset_that_writes_masks_must_have_some(self) -> None:
+        whole, limited = (plan(masks="png", limit=limit).join.masks for limit in (None, 5))
+        assert (whole, limited) == (True, False)
+        assert not plan(masks="none").join.masks
 
     def test_by_size_where_no_number_is_given(self) -> None:
         found = plan(output={"path": "out", "shard_size_mb": 1.5})
@@ -233,11 +251,34 @@ class TestKinds:
         assert (labels.map_ids, labels.map_ids_hint) == (ids, hint)
         assert plan().labels.map_ids is None
 
+    def test_ids_of_class_maps_leave_out_the_one_that_readers_ignore(self) -> None:
+        found = plan(CLASS_MAPS)
+        assert (found.labels.map_ids, found.labels.map_ids_hint) == ((0, 254), "")
+
     def test_the_join_knows_whether_annotated_sizes_count(self) -> None:
         ignored, scaled = (
             plan(image={"annotated_size": size}).join.ignores_sizes for size in ("ignore", "scale")
         )
         assert (ignored, scaled) == (True, False)
+
+    @pytest.mark.parametrize(
+        ("source", "several"),
+        [
+            (CLASSES, False),
+            ({"train": [CLASSES, CLASSES]}, False),
+            ({"train": [CLASSES, TABLE]}, True),
+            ({"train": [CLASSES, COCO]}, True),
+        ],
+    )
+    def test_images_have_one_label_only_if_every_source_gives_exactly_one(
+        self, source: object, several: bool
+    ) -> None:
+        repeated = {spec.key: spec.repeated for spec in plan(source).dataset.features}
+        assert repeated["image/class/label"] == several
+
+    def test_how_boxes_were_read_is_kept_for_sources_with_boxes(self) -> None:
+        found = plan({"train": [COCO, CLASSES]})
+        assert [*found.dataset.box_readings] == ["train"]
 
     def test_columns_of_tables_are_features(self) -> None:
         found = plan({"train": [TABLE, TABLE]})
@@ -349,6 +390,11 @@ class TestDigest:
         (CLASSES, {"expect": {"max_crowds": 0.1}}, "expect.max_crowds: there are no objects"),
         (COCO, {"output": {"path": "out", "container": "zip"}}, "output.container: "),
         (COCO, {"output": {"path": "out", "file_name": "all.tfrecord"}, **FRACTIONS}, "file_name"),
+        (
+            CLASSES,
+            {"expect": {"max_findings": {"same_picture": 0}}, "duplicates": {"find": "none"}},
+            "expect.max_findings.same_picture: it is found only with duplicates.find: all",
+        ),
         # Only the plan knows the splits of these folders.
         (
             SPLIT_FOLDERS,
@@ -364,6 +410,12 @@ class TestDigest:
 )
 def test_refusals(source: object, keys: Json, message: str, data: Path) -> None:
     assert message.format(data=data) in problem(source, **keys)
+
+
+@pytest.mark.usefixtures("data")
+def test_limits_on_findings_that_are_looked_for_are_kept() -> None:
+    limits = {"same_picture": 0, "dark_picture": 2}
+    assert plan(CLASSES, expect={"max_findings": limits}).dataset.expect.max_findings == limits
 
 
 @pytest.mark.usefixtures("data")
