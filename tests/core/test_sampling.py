@@ -36,6 +36,13 @@ def test_parts_in_any_order_give_the_same(images: Images, limit: int, seed: rand
     assert len(merged.places) <= 2 * limit
 
 
+@given(number=st.integers(0, 100), limit=st.integers(1, 12))
+def test_a_sample_of_a_long_split_stays_small(number: int, limit: int) -> None:
+    """Workers hold it in memory, however many images the split has."""
+    images = [(bytes([place]), {"a"}) for place in range(number)]
+    assert len(sample(images, limit=limit).places) <= 2 * limit
+
+
 @given(images=images, limit=st.integers(1, 12))
 def test_against_brute_force(images: Images, limit: int) -> None:
     chosen = sample(list(images.items()), limit=limit).chosen()

@@ -147,6 +147,15 @@ def sort_and_cut(
     return ends
 
 
+@given(st.lists(st.binary(min_size=8, max_size=8), min_size=2))
+def test_points_are_counted_in_4096_ranges_in_order(points: list[bytes]) -> None:
+    """A worker holds the counts of all ranges in memory, however many points there are."""
+    bins = [bin_of(point) for point in sorted(points)]
+    assert bins == sorted(bins)
+    assert (bin_of(bytes(8)), bin_of(b"\xff" * 8)) == (0, 4095)
+    assert bin_of(b"\x80" + bytes(7)) == 2048
+
+
 # Few bins, and few points in some of them: many are equal, some are all but equal.
 POINTS = st.builds(
     lambda start, end: start + b"\x07" * 5 + end,
