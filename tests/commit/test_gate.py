@@ -20,7 +20,9 @@ from shardbeam.transforms.commit.gate import (
 )
 from shardbeam.transforms.core.counts import (
     IMAGES,
+    REJECTS,
     Counts,
+    count_all,
 )
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
@@ -181,6 +183,18 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             Status.FAILED,
             "no examples are left, nothing was committed: split 'test'\n"
             "split 'test': 1 truncated; the first: e (corrupt: why)",
+        ),
+        # The rejects of a split that the ratio just allows are not to blame.
+        (
+            {
+                "train": SplitOutcome(listed=2, examples=1, images=1, rejected={"corrupt": 1}),
+                "test": SplitOutcome(listed=4, examples=1, images=1, rejected={"corrupt": 3}),
+            },
+            0.5,
+            Status.REFUSED,
+            "too many rejects: split 'test': 3 of 4 inputs rejected (75.00%); rejects.max_ratio "
+            "allows 50.00%\nsplit 'test': 3 corrupt; the first: e (corrupt: why)\n"
+            "fix them, or let them pass: --set rejects.max_ratio=0.75",
         ),
         # Each split that is at fault has a line of its own.
         (
@@ -437,6 +451,18 @@ def test_lost_elements_of_the_inputs_are_found() -> None:
     counts.send(IMAGES, b"x")
     (line,) = find_lost_without_shards(inputs=InputCounts(counts=counts))
     assert line == f"{IMAGES}: 1 were sent and 0 arrived"
+
+
+def test_lost_rejects_are_found() -> None:
+    counts = Counts()
+    counts.send(REJECTS, b"x")
+    file = msgspec.structs.replace(
+        rejected("train", keys="a", corrupt=1), file=describe_data("rejects/train.jsonl", b"")
+    )
+    (line,) = find_lost_without_shards(inputs=InputCounts(counts=counts), rejects=(file,))
+    assert line == f"{REJECTS}: 1 were sent and 0 arrived"
+    arrived = msgspec.structs.replace(file, received=count_all([b"x"]))
+    assert not find_lost_without_shards(inputs=InputCounts(counts=counts), rejects=(arrived,))
 
 
 def find_lost_without_shards(
