@@ -167,7 +167,7 @@ def test_the_order_of_tars_changes_nothing(shapes: Path, tmp_path: Path) -> None
 
 
 # Formats whose files hold many Examples, which are read in place.
-_UNPACKED = {"cifar10", "cifar100", "webdataset", "tfrecord"}
+_UNPACKED = {"cifar10", "cifar100", "idx", "webdataset", "tfrecord"}
 # What reads annotations through an archive; the other samples differ in what these hold.
 _QUICK = {"lvis-tar", "voc-zip", "yolo-tar", "cvat-zip", "labelme-tar", "csv-zip", "jsonl-tar"}
 

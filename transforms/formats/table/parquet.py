@@ -5,6 +5,7 @@ Groups of rows are the parts for several workers. The number of a row is its pos
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -115,9 +116,11 @@ class ParquetFormat(RecognizedTable, frozen=True, kw_only=True):
 def _open(uri: str, *, storage: Storage) -> pa.NativeFile:
     """Opens a file for pyarrow, which must not call back into Python."""
     local = storage.open_local(uri)
-    if local is None:
+    if local is not None:
+        local.close()
+    # A member of an archive has no path.
+    if local is None or not os.path.isfile(uri):
         return pa.BufferReader(read_annotation_file(uri, storage=storage))
-    local.close()
     return pa.OSFile(uri)
 
 
