@@ -102,6 +102,15 @@ def check_mask_keys(*, classes: Mapping[str, str], values: Mapping[str, object],
         raise Problem(("mask_classes",), "expected names that differ, such as {1: crack, 2: rail}")
 
 
+def first_maps(maps: Iterable[tuple[str, ImageRef]]) -> list[tuple[str, ImageRef]]:
+    """Returns the first 50 maps of a source by their paths; they show what all are like.
+
+    Args:
+        maps: `(path, file)` of all maps, in any order.
+    """
+    return heapq.nsmallest(_MAPS, maps, key=lambda each: each[0])
+
+
 def read_first_maps(
     maps: Iterable[tuple[str, ImageRef]], *, voc_colours: bool = False
 ) -> FirstMaps:
@@ -154,7 +163,7 @@ def _read_first(
     maps: Iterable[tuple[str, ImageRef]], *, decode: Callable[[bytes], T]
 ) -> Iterator[tuple[str, T | RejectedError]]:
     """Yields `(path, content or problem)` of the first maps by their paths."""
-    first = heapq.nsmallest(_MAPS, maps, key=lambda each: each[0])
+    first = first_maps(maps)
     if not first:
         return
     files = storage_for(first[0][1].uri).map_many(_try_to_read, [file for _, file in first])

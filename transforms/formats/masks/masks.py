@@ -19,6 +19,7 @@ from shardbeam.transforms.core.records import (
     MaskRole,
     MaskValues,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
@@ -26,6 +27,7 @@ from shardbeam.transforms.formats.mask_values import (
     MaskValuesKey,
     check_mask_keys,
     decide_mask_values,
+    first_maps,
     given_values,
     ids_of_classes,
     read_first_maps,
@@ -44,7 +46,7 @@ from shardbeam.transforms.formats.masks.naming import (
 )
 from shardbeam.transforms.formats.names import is_hidden, listing_exclusion, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, relative_path
-from shardbeam.transforms.formats.recognition import MASKS, Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import MASKS, Folder, Recognized
 from shardbeam.transforms.formats.split_folders import mixed_problem, sort_splits, sort_tops
 from shardbeam.transforms.storage.base import Storage
 
@@ -198,16 +200,18 @@ class MasksFormat(Format, frozen=True, kw_only=True):
         if self.mask_values:
             return given_values(self.mask_values)
         ids, colours, name = self._table.ids, self._table.colours, self._table.path
-        if colours and show_colours(self._masks(), colours=[each for each, _ in colours]):
+        # Listed once: a folder in the cloud may hold a million.
+        first = first_maps(self._masks())
+        if colours and show_colours(first, colours=[each for each, _ in colours]):
             return MaskReading(
                 MaskValues(colours, are_colours=True),
                 f"the masks have the colours of {name}: each pixel is the class of its colour",
             )
-        in_voc_colours = any(self._role(path) is MaskRole.VOC_CLASS for path, _ in self._masks())
-        maps = read_first_maps(self._masks(), voc_colours=in_voc_colours)
+        in_voc_colours = any(self._role(path) is MaskRole.VOC_CLASS for path, _ in first)
+        maps = read_first_maps(first, voc_colours=in_voc_colours)
         if not maps.number:
             hint = ""
-            if not colours and show_colours(self._masks(), colours=()):
+            if not colours and show_colours(first, colours=()):
                 hint = "; to read colours, name them in a class_dict.csv (name,r,g,b) in the root"
             raise InputError(
                 uri=self.semantic_masks or self.images,

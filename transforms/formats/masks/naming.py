@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,6 +71,10 @@ class Naming(NamedTuple):
             return ""
         return _join((_read_folder(folder)[1] for folder in folders), self._rename(stem))
 
+    def may_rename(self, stem: str) -> bool:
+        """Whether a name without extension begins and ends like those of masks."""
+        return stem.startswith(self.mask_start) and stem.endswith(self.mask_end)
+
     def _rename(self, stem: str) -> str:
         core = stem.removeprefix(self.mask_start).removesuffix(self.mask_end)
         if not core or f"{self.mask_start}{core}{self.mask_end}" != stem:
@@ -114,9 +119,20 @@ def find_pairs(paths: Sequence[str], *, masks: Iterable[str] | None = None) -> P
     """
     listed = [path for path in paths if not holds_objects(path)]
     given = None if masks is None else [*masks]
-    found = [_pair(listed, given, naming=each) for each in _NAMINGS]
-    found += (_pair(listed, given, naming=each) for each in _other_endings(listed, given))
-    return max(found, key=lambda pairs: len(pairs.joins))
+    stems = [_split(path)[1] for path in (listed if given is None else given)]
+    # Each naming takes a while for a million images, and none pairs more than this.
+    most = len(listed) // 2 if given is None else min(len(listed), len(given))
+    best = Pairs(Naming(), {})
+    for naming in itertools.chain(_NAMINGS, _other_endings(listed, given)):
+        if not any(map(naming.may_rename, stems)):
+            # It pairs the same files as the naming by folders alone, which is the first.
+            continue
+        pairs = _pair(listed, given, naming=naming)
+        if len(pairs.joins) > len(best.joins):
+            best = pairs
+        if len(best.joins) == most:
+            break
+    return best
 
 
 def _pair(listed: Sequence[str], given: Sequence[str] | None, *, naming: Naming) -> Pairs:
