@@ -25,9 +25,9 @@ from shardbeam.transforms.commit.runs import RunRecord, read_runs
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, formats_in, read_manifest
 from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.staging.folder_lock import FolderLock
 from shardbeam.transforms.staging.lease import Lease
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors

@@ -27,7 +27,7 @@ from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.memory import machine_bytes
 from shardbeam.transforms.core.reasons import Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
-from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.findings import most_notable
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
@@ -36,7 +36,6 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
     Status,
 )
-from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.usage import StorageUsage
 
 # Findings that the summary names.

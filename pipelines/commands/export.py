@@ -29,8 +29,7 @@ from shardbeam.readers.open.stored_dataset import (
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.text import Mark, escape
-from shardbeam.transforms.formats.recognition import counted
+from shardbeam.transforms.core.text import Mark, counted, escape
 from shardbeam.transforms.storage.base import is_uri
 
 _LAYOUTS: dict[str, type[Layout]] = {"coco": CocoLayout, "yolo": YoloLayout}

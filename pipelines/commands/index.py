@@ -11,9 +11,8 @@ from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.readers.open.make_index import check_indexable, index_shard, render_idx
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
-from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.index import index_parquet
-from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import remove_scratch

@@ -24,20 +24,14 @@ from shardbeam.pipelines.overlap import check_apart, check_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.core.text import escape, show_name
+from shardbeam.transforms.core.text import counted, escape, show_name
 from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
 from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
 from shardbeam.transforms.formats.parsing.root_files import relative_path
-from shardbeam.transforms.formats.recognition import (
-    FOLDERS,
-    TABLE,
-    Folder,
-    Recognized,
-    counted,
-)
+from shardbeam.transforms.formats.recognition import FOLDERS, TABLE, Folder, Recognized
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.storage.archives.open import expand_root, nothing_found
 from shardbeam.transforms.storage.base import join_uri

@@ -21,10 +21,9 @@ from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.formats.huggingface.pages import why_not
 from shardbeam.transforms.formats.names import is_hidden
-from shardbeam.transforms.formats.recognition import counted
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error

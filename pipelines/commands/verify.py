@@ -18,8 +18,7 @@ from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.readers.open.stored_dataset import dataset_name
 from shardbeam.readers.verify.verify import Checks, plan_checks
-from shardbeam.transforms.core.text import Mark, ascii_json, escape
-from shardbeam.transforms.formats.recognition import counted
+from shardbeam.transforms.core.text import Mark, ascii_json, counted, escape
 from shardbeam.transforms.shards.verify_shard import CheckReport, merge_reports
 from shardbeam.transforms.staging.staging import holds_staging
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from shardbeam.readers.report.cards import Card
 from shardbeam.readers.report.duplicate_cards import Pair
 from shardbeam.readers.report.facts import Facts
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.findings import (
     CORRECTION,
     KINDS,
@@ -25,7 +26,7 @@ _SHOWN = 4
 # What makes a model, or its evaluation, wrong; what may; and what is perhaps meant so.
 Severity = Literal["bad", "odd", "usual"]
 
-_USUAL = "So many images have this that it may be meant so."
+_USUAL = "Common in this dataset, so it may be on purpose."
 _EXCLUDE = "Mark those that should go, and copy their keys into a file for `exclude`."
 _CORRECT = "If they are wrong, correct them in their source: the keys say in which images."
 # {kind: what to do about it}
@@ -133,7 +134,7 @@ def _show_duplicates(facts: Facts, *, pairs: Sequence[Pair]) -> Iterator[Finding
                 kind=kind,
                 severity=severity,
                 title=title,
-                number="1 group" if groups == 1 else f"{groups:,} groups",
+                number=counted(groups, "group"),
                 shares=counts.describe_leaks(images) if kind == "leak" and counts.leaking else "",
                 advice=_ADVICE[kind],
                 section="duplicates",
@@ -163,7 +164,7 @@ def _show_rejects(facts: Facts) -> Iterator[FindingShown]:
             kind="reject",
             severity="odd",
             title="Images that were rejected",
-            number="1 image" if rejected == 1 else f"{rejected:,} images",
+            number=counted(rejected, "image"),
             shares=", ".join(f"{code.total:,} {code.code}" for code in facts.rejects),
             advice=_ADVICE["reject"],
             section="rejects",
@@ -184,7 +185,7 @@ def _by_kind(
             kind=kind,
             severity=severity if kind in notable else "usual",
             title=KINDS[kind][:1].upper() + KINDS[kind][1:],
-            number="" if not images else "1 image" if images == 1 else f"{images:,} images",
+            number=counted(images, "image") if images else "",
             shares=", ".join(f"{each.split} {each.images:,} ({each.share:.2%})" for each in of_kind)
             if images
             else of_kind[0].text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
 
 
@@ -30,6 +31,11 @@ class Kind(str, enum.Enum):
     SEMANTIC = "semantic"
     PANOPTIC = "panoptic"
     ROWS = "rows"
+
+
+def present_kinds(found: Mapping[Kind, object]) -> frozenset[Kind]:
+    """Returns the kinds whose value is true."""
+    return frozenset(kind for kind, is_present in found.items() if is_present)
 
 
 # The ways to write a box in four numbers: corner and sides, two corners, centre and sides, two

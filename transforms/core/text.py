@@ -75,6 +75,11 @@ def cut(text: str, characters: int = _CHARACTERS) -> str:
     return f"{text[:characters]}… ({len(text):,} characters)"
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """Writes a count in words: `1 annotation file`, `2,000 annotation files`."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
 def show_name(name: str) -> str:
     """Quotes a name from data, cut to a length that fits into an error."""
     return cut(repr(name), _NAME_CHARACTERS)

@@ -38,8 +38,8 @@ _DUPLICATE_IOU, _SAME_IOU = 0.8, 0.95
 _MOST_COMPARED = 500
 # A mask that covers less of its box, but has pixels.
 _SPARSE_SHARE = 0.02
-# A box whose intersection with the box around its mask is less than this part of their union, and
-# that differs from it by more than so many pixels: masks end at whole pixels.
+# A box whose intersection with the box around its mask is less than this part of their union. It
+# must also differ by more than a pixel, because masks end at whole pixels.
 _MASK_IOU, _MASK_PIXELS = 0.7, 1.0
 # More objects than this many times the median, and than that many times the 99th percentile, of the
 # images of the split that have objects.
@@ -188,14 +188,16 @@ class ObjectColumns:
         owners = np.repeat(np.arange(len(self._lengths)), self._lengths)
         first = np.cumsum(self._lengths) - self._lengths
         masks = np.zeros(len(self))
-        around = np.full((len(self), 4), np.nan)
-        for place, area, box in self._masks:
-            if area:
-                masks[place], around[place] = area, box
-        for kind, is_found, strengths in [
-            *_check_boxes(boxes, width=width, height=height, masks=masks),
-            *_compare_with_masks(boxes, width=width, height=height, around=around),
-        ]:
+        drawn = [each for each in self._masks if each[1]]
+        for place, area, _ in drawn:
+            masks[place] = area
+        found = _check_boxes(boxes, width=width, height=height, masks=masks)
+        if drawn:
+            around = np.full((len(self), 4), np.nan)
+            for place, _, box in drawn:
+                around[place] = box
+            found += _compare_with_masks(boxes, width=width, height=height, around=around)
+        for kind, is_found, strengths in found:
             for place in np.flatnonzero(is_found).tolist():
                 owner = owners[place]
                 yield (

@@ -14,17 +14,11 @@ from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import NAMED_CLASSES, list_classes
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import FILE_FOLDERS, listing_exclusion
-from shardbeam.transforms.formats.recognition import (
-    FOLDERS,
-    Folder,
-    Recognized,
-    by_split,
-    counted,
-    split_in,
-)
+from shardbeam.transforms.formats.recognition import FOLDERS, Folder, Recognized, by_split, split_in
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 from shardbeam.transforms.storage.archives.open import expand_root, is_archive, list_root
 from shardbeam.transforms.storage.base import Storage, join_uri

@@ -27,6 +27,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_image_name
@@ -34,13 +35,7 @@ from shardbeam.transforms.formats.parsing.lines import binary_problem, read_line
 from shardbeam.transforms.formats.parsing.root_files import find_file, read_file, require_file
 from shardbeam.transforms.formats.parsing.roots import TableRoots, short_names
 from shardbeam.transforms.formats.parsing.table_columns import CellError
-from shardbeam.transforms.formats.recognition import (
-    Folder,
-    Recognized,
-    counted,
-    describe_missing,
-    split_in,
-)
+from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
 from shardbeam.transforms.formats.table.rows import key_of_image
 from shardbeam.transforms.formats.yolo.data_file import parse_names
 from shardbeam.transforms.storage.base import Storage, join_uri

@@ -298,11 +298,6 @@ def by_split(paths: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def counted(number: int, one: str, several: str = "") -> str:
-    """Writes a count in words: `1 annotation file`, `2,000 annotation files`."""
-    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
-
-
 def describe_missing(path: str, *, names: Sequence[str]) -> str:
     """Says that the images that a file names are not there, and why, if the names show it."""
     problem = f"none of the images that {path} names is there"

@@ -16,6 +16,7 @@ from shardbeam.configs.keys import Location
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
 from shardbeam.transforms.core.labels import BACKGROUND_NAMES
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around
 from shardbeam.transforms.examples.geometry.mask_crops import box_iou
@@ -27,7 +28,6 @@ from shardbeam.transforms.formats.recognition import (
     Folder,
     ImageFolder,
     Recognized,
-    counted,
     describe_missing,
     split_in,
 )

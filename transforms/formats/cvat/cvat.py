@@ -18,8 +18,10 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, encode_annotations
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
@@ -40,7 +42,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement, xml_children
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, describe_missing
+from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -155,9 +157,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """Objects and labels, keypoints if a class has any, and masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self._has_skeletons}
-        return frozenset(
-            {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, is_in in more.items() if is_in)}
-        )
+        return frozenset({Kind.DETECTION, Kind.CLASSIFICATION}) | present_kinds(more)
 
     def resolve(self) -> CvatFormat:
         """Finds subsets, skeletons and the images' folders from the beginnings of the files.

@@ -17,6 +17,10 @@ from shardbeam.transforms.formats.parsing.xml_file import XmlElement
 # As CVAT names the frames that it saves, or with the number alone.
 _FRAME = re.compile(r"(?:frame_?)?([0-9]{1,9})", re.IGNORECASE)
 _STEP = re.compile(r"step\s*=\s*([0-9]{1,9})")
+# Elements of a track that are shapes.
+_SHAPES = frozenset(
+    {"box", "polygon", "ellipse", "mask", "skeleton", "polyline", "points", "cuboid"}
+)
 _FIX = "export the task as `CVAT for images 1.1`"
 
 
@@ -157,11 +161,6 @@ def read_frames(tracks: Iterable[XmlElement], *, video: Video, uri: str) -> Iter
             },
             children=shapes,
         )
-
-
-_SHAPES = frozenset(
-    {"box", "polygon", "ellipse", "mask", "skeleton", "polyline", "points", "cuboid"}
-)
 
 
 def _parts(shape: XmlElement) -> list[XmlElement]:

@@ -15,7 +15,9 @@ import msgspec
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxReading, BoxUnitsKey
@@ -36,7 +38,7 @@ from shardbeam.transforms.formats.mask_values import (
 )
 from shardbeam.transforms.formats.names import is_image_name, normalize_key
 from shardbeam.transforms.formats.parsing.table_columns import column_feature, join_names
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.formats.table.jsonl import JsonLinesFormat
 from shardbeam.transforms.storage.base import Storage
@@ -117,14 +119,15 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
         """What the columns hold."""
         columns = self._columns
         objects = columns.objects
-        found = {
-            Kind.DETECTION: objects is not None or columns.table.boxes,
-            Kind.CLASSIFICATION: columns.table.label and not columns.table.boxes,
-            Kind.CAPTIONS: columns.table.caption,
-            Kind.SEMANTIC: columns.mask,
-            Kind.INSTANCE_MASKS: self._masks and objects is not None and objects.segmentation,
-        }
-        return frozenset(kind for kind, has in found.items() if has)
+        return present_kinds(
+            {
+                Kind.DETECTION: objects is not None or columns.table.boxes,
+                Kind.CLASSIFICATION: columns.table.label and not columns.table.boxes,
+                Kind.CAPTIONS: columns.table.caption,
+                Kind.SEMANTIC: columns.mask,
+                Kind.INSTANCE_MASKS: self._masks and objects is not None and objects.segmentation,
+            }
+        )
 
     @property
     def box_reading(self) -> BoxReading | None:

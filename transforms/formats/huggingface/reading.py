@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -257,8 +256,8 @@ class EntryReader(RowReader):
         self._ids = {
             name: number for names in class_lists(columns) for number, name in enumerate(names)
         }
-        # Images of rows that were passed on, and have no entry yet.
-        self._images: deque[ImageRef | None] = deque()
+        # The image of the row that is being read.
+        self._image: ImageRef | None = None
 
     def read(
         self, *, file_index: int, storage: Storage
@@ -271,8 +270,7 @@ class EntryReader(RowReader):
                 yield item
                 continue
             item = msgspec.structs.replace(item, split=self._file.split)
-            image = self._images.popleft() if self._images else None
-            if image is not None:
+            if (image := self._image) is not None:
                 yield ListedImage(key=item.key, image=image)
                 item = msgspec.structs.replace(item, image=(image.uri, image.offset))
             yield item
@@ -304,10 +302,8 @@ class EntryReader(RowReader):
             if isinstance(row, str):
                 found.problem, found.reason = row, Reason.ANNOTATION_MALFORMED
             found[columns.image] = f"{normalize_key(file.path)}/{number:0{_DIGITS}}"
-            if isinstance(image, ImageRef):
-                self._images.append(image)
-            else:
-                self._images.append(None)
+            self._image = image if isinstance(image, ImageRef) else None
+            if not isinstance(image, ImageRef):
                 found.problem = image or f"the column {columns.image} is empty"
             if isinstance(mask, ImageRef):
                 found.mask = mask
@@ -348,7 +344,6 @@ class EntryReader(RowReader):
             objects = columns.objects
             assert objects is not None
             width, height = (_side(row.get(name)) for name in columns.size or ("", ""))
-            of_id = row.get(columns.image_id) if columns.image_id else None
             changes = {
                 "objects": tuple(self._objects.read(row)),
                 "normalized": objects.normalized,

@@ -19,6 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -26,6 +27,7 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
     KeyCheck,
     count_replaced,
@@ -46,13 +48,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.json_sections import find_entries
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
-from shardbeam.transforms.formats.recognition import (
-    Folder,
-    Recognized,
-    by_split,
-    counted,
-    describe_missing,
-)
+from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, describe_missing
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -163,9 +159,7 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """Objects and labels, and keypoints and masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self.keypoints}
-        return frozenset(
-            {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, has in more.items() if has)}
-        )
+        return frozenset({Kind.DETECTION, Kind.CLASSIFICATION}) | present_kinds(more)
 
     def resolve(self) -> LabelStudioFormat:
         """Finds out by the first tasks whether images have the prefix of uploads.

@@ -18,6 +18,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -29,6 +30,7 @@ from shardbeam.transforms.core.records import (
     ListedImage,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
@@ -48,7 +50,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.roots import common_folder
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.split_folders import (
     TopFolders,
     mixed_problem,
@@ -187,9 +189,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """Objects and labels, and keypoints and masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self.keypoints}
-        return frozenset(
-            {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, is_in in more.items() if is_in)}
-        )
+        return frozenset({Kind.DETECTION, Kind.CLASSIFICATION}) | present_kinds(more)
 
     @functools.cached_property
     def _files(self) -> RootFiles:

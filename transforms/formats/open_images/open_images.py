@@ -24,6 +24,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -44,13 +45,7 @@ from shardbeam.transforms.formats.open_images.rows import (
     read_rows,
 )
 from shardbeam.transforms.formats.parsing.table_columns import CellError
-from shardbeam.transforms.formats.recognition import (
-    Folder,
-    Recognized,
-    counted,
-    describe_missing,
-    split_in,
-)
+from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

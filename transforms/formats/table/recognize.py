@@ -10,8 +10,9 @@ import msgspec
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.parsing.table_columns import first_of
-from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted, split_in
+from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, split_in
 from shardbeam.transforms.formats.table.first_rows import FirstRows, image_name
 from shardbeam.transforms.formats.table.keys import UndecidedTableError
 from shardbeam.transforms.formats.table.layout import CAPTION_NAMES, find_image_column, is_named

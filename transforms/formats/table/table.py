@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.box_format import BoxReading
@@ -51,13 +52,14 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """Rows alone, labels or objects, depending on the columns."""
         layout = self._layout
-        found = {
-            Kind.ROWS: not layout.image,
-            Kind.DETECTION: layout.boxes or layout.objects,
-            Kind.CLASSIFICATION: (layout.label or layout.one_hot) and not layout.boxes,
-            Kind.CAPTIONS: layout.caption,
-        }
-        return frozenset(kind for kind, has in found.items() if has)
+        return present_kinds(
+            {
+                Kind.ROWS: not layout.image,
+                Kind.DETECTION: layout.boxes or layout.objects,
+                Kind.CLASSIFICATION: (layout.label or layout.one_hot) and not layout.boxes,
+                Kind.CAPTIONS: layout.caption,
+            }
+        )
 
     def resolve(self) -> TableFormat:
         """Reads the first rows of the files to find out what their columns are."""

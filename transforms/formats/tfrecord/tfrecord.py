@@ -21,6 +21,7 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
@@ -33,7 +34,6 @@ from shardbeam.transforms.formats.recognition import (
     Folder,
     Recognized,
     by_split,
-    counted,
     split_in,
 )
 from shardbeam.transforms.formats.tfrecord_layout import (

@@ -75,7 +75,7 @@ def find_class_attribute(
     if given is None and named and len(shared) != 1:
         fix = "name the attribute that is the class: --label-attribute NAME (label_attribute: NAME)"
         raise Problem(("label_attribute",), f"{fix}{found}")
-    attribute = given if given is not None else "".join(shared)
+    attribute = given if given is not None else next(iter(shared), "")
     without = [name for name, each in drawn.items() if attribute not in each.counts]
     if without and class_name is None:
         value = f"value of {attribute!r}" if attribute else "class"

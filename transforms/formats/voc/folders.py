@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Callable
 
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.base import Match, Place, Role
 from shardbeam.transforms.formats.names import (
     is_hidden,
@@ -16,7 +17,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.roots import common_folder
-from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
+from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split
 from shardbeam.transforms.formats.split_folders import TopFolders, sort_tops
 from shardbeam.transforms.formats.voc.maps import MASK_FOLDERS
 

@@ -16,6 +16,7 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Name, PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -150,7 +151,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """Objects, and the masks and maps that are wanted."""
         asked = {Kind.INSTANCE_MASKS: self._masks, Kind.SEMANTIC: self.semantic}
-        return frozenset({Kind.DETECTION, *(kind for kind, is_asked in asked.items() if is_asked)})
+        return frozenset({Kind.DETECTION}) | present_kinds(asked)
 
     @functools.cached_property
     def _mask_roles(self) -> frozenset[MaskRole]:

@@ -30,12 +30,13 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden
 from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.parsing.table_columns import Base, ColumnType, column_feature
-from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
+from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split
 from shardbeam.transforms.formats.webdataset.samples import (
     CAPTION,
     CLASS,

@@ -20,6 +20,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.schema import PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -28,11 +29,12 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.geometry.boxes import box_around
 from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
-from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.yolo.label_files import (
     is_labels,
     join_of_image,
@@ -152,7 +154,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """Objects, their keypoints if they have any, and their masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self._layout.keypoints}
-        return frozenset({Kind.DETECTION, *(kind for kind, is_there in more.items() if is_there)})
+        return frozenset({Kind.DETECTION}) | present_kinds(more)
 
     @functools.cached_property
     def _names(self) -> Mapping[int, str]:
