@@ -11,9 +11,9 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.coco import recognize
+from shardbeam.transforms.formats.coco import sniff
 from shardbeam.transforms.formats.coco.coco import CocoFormat
-from shardbeam.transforms.formats.coco.recognize import Task, sniff_tasks
+from shardbeam.transforms.formats.coco.sniff import Task, sniff_tasks
 from tests.support.coco_reading import document, image
 from tests.support.making import make_format
 from tests.support.stored import StoredFiles
@@ -105,13 +105,13 @@ def test_annotations_are_found_behind_many_images_wherever_reads_are_cut(
         annotations=[_CAPTION, _BOX],
     )
     for read_bytes in (1, 7, 300, 4096):
-        monkeypatch.setattr(recognize, "_READ_BYTES", read_bytes)
+        monkeypatch.setattr(sniff, "_READ_BYTES", read_bytes)
         # The first that a short read holds is enough.
         assert "captions" in _sniff(content)
 
 
 def test_no_more_is_read_than_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recognize, "_READ_BYTES", 1_000)
+    monkeypatch.setattr(sniff, "_READ_BYTES", 1_000)
     data = json.dumps({"annotations": [_BOX] * 1_000, "images": []}).encode()
     storage = StoredFiles({"a.json": data})
 
@@ -120,7 +120,7 @@ def test_no_more_is_read_than_is_needed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_annotation_may_be_longer_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recognize, "_READ_BYTES", 100)
+    monkeypatch.setattr(sniff, "_READ_BYTES", 100)
     long = {"segmentation": {"counts": list(range(1_000)), "size": [1, 2]}, **_BOX}
 
     assert _sniff(document(annotations=[long])) == {"detection"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -24,8 +24,10 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.formats.recognition import Folder, Recognized
 
 # The key `match` of a format whose annotations name images by their paths.
 Match = Annotated[

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence, Set
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -20,12 +20,11 @@ from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco.coco_panoptic import PanopticReader, PngNames, find_png_names
 from shardbeam.transforms.formats.coco.entries import read_entries
-from shardbeam.transforms.formats.coco.recognize import (
+from shardbeam.transforms.formats.coco.sniff import (
     TASKS,
     CocoBoxes,
     Task,
     is_stuff_name,
-    recognize_coco,
     sniff_class_ids,
     sniff_tasks,
 )
@@ -41,9 +40,11 @@ from shardbeam.transforms.formats.mask_values import (
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
-from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.formats.recognition import Folder, Recognized
 
 
 class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
@@ -124,6 +125,8 @@ class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes JSON files whose images are in the folder."""
+        from shardbeam.transforms.formats.coco.recognize import recognize_coco
+
         return recognize_coco(folder, is_lvis=False)
 
     @functools.cached_property

@@ -19,7 +19,7 @@ from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, Segment
 from shardbeam.transforms.formats.annotation_file import decode_json
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64
-from shardbeam.transforms.formats.coco.recognize import sniff_png_names
+from shardbeam.transforms.formats.coco.sniff import sniff_png_names
 from shardbeam.transforms.formats.names import normalize_key, without_extension
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.storage.find import storage_for

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -27,10 +27,12 @@ from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.coco.entries import read_entries
-from shardbeam.transforms.formats.coco.recognize import CocoBoxes, recognize_coco
+from shardbeam.transforms.formats.coco.sniff import CocoBoxes
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.formats.recognition import Folder, Recognized
 
 # Lists in an image's entry. The features have the same names below `image/`.
 _LISTS = ("neg_category_ids", "not_exhaustive_category_ids")
@@ -86,6 +88,8 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes JSON files that list the categories which annotators looked for."""
+        from shardbeam.transforms.formats.coco.recognize import recognize_coco
+
         return recognize_coco(folder, is_lvis=True)
 
     @property
