@@ -22,6 +22,26 @@ from tests.support.pages import blocks, commands, reading_rows, table_rows
 PAGE = "examples/README.md"
 FOLDER = PROJECT_ROOT / "examples"
 MAX_LINES = 60
+# What the page on reading needs beside a recipe's own packages, in the recipe's environment.
+MORE_PACKAGES = {"pytorch_detector.py": ["torchdata==0.11.0"]}
+# Whether every Example was read once, though the reading stopped in between.
+RESUMED = """len({target["image_id"] for _, target in before + after}) == len(before + after)"""
+# {what is only in this snippet of the page on reading: what is true after it}
+TRUE_AFTER = {
+    "collate_fn=collate": "len(images) == len(targets) == 8",
+    "tv_tensors": "images.shape == (8, 3, 128, 128) and 0.5 < images.max() <= 1",
+    "StatefulDataLoader": f"{RESUMED} == len(pairs)",
+    "get_state": f"{RESUMED} == len(pairs)",
+    "Counter": """weights == [
+        max((1 / counts[label] for label in target["labels"].tolist()), default=0)
+        for _, target in pairs
+    ] and sum(weights) > 1""",
+    "ConcatDataset": "0.6 < np.mean([number < len(parts[0]) for number in loader.sampler]) < 0.8",
+    ".mix(": """0.6 < np.divide(*(
+        np.mean([4 not in target["labels"] for _, target in part])
+        for part in (mixed[:400], parts[0])
+    )) < 0.8""",
+}
 UV = TOOLS / "uv" / "bin" / "uv"
 RECIPES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".py", ".yaml"))
 
@@ -51,7 +71,7 @@ def is_here(package: str) -> bool:
 
 def python_for(recipe: str) -> Path:
     """Returns the Python of an environment with a recipe's packages; makes it if need be."""
-    wanted = packages(recipe)
+    wanted = packages(recipe) + MORE_PACKAGES.get(recipe, [])
     if all(map(is_here, wanted)):
         return Path(sys.executable)
     if not UV.exists():
@@ -146,11 +166,14 @@ def test_a_recipe_runs(recipe: str, folder: Path) -> None:
     check(done.stdout + done.stderr, folder=folder)
 
 
-@pytest.mark.recipes
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
+RECIPES_OF_MODULES = pytest.mark.parametrize(
     ("module", "recipe"), [("torch", "pytorch_detector.py"), ("grain", "jax_grain.py")]
 )
+
+
+@pytest.mark.recipes
+@pytest.mark.timeout(1800)
+@RECIPES_OF_MODULES
 def test_the_first_page_shows_how_to_read(module: str, recipe: str, folder: Path) -> None:
     python = python_for(recipe)
     (code,) = blocks("README.md", "python")
@@ -158,3 +181,20 @@ def test_the_first_page_shows_how_to_read(module: str, recipe: str, folder: Path
     done = run_there(python, "-c", code.replace("demo/coco", "demo/objects"), folder=folder)
     assert done.returncode == 0, done.stderr[-5000:]
     assert done.stdout.split()[-1] == ("100" if module == "torch" else "800")
+
+
+@pytest.mark.recipes
+@pytest.mark.timeout(1800)
+@RECIPES_OF_MODULES
+def test_the_page_on_reading_is_true(module: str, recipe: str, folder: Path) -> None:
+    python = python_for(recipe)
+    shown = [
+        code for code in blocks("docs/guide/reading.md", "python") if f"import {module}" in code
+    ]
+    assert len(shown) == (5 if module == "torch" else 2)
+    for code in shown:
+        (check,) = (check for text, check in TRUE_AFTER.items() if text in code)
+        program = f"import numpy as np\n{code}\nassert {check}"
+        done = run_there(python, "-c", program.replace("demo/coco", "demo/objects"), folder=folder)
+        assert done.returncode == 0, f"{code}{done.stderr[-5000:]}"
+        assert done.stdout
