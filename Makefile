@@ -269,6 +269,10 @@ bench: $(READY)  ## Run the benchmarks, and write benchmarks/RESULTS.md.
 bench-large: $(READY)  ## Read COCO files of 367 MB and 4 GB, and print the memory and CPU time.
 	$(BIN)/python -m benchmarks.large_coco
 
+.PHONY: bench-findings
+bench-findings: $(READY)  ## Plant errors of many kinds in pictures, and count which of them a build finds.
+	$(BIN)/python -m benchmarks.findings
+
 .PHONY: lock
 lock:  ## Update the lock files (needs uv).
 	uv pip compile pyproject.toml --extra dataflow --extra tensorflow --extra heic --extra build --extra dev --universal --python-version 3.10 \
