@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -25,6 +26,8 @@ _LABELLED = 8
 _COARSE_PX = 128
 # A longer key cannot be marked.
 _LINE_CHARACTERS = 4000
+# Digits of a digest, which tells apart the pictures of a few datasets with the same keys.
+_DIGEST_DIGITS = 12
 _TIMES = " \N{MULTIPLICATION SIGN} "
 
 
@@ -73,9 +76,9 @@ class Card(NamedTuple):
         name: Its id in the page.
         key: Its key, or its number.
         line: Its key as a line of a file for `exclude`; empty if no line can name it.
-        notes: Its findings.
+        digest: The beginning of the image's SHA-256, to recognize the image.
+        notes: Its findings, each of another kind.
         odd: Numbers of the objects with findings, from 0.
-        kinds: The kinds of findings in it, separated by spaces.
         bars: Numbers of the bars that count it, separated by spaces.
         numbers: `{class: number}` of the page.
         class_numbers: Numbers of its classes in the page, separated by spaces.
@@ -85,9 +88,9 @@ class Card(NamedTuple):
     name: str
     key: str
     line: str
+    digest: str
     notes: Sequence[Note]
     odd: Collection[int]
-    kinds: str
     bars: str
     alt: str
     names: str
@@ -113,6 +116,16 @@ class Card(NamedTuple):
     def figure(self) -> Figure:
         """What is drawn over it."""
         return self.thumbnail.figure
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of its findings, separated by spaces."""
+        return " ".join(note.kind for note in self.notes)
+
+    @property
+    def strengths(self) -> str:
+        """The strengths of its findings, separated by spaces."""
+        return " ".join(str(note.strength) for note in self.notes)
 
     @property
     def layers(self) -> frozenset[str]:
@@ -180,9 +193,9 @@ def make_card(
         key=_title(image),
         # A line that would have to be escaped names another image.
         line=image.key if _fits_a_line(image.key) else "",
+        digest=hashlib.sha256(image.image).hexdigest()[:_DIGEST_DIGITS],
         notes=notes,
         odd=frozenset(number for note in notes for number in note.objects),
-        kinds=" ".join(dict.fromkeys(note.kind for note in notes)),
         bars=" ".join(map(str, bars)),
         alt=_alt(image, width=width, height=height),
         names=_what(image),

@@ -1,81 +1,17 @@
-// Filters and pages the gallery, switches its layers and classes, enlarges pictures, keeps marks.
+// Switches layers and classes, enlarges pictures, lists classes. gallery.js and marks.js are the rest.
 "use strict";
 
 const page = document.documentElement;
 const find = (selector) => document.querySelector(selector);
 const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];
+const valueOf = (selector) => find(selector)?.value ?? "";
+const listOf = (words) => (words ?? "").split(" ").filter(Boolean);
 
 const toolbar = find(".toolbar");
 const cards = findAll(".card");
 const dialog = find("#enlarged");
 const stage = find("#enlarged .stage");
 const hiddenClasses = new Set();
-
-// The gallery shows the pictures that match all filters, one page at a time.
-
-const PAGE = 40;
-let pageNumber = 0;
-let bar = "";
-
-const valueOf = (selector) => find(selector)?.value ?? "";
-const has = (list, word) => word === "" || list.split(" ").includes(word);
-
-function filter() {
-  pageNumber = 0;
-  const split = valueOf("#filter-split");
-  const text = valueOf("#filter-name").toLowerCase();
-  for (const card of cards) {
-    card.hidden =
-      (split !== "" && card.dataset.split !== split) ||
-      !has(card.dataset.classes, valueOf("#filter-class")) ||
-      !has(card.dataset.kinds, valueOf("#filter-kind")) ||
-      !has(card.dataset.bars, bar) ||
-      !card.querySelector(".key").textContent.toLowerCase().includes(text);
-  }
-  turnPage(0);
-}
-
-function turnPage(by) {
-  const shown = cards.filter((card) => !card.hidden);
-  const pages = Math.ceil(shown.length / PAGE);
-  pageNumber = Math.max(0, Math.min(pages - 1, pageNumber + by));
-  shown.forEach((card, index) => {
-    card.classList.toggle("beyond", Math.floor(index / PAGE) !== pageNumber);
-  });
-  find("#shown").textContent = `${shown.length} of ${cards.length} pictures`;
-  find("#nothing").hidden = shown.length > 0;
-  find(".pages").hidden = pages < 2;
-  find("#page-number").textContent = `page ${pageNumber + 1} of ${pages}`;
-  find("#page-back").disabled = pageNumber === 0;
-  find("#page-on").disabled = pageNumber === pages - 1;
-  placeTags(find(".cards"));
-}
-
-function setBar(number, words) {
-  bar = number;
-  const button = find("#filter-bar");
-  button.hidden = number === "";
-  button.textContent = `${words} ×`;
-  button.ariaLabel = `${words}: show others, too`;
-}
-
-// Links of bars, classes, splits and findings lead to their pictures in the gallery.
-
-function showInGallery({ dataset }) {
-  const wanted = {
-    "#filter-split": dataset.showSplit,
-    "#filter-class": dataset.showClass,
-    "#filter-kind": dataset.showKind,
-  };
-  for (const [selector, value] of Object.entries(wanted)) {
-    if (find(selector)) {
-      find(selector).value = value ?? "";
-    }
-  }
-  find("#filter-name").value = "";
-  setBar(dataset.showBar ?? "", dataset.words ?? "");
-  filter();
-}
 
 // Layers are hidden by a class of the page, classes one element at a time.
 
@@ -171,7 +107,7 @@ function enlarge(opener) {
   // A finding shows the picture that is in the gallery.
   const source = item.dataset.card ? document.getElementById(item.dataset.card) : item;
   const drawing = source.querySelector(".open").firstElementChild.cloneNode(true);
-  const details = [".chips", ".captions", ".problem"].flatMap((each) => findAll(each, source));
+  const details = [".chips", ".captions", ".problem", ".twins"].flatMap((each) => findAll(each, source));
   find("#enlarged-title").textContent = item.querySelector(".key").textContent;
   drawing.querySelector("[id]")?.removeAttribute("id");
   stage.replaceChildren(drawing);
@@ -240,7 +176,6 @@ function light(objects) {
 const pressed = () => findAll("[aria-pressed=true]", dialog).map((each) => each.closest("tr").dataset.object);
 
 // While nothing is pointed at, the pressed rows or else the objects of the finding are highlighted.
-const listOf = (words) => (words ?? "").split(" ").filter(Boolean);
 const lasting = () => (pressed().length ? pressed() : listOf(enlarged.dataset.objects));
 
 function press(row) {
@@ -300,39 +235,6 @@ find("#next").addEventListener("click", () => step(1));
 find("#zoom-in").addEventListener("click", () => zoom(2 * factor));
 find("#zoom-out").addEventListener("click", () => zoom(factor / 2));
 
-// Marks are keys, so a picture that is shown twice is marked in both places.
-
-const marks = new Set();
-
-function showMarks(root) {
-  for (const box of findAll("[data-mark]", root)) {
-    box.checked = marks.has(box.dataset.mark);
-  }
-  const number = marks.size;
-  find("#marked").textContent = number === 1 ? "1 key is marked" : `${number} keys are marked`;
-  find(".marks").hidden = number === 0;
-  find("#mark-lines").value = [...marks].map((key) => `${key}\n`).join("");
-}
-
-async function copyMarks() {
-  const lines = find("#mark-lines");
-  try {
-    await navigator.clipboard.writeText(lines.value);
-    find("#marked").textContent = "Copied";
-  } catch {
-    // The browser refuses access to the clipboard: show the lines, so that they can be copied.
-    lines.hidden = false;
-    lines.focus();
-    lines.select();
-  }
-}
-
-find("#copy-marks").addEventListener("click", copyMarks);
-find("#clear-marks").addEventListener("click", () => {
-  marks.clear();
-  showMarks(document);
-});
-
 // The list of classes can be searched and sorted.
 
 function listClasses() {
@@ -391,8 +293,7 @@ function watchScrolling() {
 
 // Links to something folded unfold it.
 
-function unfold() {
-  const target = document.getElementById(location.hash.slice(1));
+function unfold(target) {
   for (let each = target?.closest("details"); each; each = each.parentElement.closest("details")) {
     each.open = true;
   }
@@ -403,22 +304,17 @@ document.addEventListener("input", ({ target }) => {
   if (target.dataset.layer) {
     switchLayer(target.dataset.layer, target.checked);
   } else if (target.dataset.mark !== undefined) {
-    marks[target.checked ? "add" : "delete"](target.dataset.mark);
-    showMarks(document);
+    mark(target);
   }
 });
 
 document.addEventListener("click", ({ target }) => {
   const opener = target.closest(".open");
-  const link = target.closest('a[href="#gallery-title"]');
   if (opener) {
     enlarge(opener);
-  } else if (link && toolbar) {
-    showInGallery(link);
   }
 });
 
-window.addEventListener("hashchange", unfold);
 window.addEventListener("resize", () => {
   placeTags(document);
   watchScrolling();
@@ -428,34 +324,5 @@ document.addEventListener("toggle", watchScrolling, true);
 if (find("#class-tools")) {
   listClasses();
 }
-if (toolbar) {
-  const switches = findAll("[data-switch]");
-  toolbar.hidden = false;
-  toolbar.addEventListener("submit", (event) => event.preventDefault());
-  toolbar.addEventListener("input", (event) => {
-    if (event.target.dataset.switch) {
-      switchClasses([event.target], event.target.checked);
-    } else if (!event.target.dataset.layer) {
-      filter();
-    }
-  });
-  find("#all-classes")?.addEventListener("click", () => switchClasses(switches, true));
-  find("#no-classes")?.addEventListener("click", () => switchClasses(switches, false));
-  find("#filter-bar").addEventListener("click", () => {
-    setBar("", "");
-    filter();
-    find("#gallery-title").focus({ preventScroll: true });
-  });
-  for (const [selector, by] of [["#page-back", -1], ["#page-on", 1]]) {
-    find(selector).addEventListener("click", () => {
-      turnPage(by);
-      find("#gallery-title").scrollIntoView();
-    });
-  }
-  filter();
-}
 placeTags(document);
 watchScrolling();
-if (location.hash) {
-  unfold();
-}

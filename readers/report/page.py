@@ -46,6 +46,8 @@ from shardbeam.transforms.dataset.outcome import SplitOutcome
 _TEXT_CHARACTERS = 400
 _CONFIG_CHARACTERS = 100_000
 _SHARDS = 1000
+# One script on the page, in this order.
+_SCRIPTS = ("page.js", "gallery.js", "marks.js")
 _SPLITS = 200
 _LAYERS = {
     "boxes": "Boxes",
@@ -151,7 +153,8 @@ def render_card(card: Card) -> Markup:
 
 def render_page(report: Report) -> str:
     """Renders the page."""
-    style, script = f"{_asset('style.css')}{style_rules()}\n", _asset("page.js")
+    style = f"{_asset('style.css')}{style_rules()}\n"
+    script = "\n".join(map(_asset, _SCRIPTS))
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
     shown = Counter(number for card in cards for number in card.class_numbers.split())

@@ -303,6 +303,48 @@ def test_filters(objects: Made, open_page: OpenPage) -> None:
     expect(page.locator("#nothing")).to_be_visible()
 
 
+def test_the_address_holds_the_view(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    page.locator("#filter-split").select_option(label="train")
+    class_option = page.locator("#filter-class option", has_text="circle").get_attribute("value")
+    page.locator("#filter-class").select_option(class_option)
+    page.locator("#filter-name").fill("+ &=#é%")
+    page.locator("#filter-name").fill("0")
+    page.locator("#order").select_option("most")
+    address = page.evaluate("location.href")
+    assert address.endswith("#gallery?split=train&class=circle&name=0&sort=most")
+    keys = page.locator(".card:visible .key").all_inner_texts()
+    examples = objects.examples()
+    counts = [len(examples[key].boxes) for key in keys]
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) > 2
+    page.locator("#classes a", has_text="star").first.click()
+    assert page.evaluate("location.hash") == "#gallery?class=star"
+    page.go_back()
+    for opened in (page, open_page(objects.page)):
+        if opened is not page:
+            opened.goto(address)
+        expect(opened.locator("#gallery-title")).to_be_focused()
+        assert opened.locator(".card:visible .key").all_inner_texts() == keys
+    # An address of another page may name what is not here.
+    page.goto(f"{address.partition('#')[0]}#gallery?split=test&sort=x&bar=y&page=9&class=star")
+    expect(page.locator("#shown")).not_to_have_text("0 of 40 pictures")
+    expect(page.locator("#filter-bar")).to_be_hidden()
+
+
+def test_the_strongest_findings_come_first(found: Made, open_page: OpenPage) -> None:
+    page = open_page(found.page)
+    cards = page.locator(".card:visible")
+    has_findings = "(all) => all.map((each) => each.dataset.kinds !== '')"
+    page.locator("#order").select_option("smallest")
+    unsorted = cards.evaluate_all(has_findings)
+    page.locator("#order").select_option("strongest")
+    assert cards.evaluate_all(has_findings) == sorted(unsorted, reverse=True) != unsorted
+    page.locator("#filter-kind").select_option("large_box")
+    strengths = cards.evaluate_all("(all) => all.map((each) => strengthOf(each, 'large_box'))")
+    assert strengths == sorted(strengths, reverse=True)
+
+
 def test_enlarging_by_mouse_and_by_keyboard(objects: Made, open_page: OpenPage) -> None:
     page = open_page(objects.page)
     dialog = page.locator("#enlarged")
@@ -482,6 +524,32 @@ def test_marked_keys_are_lines_for_exclude(
     page.locator("#clear-marks").click()
     expect(page.locator(".marks")).to_be_hidden()
     assert page.locator("[data-mark]:checked").count() == 0
+
+
+def test_marks_survive_a_reload(found: Made, open_page: OpenPage) -> None:
+    page = open_page(found.page)
+    for key in ("tiny.jpg", "both.jpg"):
+        card_of(page, key).locator(".mark input").first.check()
+    # Another picture under a known key, and keys that are not on this page.
+    page.evaluate(
+        "localStorage.setItem(MARKS_KEY, JSON.stringify([...storedMarks(),"
+        " ['0.jpg', 'of another picture'], ['gone.jpg', '0'], ['__proto__', '0']]))"
+    )
+    page.reload()
+    expect(page.locator("#marked")).to_have_text("2 keys are marked")
+    expect(card_of(page, "tiny.jpg").locator(".mark input").first).to_be_checked()
+    page.locator("#clear-marks").click()
+    assert page.evaluate("[...storedMarks().keys()]") == ["gone.jpg", "__proto__"]
+    page.evaluate("localStorage.setItem(MARKS_KEY, '{')")
+    page.reload()
+    expect(page.locator(".marks")).to_be_hidden()
+    # Without a storage, marks last as long as the page.
+    page.add_init_script("delete window.localStorage; delete Window.prototype.localStorage;")
+    for _ in range(2):
+        page.reload()
+        expect(page.locator(".marks")).to_be_hidden()
+        page.locator(".card .mark input").first.check()
+        expect(page.locator("#marked")).to_have_text("1 key is marked")
 
 
 def test_duplicates_and_rejects_are_enlarged(folders: Made, open_page: OpenPage) -> None:
