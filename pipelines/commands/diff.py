@@ -31,8 +31,10 @@ from shardbeam.readers.compare.describe_changes import (
     class_counts,
     compare_statistics,
     describe_change,
+    describe_difference,
     describe_image,
     describe_key,
+    list_class_changes,
 )
 from shardbeam.readers.compare.difference import (
     Change,
@@ -92,7 +94,7 @@ def run_diff(arguments: DiffArguments) -> None:
     pictures = [
         # Keep the words only: fifty pictures would take much memory.
         ComparedImage(each.change, each.what, list(describe_image(each)))
-        for each in read_changed(images, old=old, new=new)
+        for each in read_changed(images, old=old, new=new, renames=difference.renames)
     ]
     statistics = compare_statistics(old, new)
     if arguments.json:
@@ -108,6 +110,7 @@ def render_json(
     document: dict[str, Any] = {
         **msgspec.to_builtins(difference),
         "same": difference.is_empty,
+        "summary": describe_difference(difference),
         "examples": [
             {**msgspec.to_builtins(each.change), **msgspec.to_builtins(each.what)}
             for each in pictures
@@ -132,19 +135,20 @@ def render_text(
         _moves_table(difference.moves),
         _changes_table(difference.changes),
         _pictures_table(pictures),
-        _class_ids_table(difference.classes),
+        _class_changes_table(difference),
+        _class_ids_table(difference),
         _statistics_table(statistics),
-        _class_counts_table(statistics),
+        _class_counts_table(statistics, renames=difference.renames),
     ]
-    parts = [render_table(table, layout=layout) for table in tables if table.rows]
+    # Everything from data is escaped, and each of these is one line.
+    parts = [f"{escape(describe_difference(difference))}\n"]
+    parts += [render_table(table, layout=layout) for table in tables if table.rows]
     if pictures and difference.differing > len(pictures):
         parts.append(
             f"{difference.differing:,} images in both datasets differ: --examples "
             f"{difference.differing} compares all of them\n"
         )
     parts += [f"{escape(note)}\n" for note in difference.notes]
-    if difference.is_empty:
-        parts.append("no difference\n")
     return "\n".join(parts)
 
 
@@ -188,11 +192,25 @@ def _pictures_table(pictures: Iterable[ComparedImage]) -> Table:
     return table
 
 
-def _class_ids_table(classes: Mapping[str, tuple[int | None, int | None]]) -> Table:
+def _class_changes_table(difference: Difference) -> Table:
+    table = make_table("classes of objects and images", numbers=[])
+    lines = list_class_changes(difference)
+    for line in lines[:PRINTED_CLASSES]:
+        table.add_row(cell_text(line))
+    add_rest(table, len(lines) - PRINTED_CLASSES)
+    return table
+
+
+def _class_ids_table(difference: Difference) -> Table:
+    renames = difference.renames
+    ids = difference.classes
+    # The line about a class says that it was renamed; only another id is more.
+    same = {name for pair in renames.items() if ids[pair[0]][0] == ids[pair[1]][1] for name in pair}
+    shown = {name: each for name, each in ids.items() if name not in same}
     table = make_table("class", numbers=["old id", "new id"])
-    for name, ids in itertools.islice(classes.items(), PRINTED_CLASSES):
-        table.add_row(name_text(name), *("" if each is None else str(each) for each in ids))
-    add_rest(table, len(classes) - PRINTED_CLASSES)
+    for name, both in itertools.islice(shown.items(), PRINTED_CLASSES):
+        table.add_row(name_text(name), *("" if each is None else str(each) for each in both))
+    add_rest(table, len(shown) - PRINTED_CLASSES)
     return table
 
 
@@ -207,9 +225,9 @@ def _statistics_table(statistics: StatisticsPairs) -> Table:
     return table
 
 
-def _class_counts_table(statistics: StatisticsPairs) -> Table:
+def _class_counts_table(statistics: StatisticsPairs, *, renames: Mapping[str, str]) -> Table:
     table = make_table("split", "class", "in", numbers=["old", "new", "difference"])
-    rows = class_counts(statistics)
+    rows = class_counts(statistics, renames=renames)
     for split, name, what, values in rows[:PRINTED_CLASSES]:
         table.add_row(name_text(split), name_text(name), what, *_cells(values))
     add_rest(table, len(rows) - PRINTED_CLASSES)

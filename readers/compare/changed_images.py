@@ -6,20 +6,20 @@ Only the Examples of these pictures are read, each at the place that its index g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.compare.difference import Change, DifferingImage
-from shardbeam.readers.compare.image_changes import (
-    ADDED,
-    BOX,
-    CLASS,
-    REMOVED,
-    ImageChange,
-    compare_images,
+from shardbeam.readers.compare.class_changes import (
+    ClassNames,
+    LabelChanges,
+    find_label_changes,
+    restore_names,
+    uses_class,
 )
+from shardbeam.readers.compare.difference import Change, DifferingImage
+from shardbeam.readers.compare.image_changes import ImageChange, compare_images
 from shardbeam.readers.compare.index_rows import ExamplePlace
 from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredDataset, read_feature_map
@@ -29,8 +29,6 @@ from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.find import storage_for
 
-# The changes of objects that are changes of labels.
-_OF_LABELS = {ADDED, REMOVED, CLASS, BOX}
 # If an Example has more objects, the objects of its picture are not compared.
 _MOST_OBJECTS = 10_000
 
@@ -42,17 +40,23 @@ class ChangedImage(NamedTuple):
         change: Which picture, and how it differs by the indexes.
         old: The old version.
         new: The new version.
-        what: What differs in it.
+        what: What differs in it, apart from names of classes that were renamed.
+        is_renamed: Whether it has objects, or a class, of a class that was renamed.
     """
 
     change: Change
     old: Picture
     new: Picture
     what: ImageChange
+    is_renamed: bool = False
 
 
 def read_changed(
-    images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
+    images: Sequence[DifferingImage],
+    *,
+    old: StoredDataset,
+    new: StoredDataset,
+    renames: Mapping[str, str] | None = None,
 ) -> Iterator[ChangedImage]:
     """Yields the pictures that differ, one after another.
 
@@ -60,17 +64,21 @@ def read_changed(
         images: The images (`compare_datasets`).
         old: The dataset with their old versions.
         new: The dataset with their new versions.
+        renames: `{old class: new class}` of classes that were renamed: objects are matched as if
+            they always had the new name.
 
     Raises:
         InputError: An Example cannot be read, or is not where its index says.
     """
-    yield from map(_Comparer(images, old=old, new=new).compare, images)
+    comparer = _Comparer(images, old=old, new=new)
+    for image in images:
+        yield comparer.compare(image, renames=renames or {})
 
 
 def compare_labels(
     images: Sequence[DifferingImage], *, old: StoredDataset, new: StoredDataset
-) -> Iterator[bool]:
-    """Yields for each image whether its classes, boxes and captions are the same.
+) -> Iterator[LabelChanges]:
+    """Yields for each image how its classes, boxes and captions differ.
 
     Boxes that differ by less than a ten-thousandth of the image are the same.
 
@@ -87,19 +95,7 @@ def compare_labels(
     # Other containers keep the Examples of a file in one that threads cannot share.
     can_share = all(find_container(split.container).checks_records for split in splits)
     run = storage_for(new.path).map_many if can_share else map
-    yield from run(lambda image: not _has_other_labels(comparer.compare(image).what), images)
-
-
-def _has_other_labels(what: ImageChange) -> bool:
-    return bool(
-        what.labels_removed
-        or what.labels_added
-        or what.captions_removed
-        or what.captions_added
-        or what.objects_not_compared
-        or what.more_objects
-        or any(not _OF_LABELS.isdisjoint(each.kinds) for each in what.objects)
-    )
+    yield from run(comparer.compare_labels, images)
 
 
 class _Comparer:
@@ -116,18 +112,52 @@ class _Comparer:
     ) -> None:
         self._olds = _ImageReader(old, [place for image in images for place in image.old])
         self._news = _ImageReader(new, [place for image in images for place in image.new])
-        keys = self._news.feature_map.keys
-        self._defaults = {written: default for default, written in keys.items() if written}
+        olds, news = self._olds.feature_map, self._news.feature_map
+        self._defaults = {
+            written: default
+            for keys in (olds.keys, news.keys)
+            for default, written in keys.items()
+            if written
+        }
+        self._names = ClassNames(
+            *({name: key for key, name in each.class_names.items()} for each in (olds, news))
+        )
 
-    def compare(self, image: DifferingImage) -> ChangedImage:
+    def compare(self, image: DifferingImage, *, renames: Mapping[str, str]) -> ChangedImage:
+        """Reads and compares an image.
+
+        Args:
+            image: The image.
+            renames: `{old class: new class}` of classes that were renamed.
+        """
+        before, after, too_many = self._read(image)
+        is_renamed = uses_class(before, renames)
+        what = compare_images(
+            self._names.rename(before, renames, default_keys=self._defaults)
+            if is_renamed
+            else before,
+            after,
+            default_keys=self._defaults,
+        )
+        if is_renamed:
+            what = restore_names(what, renames)
+        if too_many:
+            what = msgspec.structs.replace(what, objects_not_compared=too_many)
+        return ChangedImage(image.change, before, after, what, is_renamed)
+
+    def compare_labels(self, image: DifferingImage) -> LabelChanges:
+        """Reads an image, and compares its labels."""
+        before, after, too_many = self._read(image)
+        found = find_label_changes(before, after, names=self._names, default_keys=self._defaults)
+        return found._replace(is_same=False, other_labels=True) if too_many else found
+
+    def _read(self, image: DifferingImage) -> tuple[Picture, Picture, int]:
+        """Returns both versions of an image, and how many objects it has if they are too many."""
         most = image.too_many or max(place.objects for place in (*image.old, *image.new))
-        with_objects = most <= _MOST_OBJECTS and not image.too_many
-        before = self._olds.read(image.old, with_objects=with_objects)
-        after = self._news.read(image.new, with_objects=with_objects)
-        what = compare_images(before, after, default_keys=self._defaults)
-        if not with_objects:
-            what = msgspec.structs.replace(what, objects_not_compared=most)
-        return ChangedImage(image.change, before, after, what)
+        is_too_many = bool(image.too_many) or most > _MOST_OBJECTS
+        before = self._olds.read(image.old, with_objects=not is_too_many)
+        after = self._news.read(image.new, with_objects=not is_too_many)
+        return before, after, most if is_too_many else 0
 
 
 class _ImageReader:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from rich.filesize import decimal
 
 from shardbeam.readers.compare.changed_images import ChangedImage
-from shardbeam.readers.compare.difference import Change, ChangeKind
+from shardbeam.readers.compare.class_changes import ClassChange
+from shardbeam.readers.compare.difference import Change, ChangeKind, Difference
 from shardbeam.readers.compare.image_changes import (
     ADDED,
     AREA,
@@ -20,7 +21,8 @@ from shardbeam.readers.compare.image_changes import (
     ObjectChange,
 )
 from shardbeam.readers.open.stored_dataset import StoredDataset
-from shardbeam.transforms.core.text import cut
+from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.text import counted, cut
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.examples.geometry.boxes import Box, Size
@@ -30,6 +32,8 @@ COMPARED = 50
 # How many keys are named in a line, and characters of a text.
 _KEYS, _CHARACTERS = 5, 60
 _TIMES = "\N{MULTIPLICATION SIGN}"
+# At most this many classes that were renamed are described in the first line.
+_RENAMES = 2
 # Words for each kind of change.
 _KINDS = {
     ChangeKind.REMOVED: "removed",
@@ -38,6 +42,7 @@ _KINDS = {
     ChangeKind.MOVED: "moved",
     ChangeKind.IMAGE: "image changed",
     ChangeKind.LABELS: "labels changed",
+    ChangeKind.CLASS_NAMES: "class renamed",
     ChangeKind.OTHER: "other values changed",
 }
 
@@ -70,6 +75,57 @@ def compare_statistics(old: StoredDataset, new: StoredDataset) -> dict[str, Stat
     }
 
 
+def describe_difference(difference: Difference) -> str:
+    """Says in one sentence what differs between two datasets."""
+    if difference.is_empty:
+        return "nothing changed"
+    unit = difference.unit
+    counts = {
+        name: sum(getattr(split, name) for split in difference.splits.values())
+        for name in ("added", "removed", "renamed", "moved_in")
+    }
+    images = [
+        (counts["added"], "added"),
+        (counts["removed"], "removed"),
+        (counts["renamed"], "renamed"),
+        (counts["moved_in"], "moved to another split"),
+        (difference.changed, "changed"),
+    ]
+    words = [f"{number:,} {what}" for number, what in images if number]
+    if words:
+        number, rest = words[0].split(" ", 1)
+        words[0] = f"{number} {unit if number == '1' else f'{unit}s'} {rest}"
+    else:
+        words = [f"no {unit} changed"]
+    return "; ".join([", ".join(words), *_describe_classes(difference)])
+
+
+def _list_renamed(difference: Difference) -> list[ClassChange]:
+    return [each for each in difference.class_changes if each.kind == "renamed"]
+
+
+def list_class_changes(difference: Difference) -> list[str]:
+    """Describes the classes that `describe_difference` leaves out, one line each."""
+    described = _list_renamed(difference)[:_RENAMES]
+    return [each.describe() for each in difference.class_changes if each not in described]
+
+
+def _describe_classes(difference: Difference) -> Iterator[str]:
+    renames = difference.renames
+    explained = {*renames, *renames.values()}
+    yield from (each.describe() for each in _list_renamed(difference)[:_RENAMES])
+    if len(renames) > _RENAMES:
+        yield f"{len(renames) - _RENAMES:,} more classes were renamed"
+    others = {name: ids for name, ids in difference.classes.items() if name not in explained}
+    for what, names in (
+        ("added", [name for name, (old, _) in others.items() if old is None]),
+        ("removed", [name for name, (_, new) in others.items() if new is None]),
+        ("with another id", [name for name, ids in others.items() if None not in ids]),
+    ):
+        if names:
+            yield f"{counted(len(names), 'class', 'classes')} {what} ({list_classes(names)})"
+
+
 def describe_change(change: Change) -> tuple[str, str]:
     """Describes how an example has changed, and its split, or both splits if it has moved."""
     splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
@@ -83,6 +139,11 @@ def describe_key(change: Change) -> str:
 
 def describe_image(picture: ChangedImage) -> Iterator[str]:
     """Describes what differs in a picture, one line for each change; boxes are in pixels."""
+    lines = list(_describe_image(picture))
+    yield from lines or (["only the name of a class"] if picture.is_renamed else [])
+
+
+def _describe_image(picture: ChangedImage) -> Iterator[str]:
     what = picture.what
     old, new = picture.old, picture.new
     sizes = (old.width, old.height), (new.width, new.height)
@@ -170,22 +231,30 @@ def _short(text: str) -> str:
     return cut(text, _CHARACTERS)
 
 
-def class_counts(statistics: StatisticsPairs) -> list[_ClassCount]:
+def class_counts(statistics: StatisticsPairs, *, renames: Mapping[str, str]) -> list[_ClassCount]:
     """Finds the counts of classes that differ, the largest differences first.
+
+    Args:
+        statistics: The statistics of both datasets.
+        renames: `{old class: new class}` of the classes that were renamed.
 
     Returns:
         `(split, class, what is counted, (old count, new count))`; it counts objects if the split
         has any, otherwise images.
     """
-    return sorted(_class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
+    rows = _class_counts(statistics, renames=renames)
+    return sorted(rows, key=lambda row: -abs(row[-1][1] - row[-1][0]))
 
 
-def _class_counts(statistics: StatisticsPairs) -> Iterator[_ClassCount]:
+def _class_counts(
+    statistics: StatisticsPairs, *, renames: Mapping[str, str]
+) -> Iterator[_ClassCount]:
     empty = Statistics()
     for split, pair in statistics.items():
         old, new = (each or empty for each in pair)
         what = "objects" if old.objects_by_class or new.objects_by_class else "images"
         olds, news = (getattr(each, f"{what}_by_class") for each in (old, new))
+        olds = {renames.get(name, name): count for name, count in olds.items()}
         for name in sorted({*olds, *news}):
             values = olds.get(name, 0), news.get(name, 0)
             if values[0] != values[1]:

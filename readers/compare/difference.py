@@ -17,6 +17,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.readers.compare.class_changes import (
+    ClassChange,
+    ClassNames,
+    LabelChanges,
+    find_class_changes,
+    list_renames,
+)
 from shardbeam.readers.compare.index_rows import ExamplePlace, Places, read_indexes
 from shardbeam.readers.compare.pairs import Pairs, match_examples
 from shardbeam.readers.open.stored_dataset import StoredDataset
@@ -42,6 +49,8 @@ class ChangeKind(str, enum.Enum):
         MOVED: It is in another split.
         IMAGE: Its stored image has other bytes.
         LABELS: Its classes, boxes or captions differ.
+        CLASS_NAMES: Labels and all other values are the same, but for the names and ids of classes
+            that were renamed.
         OTHER: Image and labels are the same, but something else in the Example differs, such as
             masks, areas or added keys; in older datasets, whose indexes have no labels, it may be
             labels.
@@ -53,6 +62,7 @@ class ChangeKind(str, enum.Enum):
     MOVED = "moved"
     IMAGE = "image"
     LABELS = "labels"
+    CLASS_NAMES = "class_names"
     OTHER = "other"
 
 
@@ -89,6 +99,7 @@ class SplitDifference(msgspec.Struct, kw_only=True):
         moved_out: Examples that are in another split now.
         image: Examples whose image differs.
         labels: Examples whose labels differ.
+        class_names: Examples in which only classes that were renamed differ, and perhaps the image.
         other: Examples in which only something else differs.
         unchanged: Unchanged Examples.
     """
@@ -102,6 +113,7 @@ class SplitDifference(msgspec.Struct, kw_only=True):
     moved_out: int = 0
     image: int = 0
     labels: int = 0
+    class_names: int = 0
     other: int = 0
     unchanged: int = 0
 
@@ -116,9 +128,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         moves: `{old split: {new split: examples}}` of examples that have moved.
         classes: `{class: (old id, new id)}` of classes whose ids differ; the id is None in a
             dataset that lacks the class.
-        changes: The first examples of each kind of change.
-        differing: How many images are in both datasets with Examples that differ.
+        class_changes: Classes that were renamed, and objects that have another class, if the labels
+            of images were compared; the most first.
+        changes: The first examples of each kind of change, but `CLASS_NAMES`.
+        differing: How many images are in both datasets with Examples that differ in more than
+            names of classes.
         notes: What cannot be compared, one line each.
+        unit: What `splits` counts: `image`, or `example` if each object has one.
+        changed: How many of these are in both datasets and differ, as for `differing`.
     """
 
     old: str
@@ -126,9 +143,17 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     splits: Mapping[str, SplitDifference]
     moves: Mapping[str, Mapping[str, int]] = {}
     classes: Mapping[str, tuple[int | None, int | None]] = {}
+    class_changes: tuple[ClassChange, ...] = ()
     changes: tuple[Change, ...] = ()
     differing: int = 0
     notes: tuple[str, ...] = ()
+    unit: str = "image"
+    changed: int = 0
+
+    @property
+    def renames(self) -> Mapping[str, str]:
+        """`{old class: new class}` of the classes that were renamed."""
+        return list_renames(self.class_changes)
 
     @property
     def is_empty(self) -> bool:
@@ -168,9 +193,8 @@ class Comparison(NamedTuple):
     images: Sequence[DifferingImage]
 
 
-# Reads images of which only digests say that their labels differ, and yields for each whether they
-# are the same.
-CompareLabels: TypeAlias = Callable[[Sequence[DifferingImage]], Iterable[bool]]
+# Reads images of which only digests say that their labels differ, and yields for each how they do.
+CompareLabels: TypeAlias = Callable[[Sequence[DifferingImage]], Iterable[LabelChanges]]
 
 
 class _Group(NamedTuple):
@@ -215,18 +239,18 @@ def compare_datasets(
     if len(splits) > _MAX_SPLITS:
         raise InputError(uri=new.path, problem=f"more than {_MAX_SPLITS} splits")
     pairs = match_examples(*(read_indexes(each, splits=splits) for each in (old, new)))
-    labels = _compare_digests(pairs)
-    unread = 0
+    found = _Labels(_compare_digests(pairs), np.zeros(len(pairs.old), bool))
     if compare_labels is not None:
-        unread = _correct_labels(pairs, labels, compare_labels=compare_labels)
-    changes = _find_changes(pairs, labels)
+        found = _read_labels(pairs, found.differ, compare_labels=compare_labels)
+    changes = _find_changes(pairs, found)
     differ = np.flatnonzero(changes.image | changes.labels | changes.other)
     rank = np.where(changes.labels[differ], 0, np.where(changes.image[differ], 1, 2))
     differing, groups = _group_by_image(pairs, differ[np.lexsort((pairs.new[differ], rank))])
     chosen = list(itertools.islice(groups, images))
     # The first pairs of each kind of change, in the order of the new dataset.
     order = np.argsort(pairs.new, kind="stable")
-    firsts = {pair for flag in changes for pair in order[flag[order]][:limit].tolist()}
+    named_kinds = changes._replace(class_names=np.zeros_like(changes.class_names))
+    firsts = {pair for flag in named_kinds for pair in order[flag[order]][:limit].tolist()}
     named = np.array([pair for pair in order.tolist() if pair in firsts], np.intp)
     removed, added = pairs.removed[:limit], pairs.added[:limit]
     olds = pairs.before.locate([removed, pairs.old[named], *(each.old for each in chosen)])
@@ -242,6 +266,7 @@ def compare_datasets(
             for name in sorted({*old_ids, *new_ids})
             if old_ids.get(name) != new_ids.get(name)
         },
+        class_changes=tuple(found.class_changes),
         changes=(
             *(_make_change(olds[place], None, kinds=(ChangeKind.REMOVED,)) for place in removed),
             *(_make_change(None, news[place], kinds=(ChangeKind.ADDED,)) for place in added),
@@ -255,7 +280,9 @@ def compare_datasets(
             ),
         ),
         differing=differing,
-        notes=tuple(_make_notes(pairs, unread=unread)),
+        notes=tuple(_make_notes(pairs, unread=found.unread)),
+        unit="example" if pairs.before.is_by_object or pairs.after.is_by_object else "image",
+        changed=len(differ),
     )
     located = [
         _make_image(each, olds=olds, news=news, kinds=changes.kinds(each.pairs)) for each in chosen
@@ -270,6 +297,7 @@ class _Changes(NamedTuple):
     moved: Flags
     image: Flags
     labels: Flags
+    class_names: Flags
     other: Flags
 
     def kinds(self, pairs: Places) -> tuple[ChangeKind, ...]:
@@ -294,48 +322,74 @@ def _compare_digests(pairs: Pairs) -> Flags:
     return labels
 
 
-def _correct_labels(pairs: Pairs, labels: Flags, *, compare_labels: CompareLabels) -> int:
+class _Labels(NamedTuple):
+    """What is known of the labels of the pairs.
+
+    Attributes:
+        differ: For each pair whether its labels differ.
+        renamed: For each pair whether nothing but renamed classes differs, and perhaps the image.
+        class_changes: The classes that were renamed, and objects with another class.
+        unread: How many images were not read, because they are too many.
+    """
+
+    differ: Flags
+    renamed: Flags
+    class_changes: Sequence[ClassChange] = ()
+    unread: int = 0
+
+
+def _read_labels(pairs: Pairs, differ: Flags, *, compare_labels: CompareLabels) -> _Labels:
     """Reads the images of which only digests say that their labels differ, to find out.
 
     Args:
         pairs: The pairs.
-        labels: For each pair whether the digests differ; whether the labels do, afterwards.
+        differ: For each pair whether the digests differ.
         compare_labels: Compares the labels of images.
-
-    Returns:
-        How many images were not read, because they are too many.
     """
     old, new = pairs.rows
-    at = np.flatnonzero(labels & (old["objects"] == new["objects"]))
+    names = ClassNames(pairs.before.manifest.labels, pairs.after.manifest.labels)
+    # A class may have been renamed: where objects were removed, too, they tell whether.
+    chosen = differ & ((old["objects"] == new["objects"]) | names.may_have_renames)
+    at = np.flatnonzero(chosen)
     _, groups = _group_by_image(pairs, at[np.argsort(pairs.new[at], kind="stable")])
     doubtful = [each for each in groups if len(each.old) == len(each.new) and not each.too_many]
     read = doubtful[:_MOST_READ]
-    if read:
-        olds = pairs.before.locate(each.old for each in read)
-        news = pairs.after.locate(each.new for each in read)
-        kinds = (ChangeKind.LABELS,)
-        images = [_make_image(each, olds=olds, news=news, kinds=kinds) for each in read]
-        for group, is_same in zip(read, compare_labels(images), strict=True):
-            if is_same:
-                labels[group.pairs] = False
-    return len(doubtful) - len(read)
+    if not read:
+        return _Labels(differ, np.zeros_like(differ))
+    olds = pairs.before.locate(each.old for each in read)
+    news = pairs.after.locate(each.new for each in read)
+    kinds = (ChangeKind.LABELS,)
+    images = [_make_image(each, olds=olds, news=news, kinds=kinds) for each in read]
+    found = list(compare_labels(images))
+    class_changes = find_class_changes(found, names=names)
+    renames = list_renames(class_changes).items()
+    differ, renamed = differ.copy(), np.zeros_like(differ)
+    for group, each in zip(read, found, strict=True):
+        if each.is_same:
+            differ[group.pairs] = False
+        elif not each.other_labels and each.classes.keys() <= renames:
+            differ[group.pairs] = False
+            renamed[group.pairs] = not each.other_values
+    return _Labels(differ, renamed, class_changes, len(doubtful) - len(read))
 
 
-def _find_changes(pairs: Pairs, labels: Flags) -> _Changes:
-    """Finds how the pairs differ; `labels` says of each whether its labels do."""
+def _find_changes(pairs: Pairs, labels: _Labels) -> _Changes:
+    """Finds how the pairs differ."""
     old, new = pairs.rows
     renamed = old["key"] != new["key"]
     image = old["image"] != new["image"]
     record = old["length"] != new["length"]
     if pairs.has_labels:
         record |= old["crc32c"] != new["crc32c"]
+    class_names = record & labels.renamed
     return _Changes(
         renamed=renamed,
         moved=old["split"] != new["split"],
         image=image,
-        labels=labels,
+        labels=labels.differ,
+        class_names=class_names,
         # The Example of a renamed image differs anyway, because the key is in it.
-        other=record & ~image & ~labels & ~renamed,
+        other=record & ~image & ~labels.differ & ~renamed & ~class_names,
     )
 
 
@@ -402,6 +456,7 @@ def _count_splits(
         "moved_out": old[pairs.old[changes.moved]],
         "image": of_new[changes.image],
         "labels": of_new[changes.labels],
+        "class_names": of_new[changes.class_names],
         "other": of_new[changes.other],
         "unchanged": of_new[~np.logical_or.reduce(changes)],
     }

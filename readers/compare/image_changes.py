@@ -138,7 +138,11 @@ class ImageChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_images(
-    old: Picture, new: Picture, *, default_keys: Mapping[str, str] | None = None
+    old: Picture,
+    new: Picture,
+    *,
+    default_keys: Mapping[str, str] | None = None,
+    most_objects: int | None = _MOST_LISTED,
 ) -> ImageChange:
     """Finds out what differs between two versions of a picture.
 
@@ -146,11 +150,13 @@ def compare_images(
         old: The old version.
         new: The new version.
         default_keys: `{key as written: default key}` where they differ.
+        most_objects: At most this many objects that differ are listed; None for all.
     """
     scaling = _find_scaling(old, new)
     changed, same = _find_changed_objects(old.objects, new.objects, scaling=scaling)
     labels_removed, labels_added = _subtract(old.labels, new.labels)
     captions_removed, captions_added = _subtract(old.captions, new.captions)
+    listed = changed[:most_objects]
     is_other_image = old.image != new.image
     maps = tuple(
         name for name in ("class_map", "instance_map") if getattr(old, name) != getattr(new, name)
@@ -168,8 +174,8 @@ def compare_images(
         old.features, new.features, explained=explained, default_keys=default_keys or {}
     )
     return ImageChange(
-        objects=tuple(changed[:_MOST_LISTED]),
-        more_objects=max(0, len(changed) - _MOST_LISTED),
+        objects=tuple(listed),
+        more_objects=len(changed) - len(listed),
         same_objects=same,
         labels_removed=labels_removed,
         labels_added=labels_added,

@@ -14,8 +14,10 @@ from shardbeam.readers.compare.describe_changes import (
     class_counts,
     compare_statistics,
     describe_change,
+    describe_difference,
     describe_image,
     describe_key,
+    list_class_changes,
 )
 from shardbeam.readers.compare.difference import Difference, compare_datasets
 from shardbeam.readers.compare.image_changes import MASK
@@ -87,6 +89,8 @@ class Changes(NamedTuple):
         name: Title of the earlier dataset.
         version: Its version.
         difference: What differs.
+        summary: The same in one sentence.
+        class_changes: Objects that have another class, in words.
         examples: The first examples of each kind of change.
         classes: The classes whose counts have changed, the largest changes first.
         pictures: The first pictures that have changed, before and after.
@@ -95,6 +99,8 @@ class Changes(NamedTuple):
     name: str
     version: str
     difference: Difference
+    summary: str
+    class_changes: Sequence[str]
     examples: Sequence[ChangedExample]
     classes: Sequence[ChangedClass]
     pictures: Sequence[ChangedCard] = ()
@@ -122,11 +128,13 @@ def find_changes(
         compare_labels=functools.partial(compare_labels, old=old, new=dataset),
     )
     facts = read_facts(old)
-    counts = class_counts(compare_statistics(old, dataset))
+    counts = class_counts(compare_statistics(old, dataset), renames=difference.renames)
     return Changes(
         name=facts.title,
         version=facts.version,
         difference=difference,
+        summary=describe_difference(difference),
+        class_changes=list_class_changes(difference)[:_CLASSES],
         examples=[
             ChangedExample(*describe_change(change), describe_key(change))
             for change in difference.changes
@@ -136,7 +144,12 @@ def find_changes(
             for split, name, unit, values in counts[:_CLASSES]
         ],
         pictures=list(
-            _draw(read_changed(images, old=old, new=dataset), old=old, new=dataset, render=render)
+            _draw(
+                read_changed(images, old=old, new=dataset, renames=difference.renames),
+                old=old,
+                new=dataset,
+                render=render,
+            )
         ),
     )
 

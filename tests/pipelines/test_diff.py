@@ -54,8 +54,10 @@ NEW: _Objects = {
 }
 
 
-def build_objects(folder: Path, objects: _Objects, *settings: str) -> Build:
-    """Builds images of 100x50 pixels with these objects."""
+def build_objects(
+    folder: Path, objects: _Objects, *settings: str, names: Sequence[str] = ("cat", "dog")
+) -> Build:
+    """Builds images of 100x50 pixels with these objects, and other names of the two classes."""
     # The first letter of a name decides the pixels, except that of f.jpg.
     images = folder / "images"
     for key in objects:
@@ -78,7 +80,7 @@ def build_objects(folder: Path, objects: _Objects, *settings: str) -> Build:
             for number, found in enumerate(objects.values())
             for place, (label, box) in enumerate(found)
         ],
-        "categories": [{"id": CAT, "name": "cat"}, {"id": DOG, "name": "dog"}],
+        "categories": [{"id": key, "name": name} for key, name in enumerate(names, CAT)],
     }
     annotations = write_coco(folder / "coco.json", document)
     flags = ("--images", images, "--annotations", annotations, "--set", "output.num_shards=2")
@@ -124,9 +126,15 @@ def test_two_datasets_as_text(versions: tuple[Build, Build]) -> None:
         [" ".join(line.split()) for line in table.splitlines()[1:]]
         for table in stdout.replace(TIMES, "x").split("\n\n")
     ]
-    counts, changes, examples, class_ids, statistics, classes = tables
-    # old, new, added, removed, renamed, moved in, moved out, image, labels, other, unchanged
-    assert counts == ["train 4 4 1 1 0 0 0 1 0 2 0"]
+    summary, counts, changes, examples, class_ids, statistics, classes = tables
+    assert stdout.splitlines()[0] == (
+        "1 image added, 1 removed, 3 changed; 1 class added (ant); 2 classes with another id (cat, "
+        "dog)"
+    )
+    assert summary == []
+    # old, new, added, removed, renamed, moved in, moved out, image, labels, class names, other,
+    # unchanged
+    assert counts == ["train 4 4 1 1 0 0 0 1 0 0 2 0"]
     assert examples[0].startswith("train cat/b.jpg image 20x10 jpeg, ")
     assert sorted(examples[2:]) == [
         "train dog/c.jpg other values changed: image/class/label",
@@ -184,8 +192,10 @@ def test_what_changed_in_each_image(boxes: tuple[Build, Build]) -> None:
     old, new = (str(built.output) for built in boxes)
     exit_code, stdout, stderr = run("diff", old, new)
     assert (exit_code, stderr) == (0, "")
-    # old, new, added, removed, renamed, moved in, moved out, image, labels, other, unchanged
-    assert " ".join(stdout.splitlines()[1].split()) == "train 7 7 0 0 1 0 0 1 4 0 1"
+    assert stdout.splitlines()[0] == "1 image renamed, 5 changed"
+    # old, new, added, removed, renamed, moved in, moved out, image, labels, class names, other,
+    # unchanged
+    assert " ".join(stdout.splitlines()[3].split()) == "train 7 7 0 0 1 0 0 1 4 0 0 1"
     assert r"renamed train e\x1b.jpg to h/e.jpg" in " ".join(stdout.split())
     found = changed_lines(stdout)
     (image,) = found.pop("f.jpg")
@@ -198,6 +208,33 @@ def test_what_changed_in_each_image(boxes: tuple[Build, Build]) -> None:
     }
     # And back: the other way around, from tars.
     assert changed_lines(run("diff", new, old).stdout)["c.jpg"] == ["dog removed at 50, 10, 20x20"]
+
+
+def test_a_renamed_class_is_one_line(boxes: tuple[Build, Build], tmp_path: Path) -> None:
+    old = boxes[0]
+    line = "class 'cat' was renamed to 'tiger': 6 objects in 6 images"
+    renamed = build_objects(tmp_path / "renamed", OLD, names=("tiger", "dog")).output
+    text = run("diff", str(old.output), str(renamed)).stdout
+    assert text.splitlines()[0] == f"no image changed; {line}"
+    # No picture, no class with another id, and no count of a class is listed.
+    assert "cat" not in text.removeprefix(f"no image changed; {line}")
+    # Whatever else has changed is said in full: boxes moved, were added and removed.
+    both = build_objects(tmp_path / "both", NEW, names=("tiger", "dog"))
+    words = ("diff", str(old.output), str(both.output))
+    document = json.loads(run(*words, "--json").stdout)
+    assert document["summary"] == (
+        "1 image renamed, 5 changed; class 'cat' was renamed to 'tiger': 4 objects in 4 images"
+    )
+    assert [(each["kind"], each["old"], each["new"]) for each in document["class_changes"]] == [
+        ("renamed", "cat", "tiger"),
+        ("other", "cat", "dog"),
+    ]
+    assert document["splits"]["train"]["labels"] == 4
+    found = changed_lines(run(*words).stdout)
+    assert found == changed_lines(run("diff", *(str(each.output) for each in boxes)).stdout)
+    page = html.unescape(changes_section((old, both), tmp_path / "page.html"))
+    assert document["summary"] in page
+    assert "some of class 'cat' is 'dog' now: 1 object in 1 image" in page
 
 
 def test_what_changed_as_json(boxes: tuple[Build, Build]) -> None:
@@ -346,7 +383,7 @@ def counts(*words: str | Path) -> dict[str, int]:
 def test_equal_examples_have_equal_labels(example_per: str, tmp_path: Path) -> None:
     built = build_objects(tmp_path / "new", OLD, "--set", f"example_per={example_per}")
     older = change_digests(built, tmp_path / "older")
-    assert run("diff", str(older), str(built.output)).stdout.endswith("no difference\n")
+    assert run("diff", str(older), str(built.output)).stdout.startswith("nothing changed\n\n")
 
 
 @pytest.mark.parametrize("container", ["tfrecord", "hf_parquet"])
@@ -417,7 +454,7 @@ def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> 
     path = str(versions[0].output)
     exit_code, stdout, _ = run("diff", path, path)
     assert exit_code == 0
-    assert stdout.endswith("\n\nno difference\n")
+    assert stdout.startswith("nothing changed\n\nsplit ")
     copy = tmp_path / os.fsdecode(b"copy\xff")
     shutil.copytree(path, copy)
     (copy / "statistics.json").unlink()
