@@ -296,7 +296,7 @@ config-page: $(BASE)  ## Write docs/reference/config.md from the config's schema
 
 # In an environment of its own: what the site needs is neither in .venv nor in a worker.
 .PHONY: docs
-docs: $(TOOLS)/docs/.ready  ## Build the pages as a site, build/site; a broken link fails.
+docs: demo $(TOOLS)/docs/.ready  ## Build the pages, and the demo's report, as a site, build/site; a broken link fails.
 	NO_MKDOCS_2_WARNING=1 $(TOOLS)/docs/bin/mkdocs build
 	@echo "The site is in build/site: open build/site/index.html."
 
