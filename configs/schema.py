@@ -376,6 +376,9 @@ FindingKind = Literal[
     "unused_class",
     "similar_names",
     "rare_class",
+    "uneven_classes",
+    "missing_class",
+    "empty_split",
     "correction",
 ]
 

@@ -21,7 +21,7 @@ from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.versions import Inputs, matches_template, place_output
 from shardbeam.transforms.commit.moves import foreign_files, staged_commits
 from shardbeam.transforms.commit.pointer import read_pointer
-from shardbeam.transforms.commit.runs import RunRecord, read_runs
+from shardbeam.transforms.commit.runs import RunRecord, read_last_run
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
@@ -238,7 +238,7 @@ def _find_current(
     for output in dict.fromkeys(outputs):
         with _explain_read_errors(output):
             manifest = read_manifest(output)
-            last = _last_run(output)
+            last = read_last_run(output)
         if manifest is None or last is None or not inputs.were_read_by(last):
             continue
         placed = dataclasses.replace(plan, output=output)
@@ -300,7 +300,7 @@ def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
     """Finds a commit of this plan that was killed after `dataset_info.json` was written."""
     staging = Staging(output=plan.output, plan=plan.digest, run_id="")
     with _explain_read_errors(plan.output):
-        last = _last_run(plan.output) if staging.was_committed() else None
+        last = read_last_run(plan.output) if staging.was_committed() else None
     if last is None or last.plan != plan.digest:
         return None
     return Output(
@@ -310,10 +310,6 @@ def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
         is_pointer_stale=bool(plan.latest) and latest != plan.output,
         message="an earlier run committed it and was killed before clearing up, which is done now",
     )
-
-
-def _last_run(output: str) -> RunRecord | None:
-    return max(read_runs(output), key=lambda run: run.finished_at, default=None)
 
 
 def _read_committed(output: str) -> Manifest | None:

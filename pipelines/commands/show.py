@@ -323,7 +323,12 @@ def _add_row(table: Table, split: object, *values: object) -> None:
 
 def _show_findings(arguments: ShowArguments) -> None:
     # Imported here, as pyarrow takes a while.
-    from shardbeam.readers.open.find_findings import list_kinds, read_findings, strongest_images
+    from shardbeam.readers.open.find_findings import (
+        list_kinds,
+        read_findings,
+        read_warnings,
+        strongest_images,
+    )
     from shardbeam.transforms.dataset.statistics_file import read_statistics
 
     dataset = open_dataset(arguments.path)
@@ -353,8 +358,12 @@ def _show_findings(arguments: ShowArguments) -> None:
         for each in list_kinds(statistics or {}, manifest=manifest)
         if each.text and each.kind in kinds and (arguments.split in (None, each.split))
     ]
+    # Warnings are of no kind, and most are of all splits.
+    is_all = manifest is not None and arguments.findings is True and arguments.split is None
+    warnings = read_warnings(dataset) if is_all else ()
     if arguments.json:
-        _write_json({"path": dataset.path, "findings": shown, "classes": of_classes})
+        found_all = {"findings": shown, "classes": of_classes, "warnings": warnings}
+        _write_json({"path": dataset.path, **found_all})
     else:
         tables = _render_findings(shown)
         lines = "".join(
@@ -362,7 +371,8 @@ def _show_findings(arguments: ShowArguments) -> None:
         )
         if len(of_classes) > _CLASS_FINDINGS:
             lines += f"... and {len(of_classes) - _CLASS_FINDINGS:,} more (--json has all)\n"
-        write_stdout("\n".join(filter(None, [tables, lines])) or "no findings\n")
+        warned = "".join(f"warning of the build: {escape(line)}\n" for line in warnings)
+        write_stdout("\n".join(filter(None, [tables, lines + warned])) or "no findings\n")
 
 
 def _render_findings(found: Iterable[FoundImage]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 
 from shardbeam.readers.open.record_reader import find_indexes, load_shard_index, read_bounds
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.commit.runs import read_last_run
+from shardbeam.transforms.commit.warnings import NEVER_OCCUR
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.example_findings import ObjectLimits, limit_objects
@@ -28,6 +31,9 @@ from shardbeam.transforms.storage.base import join_uri
 COLUMNS = ("key", "source", "objects", "findings")
 # The columns of `duplicates.parquet` that `read_label_conflicts` needs.
 _MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
+
+# The warning that says what `UNUSED_CLASS` does.
+_UNUSED = re.compile(rf"[\d,]+ of [\d,]+ {NEVER_OCCUR}: ")
 
 _Image = TypeVar("_Image", bound="FoundImage")
 # {(split, shard, row): strength}
@@ -52,6 +58,19 @@ def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -
         same_pictures=None if duplicates is None else duplicates.same_pictures,
         ignore=manifest.ignored_findings,
     )
+
+
+def read_warnings(dataset: StoredDataset) -> tuple[str, ...]:
+    """Returns what the build that committed a dataset last has warned of; empty if unknown.
+
+    Classes that never occur are left out, because they are a finding.
+
+    Raises:
+        InputError: The record of a run cannot be read.
+    """
+    run = read_last_run(dataset.path)
+    warnings = () if run is None else run.outcome.warnings
+    return tuple(line for line in warnings if not _UNUSED.match(line))
 
 
 class FoundImage(msgspec.Struct, frozen=True, kw_only=True):

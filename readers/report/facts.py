@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from shardbeam.readers.open.find_findings import read_warnings
 from shardbeam.readers.open.read_rejects import StoredReject, read_lines, spread
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, dataset_name
 from shardbeam.transforms.core.reasons import correction_unit
@@ -64,6 +65,7 @@ class Facts(NamedTuple):
         files: `(path, bytes, CRC-32C)` of its shards; empty if unknown.
         labels: `{class: id}` of the classes that it declares.
         duplicates: The numbers of duplicates; None if they were not looked for.
+        warnings: What the build that committed it last has warned of.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Facts(NamedTuple):
     files: tuple[tuple[str, int, str], ...] = ()
     labels: Mapping[str, int] = {}
     duplicates: DuplicateCounts | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def read_facts(dataset: StoredDataset) -> Facts:
@@ -136,6 +139,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
         files=tuple((shard.path, shard.size_bytes, shard.crc32c) for shard in manifest.shards()),
         labels=manifest.labels,
         duplicates=manifest.duplicates,
+        warnings=read_warnings(dataset),
     )
 
 

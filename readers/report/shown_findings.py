@@ -12,10 +12,14 @@ from shardbeam.readers.report.facts import Facts
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.findings import (
     CORRECTION,
+    EMPTY_SPLIT,
     KINDS,
+    MISSING_CLASS,
     RARE_CLASS,
     SAME_PICTURE,
     SIMILAR_NAMES,
+    TRAIN,
+    UNEVEN_CLASSES,
     UNUSED_CLASS,
     KindFound,
 )
@@ -37,11 +41,17 @@ _ADVICE: Mapping[str, str] = {
     "contradiction": "Only you know which label is right. Leave the other picture out with "
     "`exclude`, or correct its label.",
     "near_contradiction": "Compare the pictures: often they are frames or copies of one scene.",
+    "warning": "The last build said this, too; the lines say what to do.",
     "reject": "Each row says what is wrong with the image, and where.",
     SAME_PICTURE: _CORRECT,
     UNUSED_CLASS: "A model cannot learn them. Correct the names, or leave them out of the labels.",
     SIMILAR_NAMES: "If they are one class, `labels.merge` merges them.",
     RARE_CLASS: "A model will hardly learn them: collect more, merge classes, or sample by class.",
+    UNEVEN_CLASSES: "Weight or sample by class, and evaluate each class by itself.",
+    MISSING_CLASS: "A model never learns what `train` lacks, and what another split lacks is not "
+    "evaluated. `stratify` spreads classes over splits.",
+    EMPTY_SPLIT: "Right for a test set whose annotations are not published; otherwise check where "
+    "the split's annotations are.",
 }
 # {flag of a group: how much harm it does, and what it is}
 _DUPLICATES: Mapping[str, tuple[Severity, str]] = {
@@ -49,6 +59,8 @@ _DUPLICATES: Mapping[str, tuple[Severity, str]] = {
     "contradiction": ("bad", "Equal files with different labels"),
     "near_contradiction": ("odd", "Nearly equal pictures of different classes"),
 }
+# Kinds that name a split: they are worst if it is the one for training.
+_OF_SPLITS = (MISSING_CLASS, EMPTY_SPLIT)
 _OF_PICTURES = ("dark_picture", "bright_picture", "low_contrast", "no_objects")
 
 
@@ -115,6 +127,7 @@ def show_findings(
     found = [
         *_show_duplicates(facts, pairs=pairs),
         *_by_kind(of_images, cards=cards, notable=notable),
+        *_show_warnings(facts),
         *_show_rejects(facts),
         *_by_kind([each for each in kinds if not each.images], cards=(), notable=set(KINDS)),
     ]
@@ -171,6 +184,23 @@ def _show_rejects(facts: Facts) -> Iterator[FindingShown]:
         )
 
 
+def _show_warnings(facts: Facts) -> Iterator[FindingShown]:
+    images = {name: outcome.images for name, outcome in facts.outcomes.items()}
+    # Duplicates are findings with pictures.
+    shown = () if facts.duplicates is None else (*facts.duplicates.describe(images).values(),)
+    warnings = [line for line in facts.warnings if not line.startswith(shown)]
+    if warnings:
+        yield FindingShown(
+            kind="warning",
+            severity="odd",
+            title="Warnings of the build",
+            number=counted(len(warnings), "warning"),
+            shares=warnings[0],
+            lines=warnings[1:],
+            advice=_ADVICE["warning"],
+        )
+
+
 def _by_kind(
     found: Sequence[KindFound], *, cards: Sequence[Card], notable: set[str]
 ) -> Iterator[FindingShown]:
@@ -180,7 +210,10 @@ def _by_kind(
         of_kind = list(group)
         shown = sorted(_evidence(kind, cards), key=lambda item: -item[0])
         images = sum(each.images for each in of_kind)
-        severity: Severity = "bad" if kind == SAME_PICTURE else "odd"
+        is_bad = kind == SAME_PICTURE or (
+            kind in _OF_SPLITS and any(each.split == TRAIN for each in of_kind)
+        )
+        severity: Severity = "bad" if is_bad else "odd"
         yield FindingShown(
             kind=kind,
             severity=severity if kind in notable else "usual",
@@ -195,10 +228,17 @@ def _by_kind(
                 if each.classes or (len(of_kind) > 1 and not images)
             ],
             advice=_advise(kind, images=images) if kind in notable else _USUAL,
-            section="corrections" if kind == CORRECTION else "" if images else "classes",
+            section=_section_of(kind, images=images),
             pictures=[evidence for _, evidence in shown[:_SHOWN]],
             in_gallery=len(shown),
         )
+
+
+def _section_of(kind: str, *, images: int) -> str:
+    """Returns the section of the page that shows more; empty if there is none."""
+    if kind == CORRECTION:
+        return "corrections"
+    return "" if images or kind == EMPTY_SPLIT else "classes"
 
 
 def _advise(kind: str, *, images: int) -> str:

@@ -148,3 +148,75 @@ def test_ignored_kinds() -> None:
     statistics = Statistics(images=9, images_by_finding={"dark_picture": 1, "low_contrast": 1})
     found = find_kinds({"train": statistics}, ignore=["dark_picture"])
     assert [each.kind for each in found] == ["low_contrast"]
+
+
+@pytest.mark.parametrize(
+    ("splits", "found"),
+    [
+        # A thousand to one, in all splits together.
+        ({"train": {"objects_by_class": {"a": 999, "b": 1}}}, []),
+        (
+            {
+                "train": {"objects_by_class": {"a": 1999, "b": 1, "c": 5}},
+                "test": {"objects_by_class": {"a": 1, "b": 1, "c": 0}},
+            },
+            ["'a' has 2,000 objects, and 'b' has 2"],
+        ),
+        (
+            {"train": {"images_by_class": {"a": 1000, "b": 1}}},
+            ["'a' has 1,000 images, and 'b' has 1"],
+        ),
+        # What a split lacks, first what `train` does.
+        (
+            {
+                "train": {"images_by_class": {"a": 5, "b": 5}},
+                "test": {"images_by_class": {"b": 1, "c": 1}},
+                "more": {"images": 5},
+            },
+            [
+                "train: in 'test' and not in 'train': 1 class: c",
+                "test: in 'train' and not in 'test': 1 class: a",
+            ],
+        ),
+        # A split without objects, while others have some.
+        (
+            {
+                "train": {"images": 10, "images_by_objects": {"0": 4, "2": 6}, "objects": 12},
+                "test": {"images": 5, "images_by_objects": {"0": 5}},
+            },
+            [
+                "test: none of the 5 images of 'test' has objects, and 6 of the 10 images of other "
+                "splits have some"
+            ],
+        ),
+        # Four images might have none by chance, and so might those of a set of negatives.
+        (
+            {
+                "train": {"images": 10, "images_by_objects": {"0": 4, "2": 6}, "objects": 12},
+                "test": {"images": 4, "images_by_objects": {"0": 4}},
+            },
+            [],
+        ),
+        (
+            {"train": {"images": 9, "unannotated": 1}, "test": {"images": 3, "unannotated": 3}},
+            [],
+        ),
+        (
+            {"train": {"images": 9, "unannotated": 9}, "test": {"images": 3}},
+            [
+                "train: none of the 9 images of 'train' has annotations, and 3 of the 3 images of "
+                "other splits have some"
+            ],
+        ),
+        ({"train": {"images": 9, "unannotated": 9}, "test": {"images": 0}}, []),
+        ({"train": {"images": 9, "unannotated": 9}}, []),
+    ],
+)
+def test_what_is_found_in_the_dataset_as_a_whole(
+    splits: dict[str, object], found: list[str]
+) -> None:
+    kinds = ("rare_class", "no_objects")
+    lines = find_kinds(
+        {name: convert_value(each, Statistics) for name, each in splits.items()}, ignore=kinds
+    )
+    assert [f"{each.split}: {each.text}".removeprefix(": ") for each in lines] == found

@@ -34,7 +34,7 @@ from shardbeam.transforms.dataset.collectors.statistics import (
     merge_statistics,
     most_frequent_pairs,
 )
-from shardbeam.transforms.dataset.findings import find_imbalances
+from shardbeam.transforms.dataset.findings import find_missing_classes, find_rare_classes
 from shardbeam.transforms.dataset.statistics_file import encode_statistics, read_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from tests.support.structs import fields
@@ -481,17 +481,17 @@ def split(images: Mapping[str, int], objects: Mapping[str, int] = {}) -> Statist
         pytest.param(
             {"validation": split({"a": 99, "c": 9}), "train": split({"a": 9, "b": 9})},
             [
-                "in 'train' and not in 'validation': 1 class: b",
                 "in 'validation' and not in 'train': 1 class: c",
+                "in 'train' and not in 'validation': 1 class: b",
             ],
             id="in one split",
         ),
         pytest.param(
             {"small": split({"a": 1}), "large": split({f"{n:02d}": 9 for n in range(12)})},
             [
+                "in 'small' and not in 'large': 1 class: a",
                 "in 'large' and not in 'small': 12 classes: 00, 01, 02, 03, 04, 05, 06, 07, 08, "
                 "09 and 2 more",
-                "in 'small' and not in 'large': 1 class: a",
             ],
             id="no train",
         ),
@@ -509,7 +509,8 @@ def split(images: Mapping[str, int], objects: Mapping[str, int] = {}) -> Statist
     ],
 )
 def test_imbalances(splits: Mapping[str, Statistics], expected: list[str]) -> None:
-    assert list(find_imbalances(splits)) == expected
+    missing = [line for _, line in find_missing_classes(splits)]
+    assert [*missing, *find_rare_classes(splits)] == expected
 
 
 def test_extra_keys_of_other_types_are_not_counted() -> None:

@@ -323,18 +323,7 @@ def describe_duplicates(
     duplicates: Duplicates, *, splits: Mapping[str, SplitOutcome]
 ) -> dict[str, str]:
     """Describes leaks and contradictions, if there are any: `{key of the config: text}`."""
-    counts = duplicates.counts
-    texts = {}
-    if counts.leaks:
-        images = {name: split.images for name, split in splits.items()}
-        texts["leaks"] = counts.describe_leaks(images)
-    for key, files, what in (
-        ("contradictions", "equal files", "labels"),
-        ("near_contradictions", "nearly equal pictures", "classes"),
-    ):
-        if count := getattr(counts, key):
-            groups, have = ("group", "has") if count == 1 else ("groups", "have")
-            texts[key] = f"{count:,} {groups} of {files} {have} different {what}"
+    texts = duplicates.counts.describe({name: split.images for name, split in splits.items()})
     return {
         key: f"{text}, such as {'; '.join(getattr(duplicates, key))}" for key, text in texts.items()
     }

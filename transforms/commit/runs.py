@@ -103,3 +103,8 @@ def read_runs(output: str) -> list[RunRecord]:
                 data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
                 runs.append(JsonDecoder(RunRecord).decode(data))
     return runs
+
+
+def read_last_run(output: str) -> RunRecord | None:
+    """Returns the run that committed to `output` last, if any."""
+    return max(read_runs(output), key=lambda run: run.finished_at, default=None)

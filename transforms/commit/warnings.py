@@ -57,6 +57,9 @@ _NUMBERS: Mapping[BoxFormat, str] = {
 
 _SOURCE_ID = "image/source_id"
 
+# What a warning about classes says after their number; a finding says the same.
+NEVER_OCCUR = "declared classes never occur"
+
 # Images that a warning names as examples.
 _NAMED = 3
 
@@ -203,10 +206,7 @@ def _warn_of_classes(
     lost = _find_lost_classes(inputs, found=found, label_map=label_map, labels=labels)
     absent = [name for name in names if name not in found and name not in lost]
     if absent:
-        yield (
-            f"{len(absent):,} of {len(names):,} declared classes never occur: "
-            f"{list_classes(absent)}"
-        )
+        yield (f"{len(absent):,} of {len(names):,} {NEVER_OCCUR}: {list_classes(absent)}")
     if lost:
         classes = "1 class is" if len(lost) == 1 else f"{len(lost):,} classes are"
         yield (

@@ -43,6 +43,9 @@ SAME_PICTURE = "same_picture"
 UNUSED_CLASS = "unused_class"
 SIMILAR_NAMES = "similar_names"
 RARE_CLASS = "rare_class"
+UNEVEN_CLASSES = "uneven_classes"
+MISSING_CLASS = "missing_class"
+EMPTY_SPLIT = "empty_split"
 CORRECTION = "correction"
 
 # {kind: what is found}, in the order of `configs.schema.FindingKind`.
@@ -62,7 +65,10 @@ KINDS: Mapping[str, str] = {
     LOW_CONTRAST: "a picture with hardly any contrast",
     UNUSED_CLASS: "classes that never occur",
     SIMILAR_NAMES: "classes whose names are nearly the same",
-    RARE_CLASS: "classes that are rare, or missing from a split",
+    RARE_CLASS: "classes that are rare",
+    UNEVEN_CLASSES: "a class that is a thousand times as frequent as another one",
+    MISSING_CLASS: "classes that a split lacks",
+    EMPTY_SPLIT: "a split without annotations, where another one has some",
     CORRECTION: "corrections that changed annotations",
 }
 # Corrections of pictures, of what tools round, and those that the config asks for.
@@ -85,7 +91,12 @@ _HARMLESS = (
 
 # A rare class has at most this fraction (1/50) of the objects, or images, of the median class.
 RARE = 50
-_TRAIN = "train"
+# Classes are uneven if one has at least this many times as many objects, or images, as another one.
+_UNEVEN = 1_000
+# By the share of annotated images in other splits, this many or more are expected in a split; by
+# chance, it then has none once in twenty times.
+_EXPECTED_IMAGES = 3
+TRAIN = "train"
 
 # A kind is usual if a greater share of a split's images has it, and more than just a few of them.
 # It is usual for a class if as great a share of its objects has it, and there are enough to tell.
@@ -104,7 +115,8 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: The kind's stable name.
-        split: The split; empty if the finding is about the dataset as a whole.
+        split: The split; empty if the finding is about the dataset as a whole. Of classes that a
+            split lacks, it is that split.
         images: Images that have it; 0 for findings about classes.
         share: Their share of the split's images.
         usual: Whether it is usual here, because many images have it.
@@ -171,6 +183,7 @@ def find_kinds(
             for each in _find_in_split(name, split, same_pictures=same.get(name, 0))
         ),
         *_find_in_classes(splits, classes=classes),
+        *_find_empty_splits(splits),
         *_find_corrections(corrections or {}),
     ]
     order = list(KINDS)
@@ -265,8 +278,41 @@ def _find_in_classes(
         yield KindFound(kind=UNUSED_CLASS, text=f"{occur}: {list_classes(unused)}")
     for one, other in _similar_names({**dict.fromkeys(classes, 0), **counts}):
         yield KindFound(kind=SIMILAR_NAMES, text=f"{one!r} and {other!r} may be one class")
-    for line in find_imbalances(splits):
+    for line in find_rare_classes(splits):
         yield KindFound(kind=RARE_CLASS, text=line)
+    found = {name: count for name, count in counts.items() if count}
+    if found:
+        most, least = max(found, key=found.__getitem__), min(found, key=found.__getitem__)
+        if found[most] >= _UNEVEN * found[least]:
+            what = (
+                "objects" if any(split.objects_by_class for split in splits.values()) else "images"
+            )
+            yield KindFound(
+                kind=UNEVEN_CLASSES,
+                text=f"{most!r} has {found[most]:,} {what}, and {least!r} has {found[least]:,}",
+            )
+    for lacking, line in find_missing_classes(splits):
+        yield KindFound(kind=MISSING_CLASS, split=lacking, text=line)
+
+
+def _find_empty_splits(splits: Mapping[str, Statistics]) -> Iterator[KindFound]:
+    """Finds splits without annotations, or without objects, where other splits have some."""
+    what = "objects" if any(split.objects for split in splits.values()) else "annotations"
+    annotated = {
+        name: split.images
+        - (split.images_by_objects.get("0", 0) if what == "objects" else split.unannotated)
+        for name, split in splits.items()
+    }
+    for name, split in splits.items():
+        others = sum(each.images for each in splits.values()) - split.images
+        number = sum(annotated.values()) - annotated[name]
+        if not annotated[name] and split.images * number >= _EXPECTED_IMAGES * max(1, others):
+            yield KindFound(
+                kind=EMPTY_SPLIT,
+                split=name,
+                text=f"none of the {split.images:,} images of {name!r} has {what}, and "
+                f"{number:,} of the {others:,} images of other splits have some",
+            )
 
 
 def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -296,31 +342,44 @@ def _slips(name: str) -> Iterator[str]:
             yield f"{name[:at]}{other}{one}{name[at + 2 :]}"
 
 
-def find_imbalances(splits: Mapping[str, Statistics]) -> Iterator[str]:
-    """Describes missing and rare classes, one line for each split.
+def find_missing_classes(splits: Mapping[str, Statistics]) -> list[tuple[str, str]]:
+    """Describes classes that only one of two splits has.
 
-    Splits are compared with `train`, or with the largest split if none has that name. A class is
-    rare if it has at most a fiftieth of the median class's objects (or images, if the split has no
-    objects).
+    Splits are compared with `train`, or with the largest split if none has that name.
+
+    Args:
+        splits: `{split: what is in it}`.
+
+    Returns:
+        `(split that lacks classes, description)`, first what `train` lacks.
+    """
+    if not splits:
+        return []
+    largest = max(splits, key=lambda name: splits[name].examples)
+    train = TRAIN if TRAIN in splits else largest
+    known = splits[train].images_by_class.keys()
+    lacking = []
+    for name, split in splits.items():
+        found = split.images_by_class.keys()
+        # A split without any class has no annotations, as test splits often do.
+        if name != train and found and known:
+            lacking += [(train, name, found - known), (name, train, known - found)]
+    return [
+        (split, f"in {other!r} and not in {split!r}: {_name_classes(missing)}")
+        for split, other, missing in sorted(lacking, key=lambda each: each[0] != train)
+        if missing
+    ]
+
+
+def find_rare_classes(splits: Mapping[str, Statistics]) -> Iterator[str]:
+    """Describes rare classes, one line for each split.
+
+    A class is rare if it has at most a fiftieth of the median class's objects (or images, if the
+    split has no objects).
 
     Args:
         splits: `{split: what is in it}`.
     """
-    if not splits:
-        return
-    largest = max(splits, key=lambda name: splits[name].examples)
-    train = _TRAIN if _TRAIN in splits else largest
-    known = splits[train].images_by_class
-    for name, split in splits.items():
-        found = split.images_by_class
-        # A split without any class has no annotations, as test splits often do.
-        if name != train and found and known:
-            for one, other, missing in (
-                (train, name, known.keys() - found.keys()),
-                (name, train, found.keys() - known.keys()),
-            ):
-                if missing:
-                    yield f"in {one!r} and not in {other!r}: {_name_classes(missing)}"
     for name, split in splits.items():
         counts, what = split.objects_by_class, "objects"
         if not counts:

@@ -164,6 +164,22 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: int = 0
     same_pictures: Mapping[str, int] = {}
 
+    def describe(self, images: Mapping[str, int]) -> dict[str, str]:
+        """Describes leaks and contradictions, if there are any: `{key of the config: text}`.
+
+        Args:
+            images: `{split: all of its images}`.
+        """
+        texts = {"leaks": self.describe_leaks(images)} if self.leaks else {}
+        for key, files, what in (
+            ("contradictions", "equal files", "labels"),
+            ("near_contradictions", "nearly equal pictures", "classes"),
+        ):
+            if count := getattr(self, key):
+                groups, have = ("group", "has") if count == 1 else ("groups", "have")
+                texts[key] = f"{count:,} {groups} of {files} {have} different {what}"
+        return texts
+
     def describe_leaks(self, images: Mapping[str, int]) -> str:
         """Says which share of each split is in another one, too, the greatest first.
 

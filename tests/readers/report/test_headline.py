@@ -9,7 +9,10 @@ import pytest
 from shardbeam.configs.decoding import convert_value
 from shardbeam.readers.report.facts import Facts
 from shardbeam.readers.report.headline import make_tiles
+from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
+from shardbeam.transforms.dataset.findings import KindFound
+from shardbeam.transforms.dataset.outcome import DuplicateCounts
 
 
 def tiles(examples: dict[str, int], labels: tuple[str, ...] = (), **fields: Any) -> list[str]:  # noqa: ANN401
@@ -59,3 +62,35 @@ def test_what_a_dataset_is(
     examples: dict[str, int], fields: dict[str, Any], expected: list[str]
 ) -> None:
     assert tiles(examples, **fields) == expected
+
+
+def test_warnings_of_the_build_are_findings() -> None:
+    counts = DuplicateCounts(contradictions=1)
+    facts = Facts("a", "a", "", "", splits=(), duplicates=counts, warnings=("one", "<b>two"))
+    duplicates = f"{counts.describe({})['contradictions']}, such as a.jpg and b.jpg"
+    for warnings in (facts.warnings, (duplicates, *facts.warnings)):
+        found = show_findings([], cards=(), facts=facts._replace(warnings=warnings), pairs=())
+        assert [
+            (each.kind, each.severity, each.number, each.shares, [*each.lines]) for each in found
+        ] == [
+            ("contradiction", "bad", "1 group", "", []),
+            ("warning", "odd", "2 warnings", "one", ["<b>two"]),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "split", "severity"),
+    [
+        ("missing_class", "train", "bad"),
+        ("missing_class", "test", "odd"),
+        ("empty_split", "train", "bad"),
+        ("empty_split", "test", "odd"),
+        ("uneven_classes", "", "odd"),
+    ],
+)
+def test_what_train_lacks_is_the_worst(kind: str, split: str, severity: str) -> None:
+    found = [KindFound(kind=kind, split=split, text="a text")]
+    facts = Facts("a", "a", "", "", splits=())
+    (shown,) = show_findings(found, cards=(), facts=facts, pairs=())
+    assert (shown.severity, shown.shares, [*shown.lines]) == (severity, "a text", [])
+    assert shown.advice

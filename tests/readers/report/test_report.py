@@ -436,10 +436,12 @@ def test_changes_since_an_earlier_dataset(mixed: Build, repeated: Build, tmp_pat
     assert f"train {before['train']} {now['train']} {now['train']} {before['train']} " in texts
     assert f"test {before['test']} 0 0 {before['test']} " in texts
     assert f"validation 0 {now['validation']} {now['validation']} 0 " in texts
-    assert texts.count("added") == texts.count("removed") == 1 + 10
+    assert f" {sum(now.values())} images added, {sum(before.values())} removed; " in texts
+    # In the sentence about images and about classes, in the table's head, and of 10 examples each.
+    assert texts.count("added") == texts.count("removed") == 2 + 1 + 10
     same = ["--previous", str(mixed.output), "--examples", "1"]
     page = report(mixed.output, tmp_path / "page.html", *same)
-    assert "Examples and classes are the same." in page
+    assert ": nothing changed.</p>" in page
 
 
 def test_an_earlier_dataset_that_is_none(mixed: Build, tmp_path: Path) -> None:
