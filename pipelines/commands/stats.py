@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from rich.filesize import decimal
@@ -32,7 +32,7 @@ from shardbeam.readers.open.stored_dataset import (
     open_dataset,
     read_feature_map,
 )
-from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
+from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram, lift
 from shardbeam.transforms.core.text import Mark, ascii_json, cut, escape
 from shardbeam.transforms.dataset.collectors.statistics import (
     Statistics,
@@ -155,6 +155,7 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
         _pixels_table(splits),
         _keypoints_table(splits),
         _pairs_table(splits),
+        *_facet_tables(splits),
         codes_table(report.outcome),
     ]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
@@ -255,10 +256,22 @@ def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:
     return table
 
 
+def _facet_tables(splits: Mapping[str, Statistics]) -> Iterator[Table]:
+    totals = merge_statistics(splits.values())
+    for key, counts in sorted(totals.facets.items()):
+        table = make_table(escape(key), numbers=[escape(name) for name in splits])
+        for value in sorted(counts, key=lambda value: (-counts[value], value)):
+            cells = (f"{split.facets.get(key, {}).get(value, 0):,}" for split in splits.values())
+            table.add_row(name_text(value), *cells)
+        yield table
+
+
 def _pairs_table(splits: Mapping[str, Statistics]) -> Table:
-    table = make_table("class", "together with", numbers=["images"])
-    pairs = list(most_frequent_pairs(merge_statistics(splits.values())))
+    table = make_table("class", "together with", numbers=["images", "lift"])
+    total = merge_statistics(splits.values())
+    pairs = list(most_frequent_pairs(total))
     for first, second, count in pairs[:_PRINTED_PAIRS]:
-        table.add_row(name_text(first), name_text(second), f"{count:,}")
+        times = f"{lift(total, first, second):.2f}"
+        table.add_row(name_text(first), name_text(second), f"{count:,}", times)
     add_rest(table, len(pairs) - _PRINTED_PAIRS)
     return table

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from shardbeam.transforms.dataset.collectors.statistics import BINS
+from shardbeam.transforms.dataset.collectors.statistics import BINS, Statistics
 
 _MILLION = 1_000_000
 _AREAS = ("small", "medium", "large")
@@ -78,8 +78,24 @@ HISTOGRAMS = (
     Histogram("example_bytes", "bytes of an Example", "Examples by bytes", decimal),
     Histogram("objects_per_image", "objects of an image", "Images by number of objects"),
     Histogram("object_areas", "object's size (COCO)", "Objects by size (COCO)"),
+    Histogram("areas", "object area in px²", "Objects by area in px²"),
     Histogram("relative_areas", "box area / image area", "Boxes by share of the image", _percent),
     Histogram("mask_areas", "mask area / image area", "Masks by share of the image", _percent),
     Histogram("caption_words", "words of a caption", "Captions by words"),
     Histogram("caption_characters", "characters of a caption", "Captions by characters"),
 )
+
+
+def lift(statistics: Statistics, first: str, second: str) -> float:
+    """Returns how often two classes occur together, against what chance would have.
+
+    It is P(a, b) / (P(a) P(b)): 1 where classes occur independently of each other; 0 if unknown.
+
+    Args:
+        statistics: Of all splits.
+        first: A class.
+        second: The other one.
+    """
+    together = statistics.count_of_pairs.get(first, {}).get(second, 0)
+    each = [statistics.images_by_class.get(name, 0) for name in (first, second)]
+    return together * statistics.examples / (each[0] * each[1]) if all(each) else 0.0

@@ -19,14 +19,15 @@ INDEX = {
     "map_classes": "list<element: int32>",
 }
 STATISTICS = """
-aspects caption_characters caption_words captions count_of_pairs crowds empty_masks example_bytes
-examples formats height_range heights image_bytes images images_by_class images_by_finding
+areas aspects box_centres box_centres_by_class box_sizes box_sizes_by_class caption_characters
+caption_words captions count_of_pairs crowds empty_masks example_bytes examples facets
+facets_left_out formats height_range heights image_bytes images images_by_class images_by_finding
 images_by_objects keypoints labels mask_areas masks num_bytes object_areas objects objects_by_class
 objects_by_finding objects_per_image pairs pixels_by_class relative_areas same_boxes unannotated
 width_range widths"""
 BINS = """
-aspects caption_characters caption_words example_bytes heights mask_areas objects_per_image
-relative_areas widths"""
+areas aspects box_centres box_sizes caption_characters caption_words example_bytes heights
+mask_areas objects_per_image relative_areas widths"""
 
 
 def test_keys_and_columns_keep_their_order(shapes: Path, tmp_path: Path) -> None:

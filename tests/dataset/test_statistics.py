@@ -3,7 +3,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import count_all
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors import base, statistics
+from shardbeam.transforms.dataset.collectors import facets as facets_module
 from shardbeam.transforms.dataset.collectors import objects as objects_module
 from shardbeam.transforms.dataset.collectors.base import (
     NO_ITEM,
@@ -25,11 +27,13 @@ from shardbeam.transforms.dataset.collectors.base import (
     ShardFacts,
 )
 from shardbeam.transforms.dataset.collectors.collect import COUNTING, ShardCollectors
+from shardbeam.transforms.dataset.collectors.grids import GRIDS, read_grid
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
 from shardbeam.transforms.dataset.collectors.statistics import (
     BINS,
     CountedStatistics,
     Statistics,
+    keep_largest_grids,
     merge_counted,
     merge_statistics,
     most_frequent_pairs,
@@ -69,13 +73,15 @@ def count(*examples: Values, num_bytes: int = 900, image_bytes: int = 700) -> St
 
 
 def counted(found: Statistics) -> dict[str, Any]:
-    """Returns the statistics of annotations, without those of images."""
+    """Returns the statistics of annotations, without those of images, and without grids."""
     nothing = msgspec.structs.asdict(Statistics())
     of_images = msgspec.structs.asdict(count(image(), image()))
     return {
         name: value
         for name, value in msgspec.structs.asdict(found).items()
-        if value != nothing[name] and (name == "unannotated" or of_images[name] == nothing[name])
+        if value != nothing[name]
+        and name not in GRIDS
+        and (name == "unannotated" or of_images[name] == nothing[name])
     }
 
 
@@ -98,8 +104,8 @@ def test_images() -> None:
         "width_range": (64, 640),
         "height_range": (63, 640),
         "widths": {"512": 1, "384": 1, "64": 2},
-        "heights": {"384": 1, "512": 1, "64": 1, "32": 1},
-        "aspects": {"1333": 1, "750": 1, "1000": 1, "1001": 1},
+        "heights": {"384": 1, "512": 1, "64": 1, "48": 1},
+        "aspects": {"1001": 2, "707": 1, "1000": 1},
         "unannotated": 4,
     }
     assert fields(found, *expected) == expected
@@ -145,8 +151,9 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "objects_per_image": {"3": 1},
                 "images_by_objects": {"3": 1},
                 "object_areas": {"small": 1, "medium": 1, "large": 1},
+                "areas": {"341": 1, "1024": 1, "9216": 1},
                 # 25 %, 100 %, 1 %
-                "relative_areas": {"250000": 1, "900000": 1, "10000": 1},
+                "relative_areas": {"200000": 1, "500000": 1, "10000": 1},
                 "images_by_finding": {"large_box": 1},
                 "objects_by_finding": {"large_box": {"cat": 1}},
                 "pairs": 1,
@@ -169,7 +176,8 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "objects_per_image": {"1": 1},
                 "images_by_objects": {"1": 1},
                 "object_areas": {"medium": 1},
-                "relative_areas": {"250000": 1},
+                "areas": {"1024": 1},
+                "relative_areas": {"200000": 1},
             },
             id="objects without areas",
         ),
@@ -189,6 +197,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "objects_per_image": {"1": 1},
                 "images_by_objects": {"1": 1},
                 "object_areas": {"small": 1},
+                "areas": {"341": 1},
                 "relative_areas": {"100000": 1},
                 "masks": 1,
                 "mask_areas": {"10000": 1},
@@ -210,13 +219,14 @@ def test_an_example_without_an_image_is_no_image() -> None:
                 "objects_per_image": {"2": 1},
                 "images_by_objects": {"2": 1},
                 "object_areas": {"small": 2},
+                "areas": {"38": 2},
                 "relative_areas": {"10000": 2},
                 "images_by_finding": {"duplicate_box": 1},
                 "objects_by_finding": {"duplicate_box": {"a": 1}},
                 "keypoints": {"nose": {"1": 1, "2": 1}, "tail": {"0": 2}},
                 "masks": 2,
                 "empty_masks": 1,
-                "mask_areas": {"900000": 1},
+                "mask_areas": {"500000": 1},
             },
             id="keypoints and masks",
         ),
@@ -225,7 +235,7 @@ def test_an_example_without_an_image_is_no_image() -> None:
             {
                 "captions": 3,
                 "caption_words": {"0": 1, "1": 1, "2": 1},
-                "caption_characters": {"0": 1, "1": 2},
+                "caption_characters": {"0": 1, "4": 1, "6": 1},
             },
             id="captions",
         ),
@@ -264,7 +274,7 @@ def test_annotations(values: Values, expected: Mapping[str, Any]) -> None:
         ),
         pytest.param(
             objects((b"a", 0.0, 0.0, 3e38, 3e38), area=[1e300]),
-            {"object_areas": {"large": 1}, "relative_areas": {"900000": 1}},
+            {"object_areas": {"large": 1}, "relative_areas": {"500000": 1}},
             id="beyond the image",
         ),
         pytest.param(
@@ -318,11 +328,12 @@ def test_bins_rise_from_zero(bounds: tuple[int, ...]) -> None:
 def test_other_bins_are_another_version() -> None:
     """Statistics of one version add up, also with those of shards that older runs have written."""
     digest = hashlib.sha256(msgspec.json.encode(BINS, order="sorted")).hexdigest()[:16]
-    assert (STATISTICS_VERSION, digest) == (3, "e23d499e6d0e2701")
+    assert (STATISTICS_VERSION, digest) == (4, "f359b9fc4e0750d1")
 
 
 @pytest.mark.parametrize(
-    ("width", "expected"), [(31, "0"), (32, "32"), (63, "32"), (8191, "6144"), (9999, "8192")]
+    ("width", "expected"),
+    [(31, "0"), (32, "32"), (47, "32"), (63, "48"), (8191, "6144"), (9999, "8192")],
 )
 def test_a_bin_begins_with_its_bound(width: int, expected: str) -> None:
     assert count(image(width)).widths == {expected: 1}
@@ -332,7 +343,7 @@ names = st.sampled_from([b"cat", b"dog", b"emu", b"fox", b"gnu"])
 shares = st.floats(0, 1, width=32)
 boxes = st.lists(st.tuples(names, shares, shares, shares, shares), max_size=4)
 examples = st.builds(
-    lambda size, labels, boxes, captions: {
+    lambda size, labels, boxes, captions, texts: {
         **image(*size),
         **objects(*boxes),
         "image/class/text": labels,
@@ -342,6 +353,10 @@ examples = st.builds(
     st.lists(names, unique=True, max_size=5),
     boxes,
     st.lists(st.binary(max_size=20), max_size=2),
+    st.dictionaries(
+        st.sampled_from(["camera", "weather", "id"]),
+        st.lists(st.sampled_from([b"", b"a", b"b", b"c", b"\xff", b"x" * 65]), max_size=2),
+    ),
 )
 parts = st.lists(st.lists(examples, max_size=5), max_size=5)
 
@@ -354,6 +369,9 @@ def test_parts_add_up_in_any_order_and_grouping(
     cut = data.draw(st.integers(0, len(parts)))
     with (
         mock.patch.object(base, "MAX_PAIRS", max_pairs),
+        mock.patch.object(base, "MAX_FACET_VALUES", max_pairs % 3 + 1),
+        mock.patch.object(base, "MAX_FACETS", max_pairs % 2 + 2),
+        mock.patch.object(facets_module, "MAX_COLLECTED", folded),
         mock.patch.object(statistics, "MAX_COLLECTED", folded),
         mock.patch.object(objects_module, "MAX_COLLECTED", folded),
         mock.patch.object(objects_module, "_MAX_OBJECTS", 3 * folded),
@@ -363,6 +381,67 @@ def test_parts_add_up_in_any_order_and_grouping(
         assert merge_statistics(counted_parts) == whole
         halves = counted_parts[:cut], counted_parts[cut:]
         assert merge_statistics(map(merge_statistics, halves)) == whole
+
+
+def place(bounds: Sequence[int], share: float) -> int:
+    return max(0, sum(bound / 1_000_000 <= share for bound in bounds) - 1)
+
+
+@given(drawn=boxes)
+def test_boxes_are_counted_where_they_are(
+    drawn: list[tuple[bytes, float, float, float, float]],
+) -> None:
+    found = count({**image(), **objects(*drawn)}, {**image(), **objects(*drawn[:1])})
+    expected: dict[str, dict[str, Counter[int]]] = {"box_centres": {}, "box_sizes": {}}
+    for name, xmin, ymin, xmax, ymax in drawn + drawn[:1]:
+        at = {
+            "box_centres": ((xmin + xmax) / 2, (ymin + ymax) / 2),
+            "box_sizes": (xmax - xmin, ymax - ymin),
+        }
+        for field, (x, y) in at.items():
+            cell = 16 * place(BINS[field], y) + place(BINS[field], x)
+            expected[field].setdefault(name.decode(), Counter())[cell] += 1
+    for field, by_class in expected.items():
+        grids = getattr(found, f"{field}_by_class")
+        assert {
+            name: {cell: each for cell, each in enumerate(read_grid(grid)) if each}
+            for name, grid in grids.items()
+        } == by_class
+        whole = sum(by_class.values(), Counter())
+        assert list(read_grid(getattr(found, field))) == [whole[cell] for cell in range(256)]
+
+
+def test_finished_statistics_have_grids_of_the_largest_classes() -> None:
+    names = [b"%03d" % number for number in range(60)]
+    split = count(objects(*((name, 0, 0, 1, 1) for name in (*names, *names[:40]))))
+    other = count(objects(*((name, 0, 0, 1, 1) for name in names[50:] * 4)))
+    kept = keep_largest_grids({"train": split, "test": other})
+    largest = [*range(50, 60), *range(40)]
+    assert [int(name) for name in kept["train"].box_sizes_by_class] == largest
+    assert [int(name) for name in kept["test"].box_centres_by_class] == largest[:10]
+    assert kept["train"].box_sizes == split.box_sizes
+
+
+@pytest.mark.parametrize(
+    ("values", "facets", "left_out"),
+    [
+        ([[b"a"], [b"b"], [b"a"], [], [b""]], {"a": 2, "b": 1}, 0),
+        ([[b"x" * 64]], {"x" * 64: 1}, 0),
+        ([[b"x" * 65], [b"a"], [b"a"]], None, 3),
+        ([[b"a"], [b"\xff"]], None, 2),
+        ([[b"a"], [b"b", b"c"]], None, 2),
+        ([[b"%d" % number] for number in range(50)], dict.fromkeys(map(str, range(50)), 1), 0),
+        ([[b"%d" % number] for number in range(51)], None, 51),
+        ([[1], [2.5]], None, 0),
+        ([["a"]], None, 0),
+    ],
+)
+def test_facets_are_few_short_texts(
+    values: list[list[Any]], facets: Mapping[str, int] | None, left_out: int
+) -> None:
+    found = count(*({"camera": each, "image/camera": each} for each in values))
+    assert found.facets == ({"camera": facets} if facets else {})
+    assert found.facets_left_out == ({"camera": left_out} if left_out else {})
 
 
 @given(examples=st.lists(examples, max_size=8), max_pairs=st.integers(1, 12))
@@ -437,6 +516,10 @@ def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
         ("objects_by_class", {"a": 10**400}, "['a']", "the count is too large"),
         ("count_of_pairs", {"a": {"\n": -1}}, r"['a']['\n']", "the count is negative"),
         ("width_range", [1, -1], "", "the count is negative"),
+        ("box_sizes", "256:1", "", "the cell 256 is twice there, not in order, or not in the grid"),
+        ("box_sizes_by_class", {"a": "1:2 1:2"}, "['a']", "the cell 1 is twice there"),
+        ("box_centres", "1:-2", "", "not a grid of cells and counts"),
+        ("box_centres", "1:9223372036854775808", "", "the count is too large"),
         ("images_by_objects", {"²": 1}, "['²']", "the key is not a number of objects"),
         ("images_by_objects", {"9" * 5000: 1}, f"['{'9' * 100}']", "the key is not a number of"),
     ],

@@ -120,7 +120,7 @@ def test_files_of_others(tmp_path: Path) -> None:
     assert train["height_range"] == [24, 24]
     assert train["images_by_class"] == {"7": 1, "cat": 1}
     assert train["objects_by_class"] == {"7": 1}
-    assert train["relative_areas"] == {"250000": 1}
+    assert train["relative_areas"] == {"200000": 1}
     assert train["object_areas"] == {"small": 1}
     assert (test["examples"], test["images"], test["unannotated"]) == (2, 1, 1)
     assert found["outcome"] == {}
@@ -179,14 +179,16 @@ def test_tables() -> None:
         formats={"png": 1, "jpeg": 2},
         width_range=(32, 100),
         widths={"32": 1, "96": 2},
-        relative_areas={"900000": 2, "100": 1},
+        relative_areas={"500000": 2, "100": 1},
         images_by_class={"cat": 2, "\x1b[31mred": 1},
         objects_by_class={"cat": 5, "\x1b[31mred": 1},
         objects=6,
-        objects_per_image={"1": 1, "5": 1, "6": 1},
+        objects_per_image={"1": 1, "4": 1, "6": 1},
         object_areas={"large": 2, "small": 4},
         count_of_pairs={"\x1b[31mred": {"cat": 1}},
         keypoints={"nose": {"2": 1}},
+        areas={"13": 4, "1024": 2},
+        facets={"weather": {"\x1b[0m": 1, "[b]rain": 2}},
     )
     report = StatisticsReport(
         path="x",

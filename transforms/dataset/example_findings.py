@@ -175,9 +175,17 @@ class ObjectColumns:
         self._lengths.append(length)
         self._sizes.append(_image_size(values))
 
-    def shares(self) -> _Floats:
-        """Returns the shares of their images that the boxes in fractions cover."""
+    def read(self) -> tuple[Boxes, list[bytes]]:
+        """Returns the boxes, and the class of each."""
         boxes, _, _ = self._read()
+        return boxes, self._names
+
+    def shares(self, boxes: Boxes) -> _Floats:
+        """Returns the shares of their images that the boxes in fractions cover.
+
+        Args:
+            boxes: All boxes, as `read` returns them.
+        """
         return np.delete(boxes.shares(), self._in_pixels)
 
     def find(self) -> Iterator[tuple[int, Finding]]:
@@ -227,12 +235,12 @@ class ObjectColumns:
             )
 
     @np.errstate(all="ignore")
-    def _read(self) -> tuple[_Boxes, _Floats, _Floats]:
+    def _read(self) -> tuple[Boxes, _Floats, _Floats]:
         """Returns the boxes, and the width and the height of each one's image in pixels."""
         sizes = np.array(self._sizes, np.float64).reshape(-1, 2)
         width, height = np.repeat(np.maximum(sizes, 0), self._lengths, axis=0).T
         columns = [np.frombuffer(each, np.float32).astype(np.float64) for each in self._boxes]
-        boxes = _Boxes(*columns)
+        boxes = Boxes(*columns)
         if places := self._in_pixels:
             x, y, across, down = boxes.take(places)
             wide, high = width[places], height[places]
@@ -241,7 +249,7 @@ class ObjectColumns:
         return boxes, width, height
 
 
-class _Boxes(NamedTuple):
+class Boxes(NamedTuple):
     """The corners of boxes in fractions of their images."""
 
     xmin: _Floats
@@ -249,17 +257,19 @@ class _Boxes(NamedTuple):
     xmax: _Floats
     ymax: _Floats
 
-    def take(self, places: _Integers | list[int]) -> _Boxes:
-        return _Boxes(*(corner[places] for corner in self))
+    def take(self, places: _Integers | list[int]) -> Boxes:
+        """Returns some of the boxes."""
+        return Boxes(*(corner[places] for corner in self))
 
     @np.errstate(all="ignore")
     def shares(self) -> _Floats:
+        """Returns the share of its image that each box covers."""
         return (self.xmax - self.xmin) * (self.ymax - self.ymin)
 
 
 @np.errstate(all="ignore")
 def _check_boxes(
-    boxes: _Boxes, *, width: _Floats, height: _Floats, masks: _Floats
+    boxes: Boxes, *, width: _Floats, height: _Floats, masks: _Floats
 ) -> list[tuple[str, _Bools, _Floats]]:
     """Checks each box alone.
 
@@ -292,7 +302,7 @@ def _check_boxes(
 
 @np.errstate(all="ignore")
 def _compare_with_masks(
-    boxes: _Boxes, *, width: _Floats, height: _Floats, around: _Floats
+    boxes: Boxes, *, width: _Floats, height: _Floats, around: _Floats
 ) -> list[tuple[str, _Bools, _Floats]]:
     """Compares each box with the box around its mask; like `_check_boxes`.
 
@@ -304,13 +314,13 @@ def _compare_with_masks(
     """
     sizes = np.stack([width, height, width, height], axis=1)
     off = np.abs(np.stack(boxes, axis=1) * sizes - around).max(axis=1, initial=0)
-    overlap = _ious(boxes, _Boxes(*(around / sizes).T))
+    overlap = _ious(boxes, Boxes(*(around / sizes).T))
     is_off = (overlap < _MASK_IOU) & (off > _MASK_PIXELS)
     return [(BOX_OFF_MASK, is_off, (1 - overlap) * _MILLION)]
 
 
 def _find_pairs(
-    boxes: _Boxes, *, owners: _Integers, crowds: list[int]
+    boxes: Boxes, *, owners: _Integers, crowds: list[int]
 ) -> Iterator[tuple[int, int, int]]:
     """Yields pairs of boxes that overlap by `_DUPLICATE_IOU`, with their IoU in millionths.
 
@@ -333,7 +343,7 @@ def _find_pairs(
 
 
 def _overlapping_pairs(
-    boxes: _Boxes, *, owners: _Integers
+    boxes: Boxes, *, owners: _Integers
 ) -> Iterator[tuple[_Integers, _Integers, list[int]]]:
     """Yields pairs of boxes of an Example that overlap by `_DUPLICATE_IOU`.
 
@@ -368,7 +378,7 @@ def _overlapping_pairs(
 
 
 @np.errstate(all="ignore")
-def _ious(one: _Boxes, other: _Boxes) -> _Floats:
+def _ious(one: Boxes, other: Boxes) -> _Floats:
     """Returns the IoUs of pairs of boxes that have an area."""
     across = np.minimum(one.xmax, other.xmax) - np.maximum(one.xmin, other.xmin)
     down = np.minimum(one.ymax, other.ymax) - np.maximum(one.ymin, other.ymin)
@@ -377,7 +387,7 @@ def _ious(one: _Boxes, other: _Boxes) -> _Floats:
 
 
 def _equal_pairs(
-    boxes: _Boxes, *, owners: _Integers, places: Sequence[int]
+    boxes: Boxes, *, owners: _Integers, places: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
     seen: dict[tuple[float, ...], int] = {}
     for place in places:

@@ -11,7 +11,12 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.dataset.collectors.base import STATISTICS_VERSION
-from shardbeam.transforms.dataset.collectors.statistics import BINS, Statistics
+from shardbeam.transforms.dataset.collectors.grids import read_grid
+from shardbeam.transforms.dataset.collectors.statistics import (
+    BINS,
+    Statistics,
+    keep_largest_grids,
+)
 from shardbeam.transforms.dataset.manifest import STATISTICS
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -33,12 +38,12 @@ class _Splits(msgspec.Struct, frozen=True):
 
 
 def encode_statistics(splits: Mapping[str, Statistics]) -> bytes:
-    """Renders `statistics.json`.
+    """Renders `statistics.json`, with the grids of the largest classes.
 
     Args:
         splits: `{split: what is in it}`.
     """
-    document = {"version": STATISTICS_VERSION, "bins": BINS, "splits": splits}
+    document = {"version": STATISTICS_VERSION, "bins": BINS, "splits": keep_largest_grids(splits)}
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
@@ -94,6 +99,12 @@ def _check_counts(counts: Any, *, place: str, uri: str) -> Any:  # noqa: ANN401 
             for name, each in counts.items()
         }
         return {name: each for name, each in checked.items() if each}
+    if isinstance(counts, str):
+        try:
+            _check_counts(tuple(read_grid(counts)), place=place, uri=uri)
+        except ValueError as error:
+            raise _damaged(uri, place, str(error)) from error
+        return counts
     if isinstance(counts, tuple):
         return tuple(_check_counts(each, place=place, uri=uri) for each in counts)
     if not 0 <= counts <= _MOST:

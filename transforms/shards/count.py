@@ -16,16 +16,26 @@ from shardbeam.transforms.dataset.collectors.collect import (
     COUNTING,
     ShardCollectors,
 )
+from shardbeam.transforms.dataset.collectors.facets import OWN_KEYS
 from shardbeam.transforms.dataset.collectors.index_columns import MeasuresCollector
-from shardbeam.transforms.dataset.collectors.statistics import Statistics, merge_statistics
+from shardbeam.transforms.dataset.collectors.statistics import (
+    Statistics,
+    keep_largest_grids,
+    merge_statistics,
+)
 from shardbeam.transforms.dataset.example_findings import Finding, find_in_example
 from shardbeam.transforms.dataset.files import DatasetFile
 from shardbeam.transforms.dataset.index import load_index
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.maps import PIXELS
-from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP, feature_values
+from shardbeam.transforms.examples.example_pb2 import Example, Feature
+from shardbeam.transforms.examples.features import (
+    CATEGORY_MAP,
+    CLASS_MAP,
+    FeatureKind,
+    feature_values,
+)
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, crop_mask
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.measures import PICTURE_KINDS
@@ -76,7 +86,7 @@ def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> di
     parts: dict[str, list[Statistics]] = {split: [] for split in splits}
     for shard in counted:
         parts[shard.split].append(shard.statistics)
-    return {split: merge_statistics(of_split) for split, of_split in parts.items()}
+    return keep_largest_grids({split: merge_statistics(each) for split, each in parts.items()})
 
 
 def count_shard(shard: CountTask, *, feature_map: FeatureMap) -> CountResult:
@@ -211,8 +221,22 @@ def read_values(example: Example, *, feature_map: FeatureMap) -> Mapping[str, li
             kind, found = feature_values(stored[written])
             if kind is expected:
                 values[key] = list(found)
+    values |= _read_texts(stored, feature_map=feature_map)
     _add_derived(values, names=feature_map.class_names)
     return values
+
+
+def _read_texts(stored: Mapping[str, Feature], *, feature_map: FeatureMap) -> dict[str, list[Any]]:
+    """Reads the lists of bytes under keys that a source adds."""
+    defaults = {written: key for key, written in feature_map.keys.items()}
+    texts = {}
+    for written in stored:
+        key = defaults.get(written, written)
+        if not key.startswith(OWN_KEYS) and written not in feature_map.constants:
+            kind, found = feature_values(stored[written])
+            if kind is FeatureKind.BYTES:
+                texts[key] = list(found)
+    return texts
 
 
 def _add_derived(values: dict[str, list[Any]], *, names: Mapping[int, str]) -> None:

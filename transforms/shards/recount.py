@@ -214,8 +214,12 @@ def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
 def _feature_map(shard: Shard, *, settings: EncoderSettings) -> FeatureMap:
     written = plan_features(settings).defaults
     # A default key may hold something else: a constant, or a renamed feature.
-    keys = {key: written[key].key if key in written else "" for key in COUNTED_KINDS}
+    keys = dict.fromkeys(COUNTED_KINDS, "") | {key: spec.key for key, spec in written.items()}
     if _dropped(settings, keys=(CATEGORY_MAP,)):
         # The pixels of the map that is left are no ids of classes.
         keys[CLASS_MAP] = ""
-    return FeatureMap(keys=keys, class_names=shard.label_map.map_names())
+    return FeatureMap(
+        keys=keys,
+        class_names=shard.label_map.map_names(),
+        constants=frozenset(settings.constants),
+    )

@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import operator
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +63,8 @@ def change_numbers(value: Any, number: int) -> Any:  # noqa: ANN401
     """Replaces all numbers."""
     if isinstance(value, dict):
         return {key: change_numbers(each, number) for key, each in value.items()}
+    if isinstance(value, str):
+        return re.sub(":[0-9]+", f":{number}", value)
     return [number for _ in value] if isinstance(value, list) else number
 
 

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.transforms.dataset.collectors.grids import GRIDS, GridSums, place_in_bins
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from shardbeam.transforms.images.measures import MEASURES_VERSION
 
@@ -31,13 +32,17 @@ _Counted = TypeVar("_Counted", bound=msgspec.Struct)
 # The version of `statistics.json`. Increase it when a change would count the same Examples
 # differently, or find something else in them. A new field needs no other version, because those
 # that collectors have contain the names of their fields.
-STATISTICS_VERSION = 3
+STATISTICS_VERSION = 4
 
 # Only fields of pairs of classes could grow without bound. If there are more pairs, those with the
 # smallest digests are kept. A pair that the sum keeps was kept in every part, too, so its count is
 # exact and does not depend on the order.
 MAX_PAIRS = 5_000
 _PAIRS = ("count_of_pairs", "same_boxes")
+
+# A key of texts with more distinct values, or with a longer one in UTF-8, is no facet. Other
+# programs' Examples may have any number of keys: only the first ones by name are kept.
+MAX_FACETS, MAX_FACET_VALUES, MAX_FACET_BYTES = 100, 50, 64
 
 # Collectors collect the values of this many Examples before they add them up, so that counting does
 # not slow encoding down.
@@ -215,9 +220,7 @@ def count_bins(
     values: npt.NDArray[Any], bounds: Sequence[float], *, names: Iterable[str]
 ) -> ByName:
     """Counts values in bins with these lower bounds and names; NaN counts as 0."""
-    numbers = np.nan_to_num(values, nan=0.0)
-    places = np.maximum(np.searchsorted(bounds, numbers, side="right") - 1, 0)
-    counts = np.bincount(places, minlength=len(bounds)).tolist()
+    counts = np.bincount(place_in_bins(values, bounds), minlength=len(bounds)).tolist()
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
@@ -229,10 +232,13 @@ def merge_parts(parts: Iterable[msgspec.Struct], *, kind: type[_Counted]) -> _Co
         kind: The struct of the sum.
     """
     total: dict[str, Any] = msgspec.structs.asdict(kind())
+    grids = GridSums()
     for part in parts:
         for name, value in msgspec.structs.asdict(part).items():
             if isinstance(value, int):
                 total[name] += value
+            elif name in GRIDS:
+                grids.add(name, value)
             elif isinstance(value, dict):
                 _add_counts(value, to=total[name])
             elif value:
@@ -241,7 +247,9 @@ def merge_parts(parts: Iterable[msgspec.Struct], *, kind: type[_Counted]) -> _Co
         for name in _PAIRS:
             if name in total:
                 total[name] = cut_pairs(total[name])
-    return kind(**total)
+        if "facets" in total:
+            cut_facets(total["facets"], left_out=total["facets_left_out"])
+    return kind(**{**total, **grids.sums()})
 
 
 def _add_counts(counts: Mapping[str, Any], *, to: dict[str, Any]) -> None:
@@ -261,6 +269,24 @@ def cut_pairs(counts: dict[str, ByName]) -> dict[str, ByName]:
     for one, other in sorted(pairs, key=_pair_digest)[:MAX_PAIRS]:
         kept.setdefault(one, {})[other] = counts[one][other]
     return kept
+
+
+def cut_facets(facets: dict[str, ByName], *, left_out: ByName) -> None:
+    """Moves keys with too many values to those that are left out, in place.
+
+    What is left does not depend on the order of the parts that were added up: values only become
+    more, and a key that is left out of a part is left out of the sum.
+
+    Args:
+        facets: `{key: {value: Examples}}`.
+        left_out: `{key: Examples}`.
+    """
+    for key in [key for key in facets if key in left_out or len(facets[key]) > MAX_FACET_VALUES]:
+        left_out[key] = left_out.get(key, 0) + sum(facets.pop(key).values())
+    if len(facets) + len(left_out) > MAX_FACETS:
+        for key in sorted({*facets, *left_out})[MAX_FACETS:]:
+            facets.pop(key, None)
+            left_out.pop(key, None)
 
 
 @functools.lru_cache(maxsize=4 * MAX_PAIRS)

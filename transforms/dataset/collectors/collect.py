@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.dataset.collectors.base import Collector, Item, ShardFacts
+from shardbeam.transforms.dataset.collectors.facets import FacetsCollector
 from shardbeam.transforms.dataset.collectors.index_columns import (
     LabelsCollector,
     MeasuresCollector,
@@ -25,9 +26,14 @@ COLLECTORS: Sequence[type[Collector]] = (
     MeasuresCollector,
     ObjectsCollector,
     StatisticsCollector,
+    FacetsCollector,
 )
 # The collectors that count the statistics.
-COUNTING: Sequence[type[Collector]] = (ObjectsCollector, StatisticsCollector)
+COUNTING: Sequence[type[Collector]] = (
+    ObjectsCollector,
+    StatisticsCollector,
+    FacetsCollector,
+)
 # `{default key: kind}` of all values that are read again from Examples.
 COUNTED_KINDS = {key: kind for each in COLLECTORS for key, kind in each.KEYS.items()}
 

@@ -33,6 +33,7 @@ from shardbeam.transforms.dataset.collectors.base import (
     share_histogram,
     text,
 )
+from shardbeam.transforms.dataset.collectors.grids import GRID_BINS, count_grids
 from shardbeam.transforms.dataset.example_findings import Finding, ObjectColumns
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.images.measures import PICTURE_KINDS
@@ -40,16 +41,17 @@ from shardbeam.transforms.images.measures import PICTURE_KINDS
 # Numbers of objects above this one are rounded down to three digits.
 _EXACT_OBJECTS = 1_000
 
-_AREAS = (
-    *(0, 100, 1_000, 5_000, 10_000, 25_000, 50_000),
-    *(100_000, 250_000, 500_000, 750_000, 900_000),
-)
+# 0.001 %, 0.002 %, 0.005 %, ... 50 %.
+_SHARES = (0, *(digit * 10**zeros for zeros in range(1, 6) for digit in (1, 2, 5)))
 # {histogram: lower bounds of its bins}
 OBJECT_BINS: Mapping[str, tuple[int, ...]] = {
-    "objects_per_image": (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500),
+    "objects_per_image": (*(0, 1, 2, 3, 4, 6, 10, 16, 25, 40, 63, 100, 160, 250, 400, 630, 1000),),
+    # Pixels²: each is three times the one before, so that 32² and 96² are among them.
+    "areas": (0, 1, 4, 13, 38, 114, 341, *(32**2 * 3**step for step in range(9))),
     # Millionths of the image's area.
-    "relative_areas": _AREAS,
-    "mask_areas": _AREAS,
+    "relative_areas": _SHARES,
+    "mask_areas": _SHARES,
+    **GRID_BINS,
 }
 # The areas of COCO's evaluation (pycocotools, `Params.areaRng`), in pixels².
 _AREA_NAMES = ("small", "medium", "large")
@@ -71,6 +73,7 @@ class ObjectStatistics(msgspec.Struct, frozen=True, kw_only=True):
         objects_per_image: Histogram of the number of objects of each image, if images have objects.
         object_areas: `{small, medium, large: objects}`, by their `area` in pixels² of the stored
             image; an object without it counts by the area of its box.
+        areas: Histogram of the same areas in pixels².
         relative_areas: Histogram of the boxes' areas, in millionths of the image's.
         keypoints: `{keypoint: {visibility: objects}}`: 0 not labelled, 1 hidden, 2 visible.
         masks: Number of objects' masks.
@@ -83,6 +86,13 @@ class ObjectStatistics(msgspec.Struct, frozen=True, kw_only=True):
         same_boxes: `{class: {class: pairs}}` of boxes of two classes that are nearly the same; each
             pair of classes is there once, in alphabetical order. Like `count_of_pairs`, it has
             `MAX_PAIRS` pairs at most.
+        box_centres: Grid (`grids`) of the boxes by their centres, crowds among them. Columns
+            and rows are equal parts of the image's width and height.
+        box_sizes: Grid of the boxes by their widths (columns) and heights (rows), each as a share
+            of the image's; columns and rows have the bounds `GRID_BINS`.
+        box_centres_by_class: `{class: grid}`: of every class that occurs, until `keep_largest`
+            chooses some.
+        box_sizes_by_class: The same of their sizes.
     """
 
     objects: int = 0
@@ -90,6 +100,7 @@ class ObjectStatistics(msgspec.Struct, frozen=True, kw_only=True):
     objects_by_class: ByName = {}
     objects_per_image: ByName = {}
     object_areas: ByName = {}
+    areas: ByName = {}
     relative_areas: ByName = {}
     keypoints: dict[str, ByName] = {}
     masks: int = 0
@@ -99,6 +110,10 @@ class ObjectStatistics(msgspec.Struct, frozen=True, kw_only=True):
     images_by_finding: ByName = {}
     objects_by_finding: dict[str, ByName] = {}
     same_boxes: dict[str, ByName] = {}
+    box_centres: str = ""
+    box_sizes: str = ""
+    box_centres_by_class: dict[str, str] = {}
+    box_sizes_by_class: dict[str, str] = {}
 
 
 class ObjectsCollector(Collector):
@@ -246,7 +261,9 @@ class ObjectsCollector(Collector):
     def _count(self) -> ObjectStatistics:
         shown = [area / pixels for area, pixels in self._masks if area and pixels]
         areas = np.frombuffer(self._areas, np.float32)
-        shares = np.concatenate([self._objects.shares(), self._shares])
+        boxes, names = self._objects.read()
+        texts = {name: text(name) for name in set(names)}
+        shares = np.concatenate([self._objects.shares(boxes), self._shares])
         bins = OBJECT_BINS
         return ObjectStatistics(
             objects=len(self._names),
@@ -254,6 +271,7 @@ class ObjectsCollector(Collector):
             objects_by_class=count_names(Counter(self._names)),
             objects_per_image=histogram(self._objects_per_image, bounds=bins["objects_per_image"]),
             object_areas=count_bins(areas, _AREA_BOUNDS, names=_AREA_NAMES),
+            areas=count_bins(areas, bins["areas"], names=map(str, bins["areas"])),
             relative_areas=share_histogram(shares, bounds=bins["relative_areas"]),
             keypoints=add_up_pairs(
                 ((text(name), str(visibility)), count)
@@ -274,6 +292,7 @@ class ObjectsCollector(Collector):
                     for (one, other), count in self._same_boxes.items()
                 )
             ),
+            **count_grids(boxes, [texts[name] for name in names])._asdict(),
         )
 
 

@@ -21,6 +21,7 @@ from shardbeam.transforms.dataset.collectors.base import (
     Collector,
     Item,
     ShardFacts,
+    add_up,
     add_up_pairs,
     count_names,
     counted_version,
@@ -40,8 +41,16 @@ from shardbeam.transforms.examples.features import FeatureKind
 
 # If an image has more classes, only its first ones are paired.
 MAX_CLASSES_PAIRED = 100
+# Finished statistics have grids of this many classes, those with most objects.
+MAX_GRID_CLASSES = 50
 
-_SIDES = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+# Histograms have bins of nearly equal ratios between their bounds.
+_SIDES = (0, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+# A tenth of a power of ten apart, except for the smallest.
+_TENTHS = (
+    *(0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 63, 80),
+    *(100, 126, 160, 200, 250, 320, 400, 500, 630, 800, 1000),
+)
 # {histogram: lower bounds of its bins}
 BINS: Mapping[str, tuple[int, ...]] = {
     **OBJECT_BINS,
@@ -54,9 +63,9 @@ BINS: Mapping[str, tuple[int, ...]] = {
     "widths": _SIDES,
     "heights": _SIDES,
     # Thousandths of width / height: 1000 is a square.
-    "aspects": (0, 250, 333, 500, 666, 750, 1000, 1001, 1333, 1500, 2000, 3000, 4000),
-    "caption_words": (0, 1, 2, 3, 5, 8, 10, 12, 15, 20, 30, 50, 100, 200),
-    "caption_characters": (0, 1, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000),
+    "aspects": (0, 250, 354, 500, 707, 1000, 1001, 1414, 2000, 2828, 4000),
+    "caption_words": _TENTHS[: _TENTHS.index(200) + 1],
+    "caption_characters": _TENTHS,
 }
 
 
@@ -90,6 +99,8 @@ class Statistics(ObjectStatistics, frozen=True, kw_only=True):
         captions: Number of captions.
         caption_words: Histogram of the captions' words, separated by white space.
         caption_characters: Histogram of the captions' characters.
+        facets: `{key: {value: Examples}}` of texts that a source adds (`facets`).
+        facets_left_out: `{key: Examples}` of those with too many or too long values.
     """
 
     examples: int = 0
@@ -112,11 +123,35 @@ class Statistics(ObjectStatistics, frozen=True, kw_only=True):
     captions: int = 0
     caption_words: ByName = {}
     caption_characters: ByName = {}
+    facets: dict[str, ByName] = {}
+    facets_left_out: ByName = {}
 
 
 def merge_statistics(parts: Iterable[msgspec.Struct]) -> Statistics:
     """Adds up statistics; their order and grouping do not matter."""
     return merge_parts(parts, kind=Statistics)
+
+
+def keep_largest_grids(splits: Mapping[str, Statistics]) -> dict[str, Statistics]:
+    """Keeps the grids of the classes with most objects in all splits, the same in each split.
+
+    Args:
+        splits: `{split: statistics}`, complete.
+    """
+    objects = add_up(each for split in splits.values() for each in split.objects_by_class.items())
+    kept = sorted(objects, key=lambda name: (-objects[name], name))[:MAX_GRID_CLASSES]
+
+    def cut(grids: Mapping[str, str]) -> dict[str, str]:
+        return {name: grids[name] for name in kept if name in grids}
+
+    return {
+        name: msgspec.structs.replace(
+            split,
+            box_centres_by_class=cut(split.box_centres_by_class),
+            box_sizes_by_class=cut(split.box_sizes_by_class),
+        )
+        for name, split in splits.items()
+    }
 
 
 class Collected(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -40,12 +40,14 @@ class FeatureMap(msgspec.Struct, frozen=True, kw_only=True):
         class_names: `{id: name}`, if the dataset says so.
         numbered_maps: Whether values of maps are plain numbers instead of class ids.
         skeletons: `{class name: pairs of indexes into the keypoints as written}`.
+        constants: The keys whose values are the same in every Example, by the config.
         is_ours: Whether this comes from a manifest; otherwise the usual keys are assumed.
     """
 
     keys: Mapping[str, str] = {}
     class_names: Mapping[int, str] = {}
     skeletons: Skeletons = {}
+    constants: Collection[str] = frozenset()
     is_ours: bool = False
     numbered_maps: bool = False
 
@@ -64,6 +66,7 @@ class FeatureMap(msgspec.Struct, frozen=True, kw_only=True):
             keys=keys,
             class_names={label_id: name for name, label_id in labels.items()},
             skeletons=skeletons,
+            constants=_constant_keys(config),
             is_ours=True,
             # Without its map of classes, a panoptic dataset has no values that are ids.
             numbered_maps=numbered_maps or keys.get(CATEGORY_MAP) == "",
@@ -109,6 +112,12 @@ def _written_keys(config: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(renamed, dict):
         keys |= {key: name if isinstance(name, str) else "" for key, name in renamed.items()}
     return keys
+
+
+def _constant_keys(config: Mapping[str, Any]) -> frozenset[str]:
+    features = config.get("features")
+    constants = features.get("constants") if isinstance(features, dict) else None
+    return frozenset(constants) if isinstance(constants, dict) else frozenset()
 
 
 def read_class_names(root: str) -> dict[int, str]:
