@@ -185,7 +185,7 @@ def test_brushes_hold_the_pixels_that_an_encoder_of_its_own_wrote(
 def test_brushes_are_masks_and_boxes_around_them(tmp_path: Path) -> None:
     mask = np.zeros((100, 200), np.uint8)
     mask[10:30, 50:90] = 1
-    data = encode_brush([value for on in mask.ravel().tolist() for value in (9, 8, 7, 255 * on)])
+    data = encode_brush([255 * on for on in mask.ravel().tolist() for _ in range(4)])
     found = read_one(tmp_path, region("brush", "cat", format="rle", rle=data), _masks=True)
     (item,) = found.objects
     assert (item.bbox, item.area) == ((50, 10, 90, 30), 800)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.box_files import HEIGHT, WIDTH, WRITERS, Boxes, coco, csv, jsonl
-from tests.support.builds import Build, build, write_coco
+from tests.support.box_files import HEIGHT, WIDTH, WRITERS, Boxes, coco, csv, jsonl, source
+from tests.support.builds import Build, build, build_config, write_coco
 from tests.support.dataset import run
 from tests.support.image_makers import pixels, save, with_orientation
 from tests.support.making import vertex, write_lines
@@ -18,9 +19,13 @@ from tests.support.making import vertex, write_lines
 PIXELS = [20, 10, 60, 40]
 
 
-def in_pixels(built: Build, key: str = "a.jpg") -> list[list[float]]:
+def split_name(format_name: str) -> str:
+    return format_name.replace("-", "_")
+
+
+def in_pixels(built: Build, key: str = "a.jpg", *, split: str = "train") -> list[list[float]]:
     """The boxes of an image, in pixels."""
-    (example,) = (it for name, it in built.by_key().items() if name.endswith(key))
+    (example,) = (it for name, it in built.by_key(split).items() if name.endswith(key))
     boxes = np.array(example.boxes).reshape(-1, 4) * (WIDTH, HEIGHT, WIDTH, HEIGHT)
     written: list[list[float]] = np.round(boxes, 3).tolist()
     return written
@@ -43,23 +48,36 @@ EXCHANGED: dict[str, tuple[list[list[float]], list[list[float]]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def exchanged_boxes(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """A build of all formats with exchanged corners, each in a split of its own."""
+    folder = tmp_path_factory.mktemp("exchanged")
+    sources = {}
+    for name, (exchanged, missing) in EXCHANGED.items():
+        boxes = {"a.jpg": [*exchanged, *missing, *beyond(name)]}
+        sources[split_name(name)] = source(name, WRITERS[name](folder / name, boxes))
+    built = build_config({"splits": sources}, folder=folder)
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
+def beyond(name: str) -> list[list[float]]:
+    """Exchanged corners outside of the image."""
+    return [[4 * value for value in box] for box in EXCHANGED[name][0]] if name == "csv" else []
+
+
 @pytest.mark.parametrize("name", EXCHANGED)
 def test_corners_in_the_wrong_order_are_exchanged_and_missing_values_are_not(
-    name: str, tmp_path: Path
+    name: str, exchanged_boxes: Build
 ) -> None:
     exchanged, missing = EXCHANGED[name]
-    beyond = [[4 * value for value in box] for box in exchanged] if name == "csv" else []
-    boxes = {"a.jpg": [*exchanged, *missing, *beyond]}
-    words = WRITERS[name](tmp_path / "data", boxes)
-    built = build(name, *words, output=tmp_path / "out")
-
-    assert built.exit_code == 0, built.stderr
-    assert in_pixels(built) == [PIXELS] * len(exchanged)
-    assert built.counts()["corrections"] == {
+    split = split_name(name)
+    assert in_pixels(exchanged_boxes, split=split) == [PIXELS] * len(exchanged)
+    assert exchanged_boxes.counts(split)["corrections"] == {
         "box_corners_exchanged": len(exchanged),
-        "box_without_area_dropped": len(missing) + len(beyond),
+        "box_without_area_dropped": len(missing) + len(beyond(name)),
     }
-    first = built.corrections()[0]
+    first = next(each for each in exchanged_boxes.corrections() if each["split"] == split)
     assert first["what"] == "box_corners_exchanged"
     assert first["from"][0::2] != first["to"][0::2] or first["from"][1::2] != first["to"][1::2]
 
@@ -90,34 +108,38 @@ NUMBERS = {
 }
 
 
-def scaled(numbers: list[int], *, box_format: str) -> list[float]:
-    """The same numbers as fractions of the sides."""
+def numbers_in(units: str, *, box_format: str) -> list[float]:
+    """The box's numbers, perhaps as fractions of the sides."""
+    numbers = NUMBERS[box_format]
+    if units != "fraction":
+        return [*numbers]
     sides = (HEIGHT, WIDTH) if box_format == "yxyx" else (WIDTH, HEIGHT)
     return [value / side for value, side in zip(numbers, sides * 2, strict=True)]
 
 
-@pytest.mark.parametrize("units", ["px", "fraction"])
-@pytest.mark.parametrize("box_format", NUMBERS)
-def test_coco_and_lvis_take_any_four_numbers_that_the_config_names(
-    box_format: str, units: str, tmp_path: Path
-) -> None:
-    numbers: list[float] = [*NUMBERS[box_format]]
-    area, polygon = 1000.0, [20.0, 10, 60, 10, 60, 40, 20, 40]
-    if units == "fraction":
-        numbers = scaled(NUMBERS[box_format], box_format=box_format)
-        area /= WIDTH * HEIGHT
-        polygon = [value / side for value, side in zip(polygon, (WIDTH, HEIGHT) * 4, strict=True)]
-    more = {"area": area, "segmentation": [polygon]}
-    words = coco(tmp_path, {"a.jpg": [numbers] * 3}, **more)
-    flags = ["--box-format", box_format, "--box-units", units, "--masks", "png"]
-    for name in ("coco", "lvis"):
-        built = build(name, *words, *flags, output=tmp_path / name)
-        assert built.exit_code == 0, built.stderr
-        assert in_pixels(built) == [PIXELS] * 3
-        features = built.by_key()["a.jpg"].features
-        assert features["image/object/area"] == [pytest.approx(1000)] * 3
+def test_coco_and_lvis_take_any_four_numbers_that_the_config_names(tmp_path: Path) -> None:
+    outline = [20.0, 10, 60, 10, 60, 40, 20, 40]
+    sources = {}
+    for box_format, units in itertools.product(NUMBERS, ("px", "fraction")):
+        numbers, area, polygon = numbers_in(units, box_format=box_format), 1000.0, outline
+        if units == "fraction":
+            area /= WIDTH * HEIGHT
+            polygon = [
+                value / side for value, side in zip(outline, (WIDTH, HEIGHT) * 4, strict=True)
+            ]
+        more = {"area": area, "segmentation": [polygon]}
+        words = coco(tmp_path / f"{box_format}_{units}", {"a.jpg": [numbers] * 3}, **more)
+        keys = {"box_format": box_format, "box_units": units}
+        for name in ("coco", "lvis"):
+            sources[f"{name}_{box_format}_{units}"] = source(name, words, **keys)
+    built = build_config({"splits": sources, "masks": "png"}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    for split in sources:
+        assert in_pixels(built, split=split) == [PIXELS] * 3, split
+        features = built.by_key(split)["a.jpg"].features
+        assert features["image/object/area"] == [pytest.approx(1000)] * 3, split
         for mask in features["image/object/mask"]:
-            assert int(pixels(mask).sum()) == 40 * 30
+            assert int(pixels(mask).sum()) == 40 * 30, split
 
 
 def test_an_area_that_is_no_fraction_is_computed_from_the_box(tmp_path: Path) -> None:
@@ -126,39 +148,36 @@ def test_an_area_that_is_no_fraction_is_computed_from_the_box(tmp_path: Path) ->
     assert built.by_key()["a.jpg"].features["image/object/area"] == [pytest.approx(1200)]
 
 
-@pytest.mark.parametrize("units", ["", "px", "fraction"])
-@pytest.mark.parametrize("box_format", NUMBERS)
-def test_tables_take_any_four_numbers_that_the_config_names(
-    box_format: str, units: str, tmp_path: Path
-) -> None:
-    numbers: list[float] = [*NUMBERS[box_format]]
-    if units == "fraction":
-        numbers = scaled(NUMBERS[box_format], box_format=box_format)
-    flags = ["--box-format", box_format, *(["--box-units", units] if units else [])]
-    # The names of the columns are those of corners, whatever is in them.
-    for name, writer in (("csv", csv), ("jsonl", jsonl)):
-        words = writer(tmp_path / name, {"a.jpg": [numbers]})
-        built = build(name, *words, *flags, output=tmp_path / f"{name}_out")
-        assert built.exit_code == 0, built.stderr
-        assert in_pixels(built) == [PIXELS]
-
-
-@pytest.mark.parametrize(
-    ("box_format", "header"),
-    [
-        ("xywh", "x,y,w,h"),
-        ("xywh", "left,top,width,height"),
-        ("cxcywh", "x_center,y_center,width,height"),
-        ("cxcywh", "x,y,w,h"),
-    ],
-)
-def test_columns_of_sides_are_found_if_the_config_names_them(
-    box_format: str, header: str, tmp_path: Path
-) -> None:
-    words = csv(tmp_path / "data", {"a.jpg": [NUMBERS[box_format]]}, header=header)
-    built = build("csv", *words, "--box-format", box_format, output=tmp_path / "out")
+def test_tables_take_any_four_numbers_that_the_config_names(tmp_path: Path) -> None:
+    sources = {}
+    for box_format, units in itertools.product(NUMBERS, ("", "px", "fraction")):
+        numbers = numbers_in(units, box_format=box_format)
+        keys = {"box_format": box_format, **({"box_units": units} if units else {})}
+        # The names of the columns are those of corners, whatever is in them.
+        for name, writer in (("csv", csv), ("jsonl", jsonl)):
+            split = f"{name}_{box_format}_{units}"
+            sources[split] = source(name, writer(tmp_path / split, {"a.jpg": [numbers]}), **keys)
+    built = build_config({"splits": sources}, folder=tmp_path)
     assert built.exit_code == 0, built.stderr
-    assert in_pixels(built) == [PIXELS]
+    for split in sources:
+        assert in_pixels(built, split=split) == [PIXELS], split
+
+
+def test_columns_of_sides_are_found_if_the_config_names_them(tmp_path: Path) -> None:
+    headers = {
+        "edges": ("xywh", "left,top,width,height"),
+        "corner": ("xywh", "x,y,w,h"),
+        "centre": ("cxcywh", "x_center,y_center,width,height"),
+        "short_centre": ("cxcywh", "x,y,w,h"),
+    }
+    sources = {}
+    for split, (box_format, header) in headers.items():
+        words = csv(tmp_path / split, {"a.jpg": [NUMBERS[box_format]]}, header=header)
+        sources[split] = source("csv", words, box_format=box_format)
+    built = build_config({"splits": sources}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    for split in sources:
+        assert in_pixels(built, split=split) == [PIXELS], split
 
 
 def test_the_units_of_a_table_can_be_set_against_what_its_first_rows_show(tmp_path: Path) -> None:
@@ -302,24 +321,28 @@ def test_a_source_whose_boxes_are_all_fractions_is_refused_where_pixels_belong(
     assert (code, "are these fractions?" in stderr) == (1, True)
 
 
-@pytest.mark.parametrize("name", IN_PIXELS)
-def test_fewer_boxes_that_may_be_fractions_are_a_warning(name: str, tmp_path: Path) -> None:
-    words = WRITERS[name](tmp_path / "data", {"a.jpg": fractions_of(name)[:2]})
-    built = build(name, *words, output=tmp_path / "out")
+def test_fewer_boxes_that_may_be_fractions_are_a_warning(tmp_path: Path) -> None:
+    sources = {}
+    for name in IN_PIXELS:
+        words = WRITERS[name](tmp_path / name, {"a.jpg": fractions_of(name)[:2]})
+        sources[split_name(name)] = source(name, words)
+    built = build_config({"splits": sources}, folder=tmp_path)
     assert built.exit_code == 0, built.stderr
-    assert any("the only two boxes lie within 0 to 1" in it for it in built.summary["warnings"])
+    assert len(warnings(built, "the only two boxes lie within 0 to 1")) == len(IN_PIXELS)
 
 
-@pytest.mark.parametrize("name", [*IN_PIXELS, "open-images", "csv", "jsonl", "tfrecord", "yolo"])
 def test_one_box_in_pixels_shows_that_small_boxes_are_pixels_and_tables_have_their_rule(
-    name: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    boxes = fractions_of(name)
-    if name in IN_PIXELS:
-        boxes = [*boxes, [20, 10, 40, 30]]
-    words = WRITERS[name](tmp_path / "data", {"a.jpg": boxes})
-    built = build(name, *words, output=tmp_path / "out")
+    sources = {}
+    for name in (*IN_PIXELS, "open-images", "csv", "jsonl", "tfrecord", "yolo"):
+        boxes = fractions_of(name)
+        if name in IN_PIXELS:
+            boxes = [*boxes, [20, 10, 40, 30]]
+        sources[split_name(name)] = source(name, WRITERS[name](tmp_path / name, {"a.jpg": boxes}))
+    built = build_config({"splits": sources}, folder=tmp_path)
     assert built.exit_code == 0, built.stderr
+    assert list(built.summary["splits"]) == list(sources)
     assert not any("within 0 to 1" in it for it in built.summary["warnings"])
 
 

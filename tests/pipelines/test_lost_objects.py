@@ -221,22 +221,41 @@ def build(lost: Lost, folder: Path, **config: Any) -> Build:  # noqa: ANN401  # 
     return build_config({"splits": {"train": lost.write(data)}, **settings}, folder=folder)
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_an_image_that_loses_all_of_its_objects_is_rejected(name: str, tmp_path: Path) -> None:
-    lost = SOURCES[name]
-    built = build(lost, tmp_path)
-
-    assert built.exit_code == 0, built.stderr
-    (reject,) = built.rejects()
+def check_lost(lost: Lost, built: Build, *, split: str = "train") -> None:
+    """Checks that the second picture is rejected, and says what it has lost."""
+    (reject,) = (each for each in built.rejects() if each["split"] == split)
     assert (_name(reject["key"]), reject["reason"]) == ("lost.jpg", "objects_lost")
     assert reject["detail"].startswith(f"nothing is left of its annotations: {lost.kinds}")
-    assert [len(example.boxes) for example in built.examples()] == [1]
-    vanished = [text for text in built.summary["warnings"] if " in no Example, " in text]
-    assert [text.split(": ", 1)[1].partition("; draw")[0] for text in vanished] == (
-        [lost.vanished] if lost.vanished else []
-    )
-    # Each class is named once.
-    assert sum("dog" in text for text in built.summary["warnings"]) <= 1
+    assert [len(example.boxes) for example in built.examples(split)] == [1]
+
+
+# What all of their objects have lost is an area, or their class: no class vanishes.
+ALL_REJECTED = [name for name, lost in SOURCES.items() if not lost.vanished]
+
+
+def test_an_image_that_loses_all_of_its_objects_is_rejected(tmp_path: Path) -> None:
+    splits = {}
+    for number, name in enumerate(ALL_REJECTED):
+        data = write_files(tmp_path / f"s{number}", {"kept.jpg": JPEG, "lost.jpg": JPEG})
+        splits[f"s{number}"] = SOURCES[name].write(data)
+    config = {"splits": splits, "rejects": {"max_ratio": 0.5}, "labels": {"ids": "contiguous"}}
+    built = build_config(config, folder=tmp_path)
+
+    assert built.exit_code == 0, built.stderr
+    for split, name in zip(splits, ALL_REJECTED, strict=True):
+        check_lost(SOURCES[name], built, split=split)
+    assert not any(" in no Example, " in text for text in built.summary["warnings"])
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name not in ALL_REJECTED])
+def test_a_class_that_vanishes_is_named_once(name: str, tmp_path: Path) -> None:
+    built = build(SOURCES[name], tmp_path)
+
+    assert built.exit_code == 0, built.stderr
+    check_lost(SOURCES[name], built)
+    (text,) = (text for text in built.summary["warnings"] if " in no Example, " in text)
+    assert text.split(": ", 1)[1].partition("; draw")[0] == SOURCES[name].vanished
+    assert sum("dog" in text for text in built.summary["warnings"]) == 1
 
 
 @pytest.mark.parametrize("name", ["labelme: points", "csv: side of 0"])

@@ -189,3 +189,16 @@ WRITERS: Mapping[str, Callable[[Path, Boxes], list[str | Path]]] = {
     "tfrecord": tfrecord,
     "yolo": yolo,
 }
+
+# Keys whose values are lists.
+_LISTS = {"annotations", "boxes", "image_root", "manifest", "tfrecords"}
+
+
+def source(name: str, words: Sequence[str | Path], **keys: str) -> Json:
+    """The source of a config that has what a writer's flags say, and more keys."""
+    given = {
+        str(flag)[2:].replace("-", "_"): str(value)
+        for flag, value in zip(words[::2], words[1::2], strict=True)
+    }
+    files = {key: [value] if key in _LISTS else value for key, value in given.items()}
+    return {"format": name, **files, **keys}
