@@ -32,9 +32,8 @@ _SECTIONS = {
 _SOURCES = """
 ## Sources
 
-Each source has a `format`, and the keys of that [format](formats/README.md). `format` is a name in
-the last column, or a class of your own: `package.module:Class` or `path/to/file.py:Class`. Its code
-is run, so name only what you trust. A split may have
+Each source has a `format`, and the keys of that [format](formats/README.md): a name in the last
+column, or [a class of your own](formats/custom.md), whose code is run. A split may have
 [several sources](formats/README.md#several-sources).
 
 | key | value | default | | of |
@@ -43,10 +42,11 @@ is run, so name only what you trust. A split may have
 _HEAD = "| key | value | default | |\n|---|---|---|---|\n"
 _WORDS = {
     r"\bstr\b": "text",
-    r"\bint\b": "whole number",
+    r"\bint\b": "integer",
     r"\bfloat\b": "number",
     r" \(a letter, then letters, digits and _\)": "",
-    "a list, each a path or URI": "paths or URIs",
+    "a list, each a path or URI": "paths",
+    "a path or URI": "path",
     "a list, each text": "texts",
     "a list, each a name": "names",
 }
