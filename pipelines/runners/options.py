@@ -175,8 +175,9 @@ def check_runner(options: PipelineOptions) -> None:
             raise NotStartedError(
                 f"--flink_master: no Flink answers at {master[0]} ({error}); start it there first"
             ) from error
-    given = options.get_all_options(drop_default=True)
-    if runner in CLUSTER_RUNNERS and "sdk_worker_parallelism" not in given:
+    if runner not in CLUSTER_RUNNERS:
+        return
+    if "sdk_worker_parallelism" not in options.get_all_options(drop_default=True):
         _log.warning(
             "each machine of the cluster starts one Python worker, however many tasks run there; "
             "--sdk_worker_parallelism=N starts N of them (docs/guide/runners.md)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,6 +221,19 @@ def build(lost: Lost, folder: Path, **config: Any) -> Build:  # noqa: ANN401  # 
     return build_config({"splits": {"train": lost.write(data)}, **settings}, folder=folder)
 
 
+def build_all(names: Sequence[str], folder: Path, **config: Any) -> Build:  # noqa: ANN401  # Any config.
+    """Builds several sources at once, into the splits `s0`, `s1`, and so on."""
+    splits = {}
+    for number, name in enumerate(names):
+        data = write_files(folder / f"s{number}", {"kept.jpg": JPEG, "lost.jpg": JPEG})
+        splits[f"s{number}"] = SOURCES[name].write(data)
+    labels = {"ids": "contiguous", **config.pop("labels", {})}
+    settings = {"rejects": {"max_ratio": 0.5}, "labels": labels, **config}
+    built = build_config({"splits": splits, **settings}, folder=folder)
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
 def check_lost(lost: Lost, built: Build, *, split: str = "train") -> None:
     """Checks that the second picture is rejected, and says what it has lost."""
     (reject,) = (each for each in built.rejects() if each["split"] == split)
@@ -234,16 +247,9 @@ ALL_REJECTED = [name for name, lost in SOURCES.items() if not lost.vanished]
 
 
 def test_an_image_that_loses_all_of_its_objects_is_rejected(tmp_path: Path) -> None:
-    splits = {}
+    built = build_all(ALL_REJECTED, tmp_path)
     for number, name in enumerate(ALL_REJECTED):
-        data = write_files(tmp_path / f"s{number}", {"kept.jpg": JPEG, "lost.jpg": JPEG})
-        splits[f"s{number}"] = SOURCES[name].write(data)
-    config = {"splits": splits, "rejects": {"max_ratio": 0.5}, "labels": {"ids": "contiguous"}}
-    built = build_config(config, folder=tmp_path)
-
-    assert built.exit_code == 0, built.stderr
-    for split, name in zip(splits, ALL_REJECTED, strict=True):
-        check_lost(SOURCES[name], built, split=split)
+        check_lost(SOURCES[name], built, split=f"s{number}")
     assert not any(" in no Example, " in text for text in built.summary["warnings"])
 
 
@@ -258,34 +264,30 @@ def test_a_class_that_vanishes_is_named_once(name: str, tmp_path: Path) -> None:
     assert sum("dog" in text for text in built.summary["warnings"]) == 1
 
 
-@pytest.mark.parametrize("name", ["labelme: points", "csv: side of 0"])
 @pytest.mark.parametrize(
     ("rule", "images", "excluded"),
-    [("drop", ["kept.jpg"], {"objects_lost": 1}), ("keep", ["kept.jpg", "lost.jpg"], {})],
+    [("drop", ["kept.jpg"], 1), ("keep", ["kept.jpg", "lost.jpg"], 0)],
 )
 def test_the_config_decides_what_happens_to_it(
-    rule: str, images: list[str], excluded: dict[str, int], name: str, tmp_path: Path
+    rule: str, images: list[str], excluded: int, tmp_path: Path
 ) -> None:
-    built = build(SOURCES[name], tmp_path, objects_lost=rule)
+    built = build_all(["labelme: points", "csv: side of 0"], tmp_path, objects_lost=rule)
 
-    assert built.exit_code == 0, built.stderr
-    assert sorted(built.by_key()) == images
-    assert built.counts()["excluded"].get("objects_lost", 0) == excluded.get("objects_lost", 0)
     assert built.reasons() == {}
-    assert bool(built.counts()["corrections"]) == (rule == "keep")
+    for split in ("s0", "s1"):
+        assert sorted(built.by_key(split)) == images
+        assert built.counts(split)["excluded"].get("objects_lost", 0) == excluded
+        assert bool(built.counts(split)["corrections"]) == (rule == "keep")
 
 
 @pytest.mark.parametrize("labels", [{"exclude": ["dog"]}, {"include": ["cat"]}])
-@pytest.mark.parametrize(
-    "name", ["labelme: points", "cvat: lines", "coco: no bbox", "yolo: side of 0"]
-)
-def test_objects_that_the_config_leaves_out_are_not_lost(
-    name: str, labels: Json, tmp_path: Path
-) -> None:
-    built = build(SOURCES[name], tmp_path, labels=labels)
+def test_objects_that_the_config_leaves_out_are_not_lost(labels: Json, tmp_path: Path) -> None:
+    names = ["labelme: points", "cvat: lines", "coco: no bbox", "yolo: side of 0"]
+    built = build_all(names, tmp_path, labels=labels)
 
-    assert built.exit_code == 0, built.stderr
-    assert sorted(map(_name, built.by_key())) == ["kept.jpg", "lost.jpg"]
+    for number in range(len(names)):
+        found = sorted(map(_name, built.by_key(f"s{number}")))
+        assert found == ["kept.jpg", "lost.jpg"]
     assert not any("dog" in text for text in built.summary["warnings"])
 
 

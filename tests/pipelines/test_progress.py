@@ -533,7 +533,17 @@ class OnTerminal:
         return "\n".join(lines).strip()
 
 
-@pytest.mark.parametrize("command", ["plan", "build", "verify", "stats", "report", "diff", "init"])
+# The others start in the same function, `main`.
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("build", "verify", "init"),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("plan", "stats", "report", "diff")
+        ),
+    ],
+)
 def test_a_terminal_shows_each_command_from_its_start(
     command: str, shapes: Path, built: Path, tmp_path: Path
 ) -> None:
