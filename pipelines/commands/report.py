@@ -38,13 +38,13 @@ from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
-MAX_BYTES = 10_000_000
+MAX_BYTES = 15_000_000
 _BEGINNING = b"<!doctype html>\n<!-- "
 # If the caller gives no number of pictures, at most this many are shown.
 _MOST_PICTURES = 1000
 # Shares of the page's bytes: for the pictures of duplicates, and for everything but the gallery's
 # cards. If that takes more, groups of duplicates are left out.
-_PAIRS_SHARE, _FRAME_SHARE = 0.25, 0.6
+_PAIRS_SHARE, _FRAME_SHARE = 0.2, 0.6
 # Bytes that the links to a card or to a class take elsewhere in the page.
 _LINKS_BYTES = 400
 _MAX_KEYS_BYTES = 10_000_000
@@ -100,7 +100,7 @@ def make_page(
     roots: Sequence[str] = (),
     previous: str | None = None,
 ) -> str:
-    """Makes the page of a dataset, of at most 10 MB; the same dataset gives the same page.
+    """Makes the page of a dataset, of at most 15 MB; the same dataset gives the same page.
 
     Args:
         dataset: The dataset.
@@ -140,12 +140,19 @@ def make_page(
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     classes.number_found(name for name, _ in by_frequency)
     numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
-    duplicates = (
-        None if facts.duplicates is None else read_duplicates(dataset, counts=facts.duplicates)
-    )
+    duplicates = None
+    if facts.duplicates is not None:
+        duplicates = read_duplicates(
+            dataset,
+            counts=facts.duplicates,
+            shown=[candidate.place for candidate in sample.chosen],
+            ignored=ignored,
+        )
     groups = duplicates.groups if duplicates is not None else ()
+    twins = duplicates.twins if duplicates is not None else {}
     places = [
         *(candidate.place for candidate in sample.chosen),
+        *(twin.place for twin in twins.values()),
         *(place for group in groups for place in group.places),
     ]
     gallery = Gallery(
@@ -156,6 +163,7 @@ def make_page(
         numbers=numbers,
         bars=charts.bars,
         ignored=ignored,
+        twins=twins,
     )
     report = Report(
         facts=facts,
@@ -230,6 +238,7 @@ def _fill_page(report: Report, *, gallery: Gallery) -> str:
         chosen,
         room=room - min(links, room // 10),
         is_number_given=report.is_number_given,
+        pairs=report.pairs,
     )
     order = list(gallery.splits)
     while True:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.readers.report.cards import Card
+from shardbeam.readers.report.twins import Twin, find_twins
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.findings import SAME_PICTURE
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, Row, find_pair, load_duplicates
 from shardbeam.transforms.storage.base import join_uri
@@ -24,7 +27,7 @@ _COLUMNS = [
     *("leak", "contradiction"),
 ]
 # Columns that older datasets lack, and the values to assume for them.
-_NEW_COLUMNS = {"classes_digest": "", "near_contradiction": False}
+_NEW_COLUMNS = {"classes_digest": "", "near_contradiction": False, SAME_PICTURE: None}
 # Columns that older datasets have under another name.
 _OLD_NAMES = {"classes": "classes_digest"}
 # Columns that say what is wrong with a group, the worst first.
@@ -73,29 +76,47 @@ class Duplicates(NamedTuple):
     Attributes:
         counts: Their numbers.
         groups: The first groups: contradictions, leaks, near contradictions, and others.
+        twins: `{(split, number): the image that shows what is wrong with it}`.
     """
 
     counts: DuplicateCounts
     groups: Sequence[Group] = ()
+    twins: Mapping[tuple[str, int], Twin] = {}
 
 
-def read_duplicates(dataset: StoredDataset, *, counts: DuplicateCounts) -> Duplicates:
-    """Reads the first groups of duplicates of a dataset.
+def read_duplicates(
+    dataset: StoredDataset,
+    *,
+    counts: DuplicateCounts,
+    shown: Iterable[Place] = (),
+    ignored: Collection[str] = (),
+) -> Duplicates:
+    """Reads the first groups of duplicates of a dataset, and the twins of some images.
 
     Args:
         dataset: The dataset.
         counts: The numbers of duplicates in its manifest.
+        shown: The images whose twins are to be found.
+        ignored: Kinds of findings that the dataset's config ignores.
 
     Raises:
         InputError: A file is missing or damaged.
     """
     if not counts.groups:
         return Duplicates(counts)
-    find = functools.partial(_find_place, dataset=dataset, indexes={})
+    indexes = _Indexes(dataset)
     rows = sorted(_read_rows(dataset), key=_order)
-    groups = (list(members) for _, members in itertools.groupby(rows, key=_order))
-    first = itertools.islice(groups, _GROUPS)
-    return Duplicates(counts, [_make_group(members, find=find) for members in first])
+    groups = [list(members) for _, members in itertools.groupby(rows, key=_order)]
+    find = indexes.find_place
+    twins = find_twins(
+        groups,
+        shown={indexes.find_row(place): place for place in shown},
+        find_place=find,
+        find_classes=indexes.find_classes,
+        ignored=ignored,
+    )
+    first = [_make_group(members, find=find) for members in groups[:_GROUPS]]
+    return Duplicates(counts, first, twins)
 
 
 def _order(row: Row) -> tuple[object, ...]:
@@ -158,26 +179,46 @@ def _most_different(rows: Sequence[Row]) -> Iterator[Row]:
     yield from others
 
 
-def _find_place(
-    row: Row, *, dataset: StoredDataset, indexes: dict[str, Sequence[tuple[int, int]]]
-) -> Place:
-    """Finds an Example by its shard's index.
+class _Indexes:
+    """Finds Examples by the indexes of a dataset's shards; each index is read once."""
 
-    Args:
-        row: The Example's row of `duplicates.parquet`.
-        dataset: The dataset.
-        indexes: `{shard: (place, length) of its Examples}` for the indexes read so far.
-    """
-    split = dataset.find_split(row["split"])
-    try:
-        path = split.shards[row["shard"]].path
-        if path not in indexes:
-            columns, examples = ["offset", "length"], split.shard_examples[row["shard"]]
-            table = load_shard_index(dataset, path, columns=columns, max_rows=examples)
-            indexes[path] = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
-        offset, length = indexes[path][row["row"]]
-    except IndexError as error:
-        uri = join_uri(dataset.path, DUPLICATES)
-        raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error
-    number = sum(split.shard_examples[: row["shard"]]) + row["row"] + 1
-    return Place(split.name, number, row["shard"], offset, length)
+    def __init__(self, dataset: StoredDataset) -> None:
+        self._dataset = dataset
+        self._splits = {split.name: split for split in dataset.splits}
+        self._tables: dict[str, pa.Table] = {}
+
+    def find_row(self, place: Place) -> tuple[str, int, int]:
+        """Returns the split, the shard and the row there of an Example."""
+        return place.split, place.shard, place.number - self._first(place.split, place.shard)
+
+    def find_place(self, row: Row) -> Place:
+        """Returns where the Example of a row is."""
+        values = self._read(row)
+        number = self._first(row["split"], row["shard"]) + row["row"]
+        return Place(row["split"], number, row["shard"], values["offset"], values["length"])
+
+    def find_classes(self, row: Row) -> frozenset[int]:
+        """Returns the ids of the classes that the Example of a row shows."""
+        # An older index does not know them.
+        return frozenset(self._read(row).get("classes") or ())
+
+    def _first(self, split: str, shard: int) -> int:
+        """Returns the number of a shard's first Example in its split, from 1."""
+        return sum(self._splits[split].shard_examples[:shard]) + 1
+
+    def _read(self, row: Row) -> Row:
+        try:
+            split = self._splits[row["split"]]
+            path = split.shards[row["shard"]].path
+            if path not in self._tables:
+                self._tables[path] = load_shard_index(
+                    self._dataset,
+                    path,
+                    columns=["offset", "length", "classes"],
+                    max_rows=split.shard_examples[row["shard"]],
+                )
+            table = self._tables[path]
+            return {name: table[name][row["row"]].as_py() for name in table.column_names}
+        except (IndexError, KeyError) as error:
+            uri = join_uri(self._dataset.path, DUPLICATES)
+            raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error

@@ -13,18 +13,22 @@ from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.charts import Bars
 from shardbeam.readers.report.duplicate_cards import Group, Pair
 from shardbeam.readers.report.finding_cards import make_notes
-from shardbeam.readers.report.page import ShownCard, render_card
+from shardbeam.readers.report.page import ShownCard, ShownTwin, render_card, render_drawing
 from shardbeam.readers.report.sampled_images import Candidate
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
+from shardbeam.readers.report.twins import Twin
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.example_findings import Finding
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.shards.count import count_example
 
-# If the caller gives no number of pictures, each has room for at least this many bytes.
-_PICTURE_BYTES = 40_000
+# If the caller gives no number of pictures, each has room for at least this many bytes; those with
+# findings are larger.
+_PICTURE_BYTES, _FINDING_BYTES = 20_000, 40_000
+# The longer side of a twin that is shown nowhere else, and the most bytes of it.
+_TWIN_SIDE, _TWIN_BYTES = 240, 12_000
 # Pictures of duplicates are smaller: they are compared, and there are up to 160.
 _PAIR_SIDE = 480
 
@@ -40,6 +44,7 @@ class Gallery(NamedTuple):
         numbers: Numbers of its classes in the page.
         bars: The bars of the page's charts.
         ignored: Kinds of findings that the dataset's config ignores.
+        twins: `{(split, number): the image that shows what is wrong with it}`.
     """
 
     splits: Mapping[str, StoredSplit]
@@ -49,9 +54,15 @@ class Gallery(NamedTuple):
     numbers: ClassNumbers
     bars: Bars
     ignored: Collection[str] = ()
+    twins: Mapping[tuple[str, int], Twin] = {}
 
     def draw(
-        self, chosen: Sequence[Candidate], *, room: int, is_number_given: bool
+        self,
+        chosen: Sequence[Candidate],
+        *,
+        room: int,
+        is_number_given: bool,
+        pairs: Sequence[Pair] = (),
     ) -> list[ShownCard]:
         """Draws pictures until there is no more room.
 
@@ -59,6 +70,7 @@ class Gallery(NamedTuple):
             chosen: The pictures, the most telling first.
             room: How many bytes their cards may have together.
             is_number_given: Whether the number of pictures matters more than their size.
+            pairs: The groups of duplicates on the page, whose pictures twins are not drawn again.
 
         Returns:
             The cards that there is room for, in the same order.
@@ -67,19 +79,39 @@ class Gallery(NamedTuple):
             InputError: An Example cannot be read.
         """
         shown: list[ShownCard] = []
+        drawn = {
+            (place.split, place.number): card
+            for pair in pairs
+            for place, (card, _) in zip(pair.group.places, pair.cards, strict=True)
+        }
         for number, candidate in enumerate(chosen):
             # There may be no room at all, if the rest of the page is too long already.
             share = max(0.0, room / (len(chosen) - number))
             if not is_number_given:
-                share = max(share, _PICTURE_BYTES)
+                share = max(share, _FINDING_BYTES if candidate.kinds else _PICTURE_BYTES)
             card = self._draw(candidate, room=share, name=f"c{number}")
             html = render_card(card)
+            key = candidate.place.split, candidate.place.number
+            twin = self._draw_twin(self.twins.get(key), drawn=drawn, name=f"t{number}")
             counters.pictures.add()
-            room -= len(html.encode())
+            room -= len(html.encode()) + (len(twin.html.encode()) if twin else 0)
             if room < 0:
                 break
-            shown.append(ShownCard(candidate.place, _without_texts(card), card.layers, html))
+            drawn[key] = _without_texts(card)
+            shown.append(ShownCard(candidate.place, drawn[key], card.layers, html, twin))
         return shown
+
+    def _draw_twin(
+        self, twin: Twin | None, *, drawn: Mapping[tuple[str, int], Card], name: str
+    ) -> ShownTwin | None:
+        """Draws the twin of an image small, unless it is on the page already."""
+        if twin is None:
+            return None
+        card = drawn.get((twin.place.split, twin.place.number))
+        if card is not None:
+            return ShownTwin(twin, card)
+        card = self._draw_small(twin.place, room=_TWIN_BYTES, name=name, side=_TWIN_SIDE)
+        return ShownTwin(twin, _without_texts(card), render_drawing(card))
 
     def _draw(self, candidate: Candidate, *, room: float, name: str) -> Card:
         split = self.splits[candidate.place.split]
@@ -117,7 +149,7 @@ class Gallery(NamedTuple):
         for group in groups:
             cards = [
                 (
-                    self._draw_for_pair(place, room=share, name=f"d{group.number}-{number}"),
+                    self._draw_small(place, room=share, name=f"d{group.number}-{number}"),
                     "" if not distance else f"{distance} of 64 bits differ",
                 )
                 for number, (place, distance) in enumerate(
@@ -126,14 +158,14 @@ class Gallery(NamedTuple):
             ]
             yield Pair(group, cards)
 
-    def _draw_for_pair(self, place: Place, *, room: float, name: str) -> Card:
+    def _draw_small(self, place: Place, *, room: float, name: str, side: int = _PAIR_SIDE) -> Card:
         split = self.splits[place.split]
         picture = _without_masks(
             self.examples.read(place).picture(split, feature_map=self.feature_map)
         )
         return make_card(
             picture,
-            fit_thumbnail(picture, room=room, classes=self.classes, max_side=_PAIR_SIDE),
+            fit_thumbnail(picture, room=room, classes=self.classes, max_side=side),
             classes=self.classes,
             numbers=self.numbers,
             name=name,

@@ -107,7 +107,7 @@ function enlarge(opener) {
   // A finding shows the picture that is in the gallery.
   const source = item.dataset.card ? document.getElementById(item.dataset.card) : item;
   const drawing = source.querySelector(".open").firstElementChild.cloneNode(true);
-  const details = [".chips", ".captions", ".problem", ".twins"].flatMap((each) => findAll(each, source));
+  const details = [".chips", ".captions", ".problem", ".twin"].flatMap((each) => findAll(each, source));
   find("#enlarged-title").textContent = item.querySelector(".key").textContent;
   drawing.querySelector("[id]")?.removeAttribute("id");
   stage.replaceChildren(drawing);

@@ -35,6 +35,7 @@ from shardbeam.readers.report.headline import make_tiles
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
+from shardbeam.readers.report.twins import Twin
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import NO_NAME, Mark, describe_value, escape
@@ -60,6 +61,20 @@ _LAYERS = {
 }
 
 
+class ShownTwin(NamedTuple):
+    """The image that shows what is wrong with another one.
+
+    Attributes:
+        twin: Where it is, and what is wrong.
+        card: Its card, without what only its text needs.
+        html: It as a small picture; empty if the page shows it elsewhere.
+    """
+
+    twin: Twin
+    card: Card
+    html: Markup = Markup()
+
+
 class ShownCard(NamedTuple):
     """A card of the gallery.
 
@@ -67,13 +82,15 @@ class ShownCard(NamedTuple):
         place: Where its Example is.
         card: The card, without what only its text needs.
         layers: The layers that it has.
-        html: Its text.
+        html: Its text, without the end tag.
+        twin: The image that shows what is wrong with it, if there is one.
     """
 
     place: Place
     card: Card
     layers: Collection[str]
     html: Markup
+    twin: ShownTwin | None = None
 
 
 class Report(NamedTuple):
@@ -147,8 +164,13 @@ class _RejectRow(NamedTuple):
 
 
 def render_card(card: Card) -> Markup:
-    """Renders a card of the gallery."""
+    """Renders a card of the gallery, without its end tag, which comes after its twin."""
     return Markup(_macro("card_item")(card))
+
+
+def render_drawing(card: Card) -> Markup:
+    """Renders an image and what is drawn over it."""
+    return Markup(_macro("drawing")(card))
 
 
 def render_page(report: Report) -> str:
@@ -195,7 +217,8 @@ def render_page(report: Report) -> str:
             findings=findings,
             is_indexed=sample.is_indexed,
             gallery_hint=_gallery_hint(report),
-            cards=[shown.html for shown in report.cards],
+            cards=report.cards,
+            ids=_ids(report),
             classes=list(classes.values()),
             charted={
                 row: (classes.get(name), report.classes.style(name).css_classes)
@@ -309,6 +332,17 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
     yield "files", "Files"
 
 
+def _ids(report: Report) -> dict[tuple[str, int], str]:
+    """Returns `{(split, number): id}` of the images that can be linked to."""
+    in_pairs = (
+        each for pair in report.pairs for each in zip(pair.group.places, pair.cards, strict=True)
+    )
+    return {
+        **{(place.split, place.number): card.name for place, (card, _) in in_pairs},
+        **{(each.place.split, each.place.number): each.card.name for each in report.cards},
+    }
+
+
 def _kinds_shown(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
     """Lists the kinds of findings in the gallery: name, words, and how many pictures have it."""
     counts = Counter(kind for card in cards for kind in card.kinds.split())
@@ -354,9 +388,9 @@ def _gallery_hint(report: Report) -> str:
     hint = f"{count:,} of {total:,} Examples"
     left_out = len(sample.chosen) - count
     if left_out and report.is_number_given:
-        hint += f"; {left_out:,} more were asked for, but do not fit on a page of 10 MB"
+        hint += f"; {left_out:,} more were asked for, but do not fit on a page of 15 MB"
     elif left_out:
-        hint += "; more do not fit on a page of 10 MB"
+        hint += "; more do not fit on a page of 15 MB"
     if not report.is_number_given:
         first = "what is worth a look, then " if sample.found else ""
         hint += f": {first}some of every class, then others by chance"

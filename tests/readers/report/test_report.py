@@ -27,8 +27,9 @@ from shardbeam.readers.open.images import (
     read_with_places,
 )
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.readers.report import gallery, thumbnails
+from shardbeam.readers.report import duplicate_cards, gallery, thumbnails
 from shardbeam.readers.report.thumbnails import Thumbnail
+from shardbeam.readers.report.twins import find_twins
 from shardbeam.transforms.containers.base import Container, find_container
 from shardbeam.transforms.dataset.findings import KINDS as KINDS_IN_ORDER
 from shardbeam.transforms.examples.decode.picture import Picture
@@ -400,6 +401,63 @@ def test_contradictions_in_a_large_group_are_shown(tmp_path: Path) -> None:
         assert report(built.output, tmp_path / "older.html") == page
 
 
+@pytest.mark.parametrize("groups", [40, 0])
+def test_a_card_shows_the_other_picture_of_its_finding(
+    groups: int, planted: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicate_cards, "_GROUPS", groups)
+    (tmp_path / "keys.txt").write_text("again.jpg\ntwice.jpg\n")
+    page = report(
+        planted.output, tmp_path / "page.html", "--keys", str(tmp_path / "keys.txt"), "--overwrite"
+    )
+    (twin,) = re.findall('<div class="twin">.*?</li>', page, re.DOTALL)
+    assert "with objects of other classes" in twin
+    assert "0.jpg" in twin
+    # Without a place on the page to refer to, it is drawn in the card.
+    assert ("<use href=" in twin, '<image id="pt' in twin) == (groups > 0, groups == 0)
+    links = re.findall('href="#(.*?)"', twin)
+    assert len(links) == (2 if groups else 0)
+    assert all(f'id="{each}"' in page for each in links)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # Key, split, file, labels, classes, same_picture.
+        (["a train 1 x p 0", "b train 1 y p 0", "c test 2 x p 0"], {"a": "b", "b": "a", "c": "a"}),
+        (["a train 1 x p 0", "b train 2 x p 0", "c test 1 x p 0"], {"a": "c", "b": "c", "c": "a"}),
+        (
+            ["a train 1 x p 64", "b train 2 y p 64", "c test 3 z p 60"],
+            {"a": "c", "b": "c", "c": "a"},
+        ),
+        (["a train 1 x p 0", "b train 2 y q 0"], {"a": "b", "b": "a"}),
+        (["a train 1 x p 0", "b train 2 x p 0"], {}),
+    ],
+)
+def test_the_most_telling_twin_is_found(rows: list[str], expected: dict[str, str]) -> None:
+    names = ("key", "split", "sha256", "labels", "classes_digest", "same_picture")
+    members: list[dict[str, Any]] = [
+        {**dict(zip(names, row.split(), strict=True)), "shard": 0, "row": number}
+        for number, row in enumerate(rows)
+    ]
+    for member in members:
+        member["same_picture"] = int(member["same_picture"]) or None
+    places = {each["key"]: Place(each["split"], each["row"] + 1, 0, 0) for each in members}
+    found = find_twins(
+        [members],
+        shown={(each["split"], 0, each["row"]): places[each["key"]] for each in members},
+        find_place=lambda row: places[row["key"]],
+        find_classes=lambda row: {1} if row["key"] == "c" else {2},
+        ignored=(),
+    )
+    keys = {place: key for key, place in places.items()}
+    assert {
+        key: keys[found[place.split, place.number].place]
+        for key, place in places.items()
+        if (place.split, place.number) in found
+    } == expected
+
+
 def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None:
     folder = tmp_path / "dataset"
     shutil.copytree(repeated.output, folder)
@@ -627,7 +685,7 @@ def test_the_page_stays_small(tmp_path: Path) -> None:
     )
     page = report(tmp_path / "a.tfrecord", tmp_path / "page.html")
     assert command.MAX_BYTES / 4 < len(page.encode()) <= command.MAX_BYTES
-    assert len(keys(page)) == 28
+    assert page.count('<li class="card item"') == 28
     assert "and 1,700 more" in page
 
 
@@ -639,7 +697,7 @@ def test_what_has_no_room_is_left_out(
         monkeypatch.setattr(command, "MAX_BYTES", most)
         page = report(repeated.output, tmp_path / "page.html")
         assert len(page.encode()) <= most < len(whole.encode())
-    assert "do not fit on a page of 10 MB" in page
+    assert "do not fit on a page of 15 MB" in page
     assert page.count('class="pair"') < whole.count('class="pair"') == 4
 
 

@@ -1,0 +1,94 @@
+"""Finds, for an image with a duplicate, the duplicate that shows what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from shardbeam.readers.open.images import Place
+from shardbeam.transforms.dataset.findings import SAME_PICTURE
+from shardbeam.transforms.duplicates.duplicates import Row
+
+# {kind: its words}, the most telling first.
+_WORDS = {
+    "contradiction": "The same file with other labels",
+    SAME_PICTURE: "The same picture with objects of other classes",
+    "leak": "The same picture in another split",
+    "near_contradiction": "Nearly the same picture with other classes",
+}
+
+
+class Twin(NamedTuple):
+    """An image that shows what is wrong with another one, because it is (nearly) the same.
+
+    Attributes:
+        place: Where it is.
+        words: What is wrong.
+    """
+
+    place: Place
+    words: str
+
+
+def find_twins(
+    groups: Sequence[Sequence[Row]],
+    *,
+    shown: Mapping[tuple[str, int, int], Place],
+    find_place: Callable[[Row], Place],
+    find_classes: Callable[[Row], Collection[int]],
+    ignored: Collection[str],
+) -> dict[tuple[str, int], Twin]:
+    """Finds the twins of some images.
+
+    Args:
+        groups: The rows of `duplicates.parquet`, by group.
+        shown: The images, `{(split, shard, row): place}`.
+        find_place: Finds the Example of a row.
+        find_classes: Finds the ids of its classes.
+        ignored: Kinds of findings that the dataset's config ignores.
+
+    Returns:
+        `{(split, number): twin}`.
+
+    Raises:
+        InputError: A row's Example is in no shard, or the shard's index is damaged.
+    """
+    twins = {}
+    for members in groups:
+        for row in members:
+            place = shown.get((row["split"], row["shard"], row["row"]))
+            if place is not None:
+                found = _candidates(row, members, find_classes=find_classes)
+                twin = next((each for each in found if each[0] not in ignored), None)
+                if twin is not None:
+                    kind, other = twin
+                    twins[place.split, place.number] = Twin(find_place(other), _WORDS[kind])
+    return twins
+
+
+def _candidates(
+    row: Row, members: Sequence[Row], *, find_classes: Callable[[Row], Collection[int]]
+) -> Iterator[tuple[str, Row]]:
+    """Yields rows of a group that show what is wrong with one of its rows, the most telling first.
+
+    Args:
+        row: The row.
+        members: The rows of its group.
+        find_classes: Finds the ids of an Example's classes.
+    """
+    # Equal files show more than similar ones.
+    ordered = sorted(members, key=lambda other: other["sha256"] != row["sha256"])
+    for other in ordered:
+        if other["sha256"] == row["sha256"] and other["labels"] != row["labels"]:
+            yield "contradiction", other
+    if row[SAME_PICTURE]:
+        classes = frozenset(find_classes(row))
+        for other in ordered:
+            if other[SAME_PICTURE] and classes.isdisjoint(find_classes(other)):
+                yield SAME_PICTURE, other
+    for other in ordered:
+        if other["split"] != row["split"]:
+            yield "leak", other
+    for other in ordered:
+        if other["sha256"] != row["sha256"] and other["classes_digest"] != row["classes_digest"]:
+            yield "near_contradiction", other
