@@ -26,6 +26,7 @@ from shardbeam.pipelines.cli.tables import (
     stdout_layout,
 )
 from shardbeam.readers.compare.changed_images import compare_labels, read_changed
+from shardbeam.readers.compare.changes import Change, Difference, SplitDifference
 from shardbeam.readers.compare.describe_changes import (
     StatisticsPairs,
     class_counts,
@@ -36,12 +37,7 @@ from shardbeam.readers.compare.describe_changes import (
     describe_key,
     list_class_changes,
 )
-from shardbeam.readers.compare.difference import (
-    Change,
-    Difference,
-    SplitDifference,
-    compare_datasets,
-)
+from shardbeam.readers.compare.difference import compare_datasets
 from shardbeam.readers.compare.image_changes import ImageChange
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.counters import counters

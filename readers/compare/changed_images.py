@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shardbeam.readers.compare.changes import Change
 from shardbeam.readers.compare.class_changes import (
     ClassNames,
     LabelChanges,
@@ -18,7 +19,7 @@ from shardbeam.readers.compare.class_changes import (
     restore_names,
     uses_class,
 )
-from shardbeam.readers.compare.difference import Change, DifferingImage
+from shardbeam.readers.compare.difference import DifferingImage
 from shardbeam.readers.compare.image_changes import ImageChange, compare_images
 from shardbeam.readers.compare.index_rows import ExamplePlace
 from shardbeam.readers.open.images import Place, PlacedExamples

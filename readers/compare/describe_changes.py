@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rich.filesize import decimal
 
 from shardbeam.readers.compare.changed_images import ChangedImage
+from shardbeam.readers.compare.changes import Change, ChangeKind, Difference
 from shardbeam.readers.compare.class_changes import ClassChange
-from shardbeam.readers.compare.difference import Change, ChangeKind, Difference
 from shardbeam.readers.compare.image_changes import (
     ADDED,
     AREA,
@@ -39,6 +39,7 @@ _KINDS = {
     ChangeKind.REMOVED: "removed",
     ChangeKind.ADDED: "added",
     ChangeKind.RENAMED: "renamed",
+    ChangeKind.REENCODED: "renamed and encoded again",
     ChangeKind.MOVED: "moved",
     ChangeKind.IMAGE: "image changed",
     ChangeKind.LABELS: "labels changed",
@@ -82,12 +83,13 @@ def describe_difference(difference: Difference) -> str:
     unit = difference.unit
     counts = {
         name: sum(getattr(split, name) for split in difference.splits.values())
-        for name in ("added", "removed", "renamed", "moved_in")
+        for name in ("added", "removed", "renamed", "reencoded", "moved_in")
     }
     images = [
         (counts["added"], "added"),
         (counts["removed"], "removed"),
         (counts["renamed"], "renamed"),
+        (counts["reencoded"], "renamed and encoded again"),
         (counts["moved_in"], "moved to another split"),
         (difference.changed, "changed"),
     ]

@@ -7,16 +7,15 @@ a function of the caller; no other shard is read.
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.readers.compare.changes import Change, ChangeKind, Difference, SplitDifference
 from shardbeam.readers.compare.class_changes import (
     ClassChange,
     ClassNames,
@@ -28,139 +27,18 @@ from shardbeam.readers.compare.index_rows import ExamplePlace, Places, read_inde
 from shardbeam.readers.compare.pairs import Pairs, match_examples
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.text import counted
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
+# Kinds of examples whose image had another key before.
+_HAVE_KEY = frozenset({ChangeKind.RENAMED, ChangeKind.REENCODED})
 _MAX_SPLITS = 255
 # If an image has more Examples (`example_per: annotation`), they are not located, so its objects
 # cannot be compared.
 _MOST_EXAMPLES = 1_000
 # The labels of at most this many images are compared by reading their Examples.
 _MOST_READ = 10_000
-
-
-class ChangeKind(str, enum.Enum):
-    """How an example differs between two datasets.
-
-    Attributes:
-        ADDED: Only the new dataset has it.
-        REMOVED: Only the old dataset has it.
-        RENAMED: Its image has another key, and the same bytes.
-        MOVED: It is in another split.
-        IMAGE: Its stored image has other bytes.
-        LABELS: Its classes, boxes or captions differ.
-        CLASS_NAMES: Labels and all other values are the same, but for the names and ids of classes
-            that were renamed.
-        OTHER: Image and labels are the same, but something else in the Example differs, such as
-            masks, areas or added keys; in older datasets, whose indexes have no labels, it may be
-            labels.
-    """
-
-    ADDED = "added"
-    REMOVED = "removed"
-    RENAMED = "renamed"
-    MOVED = "moved"
-    IMAGE = "image"
-    LABELS = "labels"
-    CLASS_NAMES = "class_names"
-    OTHER = "other"
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """An example that is not the same in two datasets.
-
-    Attributes:
-        key: Its image's key.
-        kinds: How it differs.
-        old_split: Its split in the old dataset; empty if it is not there.
-        new_split: Its split in the new dataset; empty if it is not there.
-        old_key: Its image's key in the old dataset, if it was renamed.
-    """
-
-    key: str
-    kinds: tuple[ChangeKind, ...]
-    old_split: str = ""
-    new_split: str = ""
-    old_key: str = ""
-
-
-class SplitDifference(msgspec.Struct, kw_only=True):
-    """The differences in a split, as numbers of examples.
-
-    An example that has moved counts as changed in its new split, and so does one that was renamed.
-
-    Attributes:
-        old: How many the old dataset has.
-        new: How many the new one has.
-        added: Examples that only the new one has.
-        removed: Examples that only the old one has.
-        renamed: Examples whose image has another key, and the same bytes.
-        moved_in: Examples that were in another split before.
-        moved_out: Examples that are in another split now.
-        image: Examples whose image differs.
-        labels: Examples whose labels differ.
-        class_names: Examples in which only classes that were renamed differ, and perhaps the image.
-        other: Examples in which only something else differs.
-        unchanged: Unchanged Examples.
-    """
-
-    old: int = 0
-    new: int = 0
-    added: int = 0
-    removed: int = 0
-    renamed: int = 0
-    moved_in: int = 0
-    moved_out: int = 0
-    image: int = 0
-    labels: int = 0
-    class_names: int = 0
-    other: int = 0
-    unchanged: int = 0
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences between two datasets.
-
-    Attributes:
-        old: Folder of the old one.
-        new: Folder of the new one.
-        splits: `{split: what differs}` for the splits of both.
-        moves: `{old split: {new split: examples}}` of examples that have moved.
-        classes: `{class: (old id, new id)}` of classes whose ids differ; the id is None in a
-            dataset that lacks the class.
-        class_changes: Classes that were renamed, and objects that have another class, if the labels
-            of images were compared; the most first.
-        changes: The first examples of each kind of change, but `CLASS_NAMES`.
-        differing: How many images are in both datasets with Examples that differ in more than
-            names of classes.
-        notes: What cannot be compared, one line each.
-        unit: What `splits` counts: `image`, or `example` if each object has one.
-        changed: How many of these are in both datasets and differ, as for `differing`.
-    """
-
-    old: str
-    new: str
-    splits: Mapping[str, SplitDifference]
-    moves: Mapping[str, Mapping[str, int]] = {}
-    classes: Mapping[str, tuple[int | None, int | None]] = {}
-    class_changes: tuple[ClassChange, ...] = ()
-    changes: tuple[Change, ...] = ()
-    differing: int = 0
-    notes: tuple[str, ...] = ()
-    unit: str = "image"
-    changed: int = 0
-
-    @property
-    def renames(self) -> Mapping[str, str]:
-        """`{old class: new class}` of the classes that were renamed."""
-        return list_renames(self.class_changes)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether both have the same examples and classes."""
-        return not self.classes and all(
-            split.old == split.new == split.unchanged for split in self.splits.values()
-        )
 
 
 class DifferingImage(NamedTuple):
@@ -243,8 +121,10 @@ def compare_datasets(
     if compare_labels is not None:
         found = _read_labels(pairs, found.differ, compare_labels=compare_labels)
     changes = _find_changes(pairs, found)
-    differ = np.flatnonzero(changes.image | changes.labels | changes.other)
-    rank = np.where(changes.labels[differ], 0, np.where(changes.image[differ], 1, 2))
+    changed = changes.image | changes.labels | changes.other
+    differ = np.flatnonzero(changed | changes.reencoded)
+    of_pixels = changes.image | changes.reencoded
+    rank = np.where(changes.labels[differ], 0, np.where(of_pixels[differ], 1, 2))
     differing, groups = _group_by_image(pairs, differ[np.lexsort((pairs.new[differ], rank))])
     chosen = list(itertools.islice(groups, images))
     # The first pairs of each kind of change, in the order of the new dataset.
@@ -282,7 +162,7 @@ def compare_datasets(
         differing=differing,
         notes=tuple(_make_notes(pairs, unread=found.unread)),
         unit="example" if pairs.before.is_by_object or pairs.after.is_by_object else "image",
-        changed=len(differ),
+        changed=int(changed.sum()),
     )
     located = [
         _make_image(each, olds=olds, news=news, kinds=changes.kinds(each.pairs)) for each in chosen
@@ -294,6 +174,7 @@ class _Changes(NamedTuple):
     """How the pairs differ: one flag for each pair and kind of change."""
 
     renamed: Flags
+    reencoded: Flags
     moved: Flags
     image: Flags
     labels: Flags
@@ -376,20 +257,21 @@ def _read_labels(pairs: Pairs, differ: Flags, *, compare_labels: CompareLabels) 
 def _find_changes(pairs: Pairs, labels: _Labels) -> _Changes:
     """Finds how the pairs differ."""
     old, new = pairs.rows
-    renamed = old["key"] != new["key"]
-    image = old["image"] != new["image"]
+    renamed = (old["key"] != new["key"]) & ~pairs.near
+    image = (old["image"] != new["image"]) & ~pairs.near
     record = old["length"] != new["length"]
     if pairs.has_labels:
         record |= old["crc32c"] != new["crc32c"]
     class_names = record & labels.renamed
     return _Changes(
         renamed=renamed,
+        reencoded=pairs.near,
         moved=old["split"] != new["split"],
         image=image,
         labels=labels.differ,
         class_names=class_names,
         # The Example of a renamed image differs anyway, because the key is in it.
-        other=record & ~image & ~labels.differ & ~renamed & ~class_names,
+        other=record & ~(image | labels.differ | renamed | pairs.near | class_names),
     )
 
 
@@ -434,6 +316,11 @@ def _make_notes(pairs: Pairs, *, unread: int) -> Iterator[str]:
                 "are found only if they change the length of an Example or its image; a box that "
                 "moved, or a class that got another number, is not found"
             )
+    if pairs.ambiguous:
+        yield (
+            f"{counted(pairs.ambiguous, 'removed image')} may be an added one, encoded again under "
+            "another name: not matched, because several pictures are nearly the same"
+        )
     if unread:
         yield (
             f"the labels of {unread:,} more images were compared by their digests alone; some may "
@@ -452,6 +339,7 @@ def _count_splits(
         "added": new[pairs.added],
         "removed": old[pairs.removed],
         "renamed": of_new[changes.renamed],
+        "reencoded": of_new[changes.reencoded],
         "moved_in": of_new[changes.moved],
         "moved_out": old[pairs.old[changes.moved]],
         "image": of_new[changes.image],
@@ -501,5 +389,5 @@ def _make_change(
         kinds=kinds,
         old_split="" if old is None else old.split,
         new_split="" if new is None else new.split,
-        old_key=old.key if ChangeKind.RENAMED in kinds and old is not None else "",
+        old_key=old.key if old is not None and not _HAVE_KEY.isdisjoint(kinds) else "",
     )

@@ -28,6 +28,7 @@ Places: TypeAlias = npt.NDArray[np.intp]
 
 _COLUMNS = ("key", "length", "sha256", "objects", "crc32c", "labels")
 _PLACE_COLUMNS = ("key", "offset", "length", "objects")
+_PICTURE_COLUMNS = ("dhash", "width", "height")
 _DIGEST_BYTES = 8
 _ROW = np.dtype(
     [
@@ -64,6 +65,20 @@ class ExamplePlace(NamedTuple):
     objects: int
 
 
+class Pictures(NamedTuple):
+    """The pictures of a dataset, one for each Example.
+
+    Attributes:
+        hashes: Their difference hashes; 0 if unknown.
+        known: Whether the hash is known.
+        sizes: Widths and heights in pixels, (pictures, 2).
+    """
+
+    hashes: npt.NDArray[np.uint64]
+    known: npt.NDArray[np.bool_]
+    sizes: npt.NDArray[np.int64]
+
+
 class IndexedDataset(NamedTuple):
     """The index of a dataset.
 
@@ -96,6 +111,28 @@ class IndexedDataset(NamedTuple):
         is_first = np.ones(len(places), bool)
         is_first[1:] = (keys[1:] != keys[:-1]) | (splits[1:] != splits[:-1])
         return np.maximum.accumulate(np.where(is_first, places, 0))
+
+    def read_pictures(self) -> Pictures:
+        """Reads what the indexes say about the pictures of all Examples."""
+        parts = [Pictures(np.empty(0, np.uint64), np.empty(0, bool), np.empty((0, 2), np.int64))]
+        for entry in self.manifest.splits.values():
+            for shard in entry.shards:
+                table = load_shard_index(
+                    self.dataset, shard.path, columns=_PICTURE_COLUMNS, max_rows=shard.examples
+                )
+                # Older indexes have no hashes.
+                is_hashed = "dhash" in table.column_names
+                hashes = table["dhash"] if is_hashed else pa.nulls(len(table), pa.uint64())
+                known = hashes.is_valid().to_numpy(zero_copy_only=False)
+                sides = [table[name].to_numpy().astype(np.int64) for name in ("width", "height")]
+                parts.append(
+                    Pictures(
+                        hashes.fill_null(0).to_numpy(zero_copy_only=False),
+                        known,
+                        np.stack(sides, axis=1),
+                    )
+                )
+        return Pictures(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def locate(self, wanted: Iterable[Places]) -> dict[int, ExamplePlace]:
         """Reads from the indexes where the Examples at these places in the rows are."""

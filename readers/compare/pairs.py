@@ -1,7 +1,8 @@
 """Matches the Examples of two datasets by the rows of their indexes.
 
 Examples are matched by their images' keys, and the others by the digests of their images, which
-finds files that were renamed.
+finds files that were renamed. What is left is matched by the pictures (`near_pairs`), which finds
+files that were renamed and encoded again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardbeam.readers.compare.index_rows import IndexedDataset, Places, Rows
+from shardbeam.readers.compare.near_pairs import match_near
 
 
 class Pairs(NamedTuple):
@@ -26,6 +28,8 @@ class Pairs(NamedTuple):
         new: The places of the same pairs in the new dataset.
         removed: The places of Examples without a partner in the old dataset.
         added: The places of Examples without a partner in the new dataset.
+        near: For each pair whether it was matched by its pictures.
+        ambiguous: How many images look like several, so that they were not matched.
     """
 
     before: IndexedDataset
@@ -34,6 +38,8 @@ class Pairs(NamedTuple):
     new: Places
     removed: Places
     added: Places
+    near: npt.NDArray[np.bool_]
+    ambiguous: int
 
     @property
     def rows(self) -> tuple[Rows, Rows]:
@@ -47,7 +53,7 @@ class Pairs(NamedTuple):
 
 
 def match_examples(before: IndexedDataset, after: IndexedDataset) -> Pairs:
-    """Matches examples by key, and the others by the digest of their image."""
+    """Matches examples by key, the others by the digest of their image, the rest by pictures."""
     old, new = before.rows, after.rows
     by_key = _match_by("key", np.arange(len(old)), np.arange(len(new)), old=old, new=new)
     # An example without an image has the digest 0.
@@ -59,6 +65,19 @@ def match_examples(before: IndexedDataset, after: IndexedDataset) -> Pairs:
     old_matched, new_matched = (
         np.concatenate(places) for places in zip(by_key, by_image, strict=True)
     )
+    images = match_near(before, after, old=_others(old_matched, old), new=_others(new_matched, new))
+    old_firsts, new_firsts = before.first_places(), after.first_places()
+    near = [
+        pair
+        for one, other in zip(images.old.tolist(), images.new.tolist(), strict=True)
+        for pair in _match_group(
+            _examples_of(one, old_firsts), _examples_of(other, new_firsts), old=old, new=new
+        )
+    ]
+    olds_near, news_near = np.array(near, np.intp).reshape(-1, 2).T
+    is_near = np.arange(len(old_matched) + len(near)) >= len(old_matched)
+    old_matched = np.concatenate([old_matched, olds_near])
+    new_matched = np.concatenate([new_matched, news_near])
     return Pairs(
         before,
         after,
@@ -66,6 +85,8 @@ def match_examples(before: IndexedDataset, after: IndexedDataset) -> Pairs:
         new=new_matched,
         removed=_others(old_matched, old),
         added=_others(new_matched, new),
+        near=is_near,
+        ambiguous=images.ambiguous,
     )
 
 
@@ -95,6 +116,11 @@ def _match_by(
         matched.append((pairs[:, 0], pairs[:, 1]))
     old_matched, new_matched = (np.concatenate(places) for places in zip(*matched, strict=True))
     return old_matched, new_matched
+
+
+def _examples_of(first: int, firsts: Places) -> range:
+    """Returns the places of an image's Examples, which follow each other."""
+    return range(first, int(np.searchsorted(firsts, first, side="right")))
 
 
 def _single_places(values: npt.NDArray[np.uint64]) -> Places:

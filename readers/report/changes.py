@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardbeam.readers.compare.changed_images import ChangedImage, compare_labels, read_changed
+from shardbeam.readers.compare.changes import Difference
 from shardbeam.readers.compare.describe_changes import (
     COMPARED,
     class_counts,
@@ -19,7 +20,7 @@ from shardbeam.readers.compare.describe_changes import (
     describe_key,
     list_class_changes,
 )
-from shardbeam.readers.compare.difference import Difference, compare_datasets
+from shardbeam.readers.compare.difference import compare_datasets
 from shardbeam.readers.compare.image_changes import MASK
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_feature_map
 from shardbeam.readers.report.cards import Card, ClassNumbers, make_card

@@ -22,7 +22,7 @@ import markupsafe
 from markupsafe import Markup
 from rich.filesize import decimal
 
-from shardbeam.readers.compare.difference import SplitDifference
+from shardbeam.readers.compare.changes import SplitDifference
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.read_rejects import StoredReject
 from shardbeam.readers.open.stored_dataset import StoredSplit

@@ -164,9 +164,9 @@ def test_nothing_to_compare() -> None:
 def test_where_all_agree_in_a_band_not_all_pairs_are_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(near_duplicates, "_COMPARED", 5)
+    monkeypatch.setattr(near_duplicates, "COMPARED", 5)
     # Far from each other, but for the last two; the first band of all is 0.
-    free = [bit for bit in range(64) if not near_duplicates._BANDS[0] >> bit & 1]
+    free = [bit for bit in range(64) if not near_duplicates.BANDS[0] >> bit & 1]
     random = np.random.default_rng(0)
     hashes = [sum(1 << free[bit] for bit in random.permutation(48)[:20]) for _ in range(30)]
     rows = [Row(digest(number + 1), dhash=value) for number, value in enumerate(hashes)]

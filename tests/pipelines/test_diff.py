@@ -19,8 +19,8 @@ from pyarrow import parquet
 from shardbeam.pipelines.commands.diff import ComparedImage, render_text
 from shardbeam.readers.compare import changed_images, difference
 from shardbeam.readers.compare.changed_images import ChangedImage
+from shardbeam.readers.compare.changes import Change, ChangeKind, Difference
 from shardbeam.readers.compare.describe_changes import describe_image
-from shardbeam.readers.compare.difference import Change, ChangeKind, Difference
 from shardbeam.readers.compare.image_changes import compare_images
 from shardbeam.readers.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
@@ -132,9 +132,9 @@ def test_two_datasets_as_text(versions: tuple[Build, Build]) -> None:
         "dog)"
     )
     assert summary == []
-    # old, new, added, removed, renamed, moved in, moved out, image, labels, class names, other,
-    # unchanged
-    assert counts == ["train 4 4 1 1 0 0 0 1 0 0 2 0"]
+    # old, new, added, removed, renamed, reencoded, moved in, moved out, image, labels, class
+    # names, other, unchanged
+    assert counts == ["train 4 4 1 1 0 0 0 0 1 0 0 2 0"]
     assert examples[0].startswith("train cat/b.jpg image 20x10 jpeg, ")
     assert sorted(examples[2:]) == [
         "train dog/c.jpg other values changed: image/class/label",
@@ -193,9 +193,9 @@ def test_what_changed_in_each_image(boxes: tuple[Build, Build]) -> None:
     exit_code, stdout, stderr = run("diff", old, new)
     assert (exit_code, stderr) == (0, "")
     assert stdout.splitlines()[0] == "1 image renamed, 5 changed"
-    # old, new, added, removed, renamed, moved in, moved out, image, labels, class names, other,
-    # unchanged
-    assert " ".join(stdout.splitlines()[3].split()) == "train 7 7 0 0 1 0 0 1 4 0 0 1"
+    # old, new, added, removed, renamed, reencoded, moved in, moved out, image, labels, class
+    # names, other, unchanged
+    assert " ".join(stdout.splitlines()[3].split()) == "train 7 7 0 0 1 0 0 0 1 4 0 0 1"
     assert r"renamed train e\x1b.jpg to h/e.jpg" in " ".join(stdout.split())
     found = changed_lines(stdout)
     (image,) = found.pop("f.jpg")

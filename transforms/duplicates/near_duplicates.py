@@ -33,12 +33,12 @@ COLUMNS = ("key", "source", "sha256", "labels", "classes_digest", "dhash")
 _RECORDS_PER_PARTITION = 50_000
 # A band takes its bits from all over the picture: many pictures of a set have the same background
 # at the top or at a side, and would agree in a band of that region.
-_BANDS = tuple(
+BANDS = tuple(
     sum(1 << 63 - bit for bit in range(64) if (bit // 8 + bit) % 4 == band) for band in range(4)
 )
 # A hash is compared with at most this many of those that agree with it in a band: the next ones in
 # order. All pairs would be too many.
-_COMPARED = 1_000
+COMPARED = 1_000
 # Knuth's multiplicative hash (The Art of Computer Programming, 6.4), for 64 bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 # Bits of a row's place that hold the number of the row, and of its shard within the split.
@@ -125,7 +125,7 @@ def pack_rows(
     if near:
         chosen &= index["dhash"].is_valid().to_numpy(zero_copy_only=False)
         rows["value"] = index["dhash"].fill_null(0).to_numpy()
-        for space, band in enumerate(_BANDS, 1):
+        for space, band in enumerate(BANDS, 1):
             values = rows["value"][chosen] & np.uint64(band)
             yield from _pack(rows[chosen], values, space=space, partitions=partitions)
 
@@ -151,14 +151,14 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
         return Matches(space=space, links=b"")
     if space == 0:
         return Matches(space=space, links=_link_equal(rows).tobytes())
-    band = rows["value"] & np.uint64(_BANDS[space - 1])
+    band = rows["value"] & np.uint64(BANDS[space - 1])
     rows = rows[np.lexsort((rows["place"], rows["value"], band))]
     first = first_of_runs(rows["value"])
     # Equal hashes agree in every band, so that one band is enough to link them.
     same = _link(rows, first) if space == 1 else np.empty(0, _LINK)
     hashes = rows[np.unique(first)]
     links, crowded = _link_near(
-        hashes, band=hashes["value"] & np.uint64(_BANDS[space - 1]), near=near
+        hashes, band=hashes["value"] & np.uint64(BANDS[space - 1]), near=near
     )
     return Matches(space=space, links=same.tobytes() + links.tobytes(), crowded=crowded)
 
@@ -179,22 +179,31 @@ def _link_near(
     """Links rows whose hashes differ in few bits; the rows are sorted by band and hash."""
     found: list[tuple[Indexes, Indexes]] = []
     starts = np.arange(len(rows))
-    for step in range(1, _COMPARED + 1):
+    for step in range(1, COMPARED + 1):
         starts = starts[: np.searchsorted(starts, len(rows) - step)]
         starts = starts[band[starts] == band[starts + step]]
         if not len(starts):
             break
-        differences = rows["value"][starts] ^ rows["value"][starts + step]
-        for _ in range(near):
-            # Clear the lowest bit that is set.
-            differences &= differences - np.uint64(1)
-        hits = starts[differences == 0]
+        hits = starts[are_near(rows["value"][starts] ^ rows["value"][starts + step], near=near)]
         found.append((hits, hits + step))
     one, other = (np.concatenate([pair[side] for pair in found] or [starts]) for side in (0, 1))
     _, sizes = np.unique(band, return_counts=True)
-    crowded = int(sizes[sizes > _COMPARED + 1].sum())
+    crowded = int(sizes[sizes > COMPARED + 1].sum())
     # Link each of several similar pictures only to the first of them.
     return _link(rows, _connect(len(rows), one, other)), crowded
+
+
+def are_near(differences: Numbers, *, near: int) -> Flags:
+    """Returns which numbers, each of the bits in which two hashes differ, have few bits set.
+
+    Args:
+        differences: The numbers; they are overwritten.
+        near: The most bits that may be set.
+    """
+    for _ in range(near):
+        # Clear the lowest bit that is set.
+        differences &= differences - np.uint64(1)
+    return differences == 0
 
 
 def _link(rows: npt.NDArray[np.void], first: Indexes) -> npt.NDArray[np.void]:

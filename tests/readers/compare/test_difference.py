@@ -15,13 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from shardbeam.readers.compare import difference
-from shardbeam.readers.compare.difference import (
-    ChangeKind,
-    Difference,
-    SplitDifference,
-    compare_datasets,
-)
+from shardbeam.readers.compare import difference, near_pairs
+from shardbeam.readers.compare.changes import ChangeKind, Difference, SplitDifference
+from shardbeam.readers.compare.difference import compare_datasets
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import IndexRow, index_path
@@ -41,6 +37,8 @@ class Row(NamedTuple):
     image: int = 0
     labels: int = 0
     other: int = 0
+    dhash: int | None = None
+    size: tuple[int, int] = (40, 30)
 
 
 def write_dataset(
@@ -98,6 +96,9 @@ def index_row(row: Row) -> IndexRow:
         sha256=f"{row.image:064x}"[::-1],
         crc32c=zlib.crc32(record),
         labels=f"{row.labels:016x}",
+        dhash=row.dhash,
+        width=row.size[0],
+        height=row.size[1],
     )
 
 
@@ -203,6 +204,131 @@ def test_changes(tmp_path: Path, old: list[Row], new: list[Row], changes: list[_
     assert total["unchanged"] == len(new) - sum(REMOVED not in each[1] for each in changes)
 
 
+# Hashes that differ in many bits, and three bits.
+_ONE, _TWO, _BITS = 0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x8000000100000001
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "matched", "ambiguous"),
+    [
+        ([Row("a", image=1, dhash=_ONE)], [Row("b", image=2, dhash=_ONE)], "ab", 0),
+        # Resized, or turned upright, in another split, with other labels.
+        (
+            [Row("a", image=1, dhash=_ONE)],
+            [Row("b", "validation", 2, 1, dhash=_ONE ^ _BITS, size=(15, 20))],
+            "ab",
+            0,
+        ),
+        ([Row("a", image=1, dhash=_ONE)], [Row("b", image=2, dhash=_ONE ^ _BITS ^ 2)], "", 0),
+        ([Row("a", image=1, dhash=_ONE)], [Row("b", image=2, dhash=_ONE, size=(9, 9))], "", 1),
+        ([Row("a", image=1)], [Row("b", image=2)], "", 0),
+        ([Row("a", image=1, dhash=0)], [Row("b", image=2, dhash=0)], "ab", 0),
+        # Two are as good, though one of them is nearer.
+        (
+            [Row("a", image=1, dhash=_ONE)],
+            [Row("b", image=2, dhash=_ONE), Row("c", image=3, dhash=_ONE ^ 1)],
+            "",
+            1,
+        ),
+        (
+            [Row("a", image=1, dhash=_ONE), Row("d", image=4, dhash=_ONE)],
+            [Row("b", image=2, dhash=_ONE)],
+            "",
+            2,
+        ),
+        # An image that is in both datasets is near, too: a frame of the same video.
+        (
+            [Row("a", image=1, dhash=_ONE), Row("k", image=5, dhash=_ONE ^ 1)],
+            [Row("b", image=2, dhash=_ONE), Row("k", image=5, dhash=_ONE ^ 1)],
+            "",
+            1,
+        ),
+        # An image that was removed, and is like one that is still there, has no other name.
+        (
+            [Row("a", image=1, dhash=_ONE), Row("k", image=5, dhash=_ONE)],
+            [Row("b", image=2, dhash=_TWO), Row("k", image=5, dhash=_ONE)],
+            "",
+            0,
+        ),
+        # The same key, or the same bytes, come first.
+        ([Row("a", image=1, dhash=_ONE)], [Row("a", image=2, dhash=_TWO)], "", 0),
+        (
+            [Row("a", image=1, dhash=_ONE), Row("c", image=3, dhash=_TWO)],
+            [Row("b", image=1, dhash=_ONE), Row("d", image=4, dhash=_TWO)],
+            "cd",
+            0,
+        ),
+    ],
+)
+def test_images_that_were_renamed_and_encoded_again(
+    tmp_path: Path, old: list[Row], new: list[Row], matched: str, ambiguous: int
+) -> None:
+    found = compare(write_dataset(tmp_path / "old", old), write_dataset(tmp_path / "new", new))
+    pairs = [each for each in found.changes if ChangeKind.REENCODED in each.kinds]
+    assert "".join(each.old_key + each.key for each in pairs) == matched
+    assert not {RENAMED, IMAGE, OTHER} & {kind for each in pairs for kind in each.kinds}
+    assert sum(split.reencoded for split in found.splits.values()) == len(pairs)
+    assert found.notes == (
+        ()
+        if not ambiguous
+        else (
+            f"{ambiguous} removed image{'s' * (ambiguous > 1)} may be an added one, encoded again "
+            "under another name: not matched, because several pictures are nearly the same",
+        )
+    )
+
+
+@settings(max_examples=10)
+@given(
+    st.lists(st.integers(0, 7), max_size=12),
+    st.lists(st.integers(0, 7), max_size=12),
+    st.sampled_from([2, 100]),
+)
+def test_near_pictures_against_brute_force(
+    tmp_path_factory: pytest.TempPathFactory, old: list[int], new: list[int], pairs: int
+) -> None:
+    # Neighbours are near each other; the others are not.
+    hashes = [0b11 << 8 * (each // 2) << each % 2 for each in range(8)]
+    hashes = [each * 0x0000000100000001 ^ 0xFF for each in hashes]
+    olds = [Row(f"a{n}", image=1 + n, dhash=hashes[each]) for n, each in enumerate(old)]
+    news = [Row(f"b{n}", image=101 + n, dhash=hashes[each]) for n, each in enumerate(new)]
+    folder = tmp_path_factory.getbasetemp() / "near"
+    paths = write_dataset(folder / "old", olds), write_dataset(folder / "new", news)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_pairs, "_PAIRS", pairs)
+        found = compare(*paths, limit=100)
+
+    def near(one: Row, rows: Sequence[Row]) -> list[str]:
+        return [row.key for row in rows if ((row.dhash or 0) ^ (one.dhash or 0)).bit_count() <= 3]
+
+    expected = {
+        (one.key, *near(one, news))
+        for one in olds
+        if len(near(one, news)) == 1
+        and all(near(row, olds) == [one.key] for row in news if row.key in near(one, news))
+    }
+    assert expected == {
+        (each.old_key, each.key) for each in found.changes if ChangeKind.REENCODED in each.kinds
+    }
+
+
+def test_too_many_pictures_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hash that agrees in a band with too many others is not matched at all."""
+    old = [Row("a", image=1, dhash=_ONE)]
+    # Four bits of one band differ, so that the other bands agree.
+    bits = [1 << bit for bit in range(64) if near_pairs.BANDS[0] >> bit & 1]
+    new = [Row(f"b{n}", image=2 + n, dhash=_ONE ^ sum(bits[4 * n : 4 * n + 4])) for n in range(3)]
+    paths = (
+        write_dataset(tmp_path / "old", old),
+        write_dataset(tmp_path / "new", [*new, Row("c", image=9, dhash=_ONE)]),
+    )
+    for most, number in ((1000, 1), (1, 0)):
+        monkeypatch.setattr(near_pairs, "COMPARED", most)
+        assert sum(each.reencoded for each in compare(*paths).splits.values()) == number
+
+
 rows = st.builds(
     Row,
     key=st.sampled_from("abcdefgh"),
@@ -210,6 +336,8 @@ rows = st.builds(
     image=st.integers(1, 2),
     labels=st.integers(0, 1),
     other=st.integers(0, 1),
+    dhash=st.none(),
+    size=st.just((40, 30)),
 )
 
 
