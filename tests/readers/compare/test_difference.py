@@ -22,6 +22,7 @@ from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import IndexRow, index_path
 from shardbeam.transforms.dataset.manifest import encode_manifest
+from shardbeam.transforms.duplicates.near_duplicates import BANDS
 from tests.support.indexes import render_index
 from tests.support.manifests import INDEX_ROW
 from tests.support.tfrecords import make_example, write_tfrecord
@@ -318,7 +319,7 @@ def test_too_many_pictures_are_not_compared(
     """A hash that agrees in a band with too many others is not matched at all."""
     old = [Row("a", image=1, dhash=_ONE)]
     # Four bits of one band differ, so that the other bands agree.
-    bits = [1 << bit for bit in range(64) if near_pairs.BANDS[0] >> bit & 1]
+    bits = [1 << bit for bit in range(64) if BANDS[0] >> bit & 1]
     new = [Row(f"b{n}", image=2 + n, dhash=_ONE ^ sum(bits[4 * n : 4 * n + 4])) for n in range(3)]
     paths = (
         write_dataset(tmp_path / "old", old),
