@@ -208,43 +208,48 @@ def test_of_two_examples_with_one_key_the_first_is_written(tmp_path: Path) -> No
     assert built.counts()["listed"] == 3
 
 
+BAD_EXAMPLES: list[tuple[Mapping[str, object], str, str]] = [
+    ({"image/encoded": b""}, "missing_image", "record 1, byte"),
+    ({"image/encoded": [b"a", b"b"]}, "annotation_malformed", "2 images in image/encoded"),
+    ({**TWO, "image/object/bbox/xmin": [0.5]}, "annotation_malformed", "1 values for 2"),
+    ({**TWO, "image/object/bbox/xmin": []}, "annotation_malformed", "a side of the boxes"),
+    ({**TWO, "image/object/bbox/xmax": [10.0, 20.0]}, "annotation_malformed", "in pixels?"),
+    ({**TWO, "image/object/class/text": [b"\xff", b""]}, "annotation_malformed", "not UTF-8"),
+    ({"image/encoded": b"no image"}, "not_an_image", ""),
+]
+WRONG_MASKS = {"image/object/mask": [write_png(np.ones((3, 3), np.uint8))] * 2}
+
+
 @pytest.mark.parametrize(
-    ("features", "reason", "detail"),
+    ("bad", "masks"),
     [
-        ({"image/encoded": b""}, "missing_image", "record 1, byte"),
-        ({"image/encoded": [b"a", b"b"]}, "annotation_malformed", "2 images in image/encoded"),
-        ({**TWO, "image/object/bbox/xmin": [0.5]}, "annotation_malformed", "1 values for 2"),
-        ({**TWO, "image/object/bbox/xmin": []}, "annotation_malformed", "a side of the boxes"),
-        ({**TWO, "image/object/bbox/xmax": [10.0, 20.0]}, "annotation_malformed", "in pixels?"),
-        ({**TWO, "image/object/class/text": [b"\xff", b""]}, "annotation_malformed", "not UTF-8"),
-        ({"image/encoded": b"no image"}, "not_an_image", ""),
-        (
-            {**TWO, "image/object/mask": [write_png(np.ones((3, 3), np.uint8))] * 2},
-            "mask_mismatch",
-            "the mask is 3x3, the image 21x10",
-        ),
+        (BAD_EXAMPLES, "none"),
+        ([({**TWO, **WRONG_MASKS}, "mask_mismatch", "the mask is 3x3, the image 21x10")], "png"),
     ],
+    ids=["no masks", "masks"],
 )
-def test_one_bad_example_is_rejected_with_its_place(
-    tmp_path: Path, features: Mapping[str, object], reason: str, detail: str
+def test_a_bad_example_is_rejected_with_its_place(
+    tmp_path: Path, bad: list[tuple[Mapping[str, object], str, str]], masks: str
 ) -> None:
-    has_masks = "image/object/mask" in features
-    bad = {"camera": b"right", **features}
-
     def good(number: int) -> Mapping[str, object]:
-        masks = [write_png(np.ones((10, 20 + number), np.uint8))] * 2
-        return {**TWO, "camera": b"left", **({"image/object/mask": masks} if has_masks else {})}
+        given = {"image/object/mask": [write_png(np.ones((10, 20 + number), np.uint8))] * 2}
+        return {**TWO, "camera": b"left", **(given if masks == "png" else {})}
 
+    last = len(bad) + 1
+    examples = [good(0), *({"camera": b"right", **each} for each, _, _ in bad), good(last)]
     built = build_files(
         tmp_path,
-        *("--set", "rejects.max_ratio=1", "--set", f"masks={'png' if has_masks else 'none'}"),
-        train=tfrecord(with_keys(0, good(0)), with_keys(1, bad), with_keys(2, good(2))),
+        *("--set", "rejects.max_ratio=1", "--set", f"masks={masks}"),
+        train=tfrecord(*(with_keys(number, each) for number, each in enumerate(examples))),
     )
     assert built.exit_code == 0, built.stderr
-    (reject,) = built.rejects()
-    assert (reject["key"], reject["reason"]) == ("1.jpg", reason)
-    assert detail in reject["detail"]
-    assert sorted(built.by_key()) == ["0.jpg", "2.jpg"]
+    found = {reject["key"]: reject for reject in built.rejects()}
+    assert len(found) == len(built.rejects()) == len(bad)
+    for number, (_, reason, detail) in enumerate(bad, 1):
+        reject = found[f"{number}.jpg"]
+        assert reject["reason"] == reason
+        assert detail in reject["detail"]
+    assert sorted(built.by_key()) == ["0.jpg", f"{last}.jpg"]
 
 
 def test_what_is_odd_is_counted(tmp_path: Path) -> None:

@@ -80,27 +80,28 @@ def test_each_format_says_that_it_gives_no_masks(name: str, tmp_path: Path) -> N
     assert "masks: none of the 1 objects has polygons" in built.stderr
 
 
-@pytest.mark.parametrize(
-    ("segmentation", "shown"),
-    [
-        ([[4, 4, 16, 16]], "[[4, 4, 16, 16]]: no polygon that can be drawn"),
-        # Beside the image.
-        ([[54, 4, 56, 4, 56, 16]], "[[54, 4, 56, 4, 56, 16]]: no pixels"),
-        (
-            {"counts": [9, 9999], "size": [24, 32]},
-            '{"counts": [9, 9999], "size": [24, 32]}: more pixels than the mask has',
-        ),
-        (
-            {"counts": "~~", "size": [24, 32]},
-            '{"counts": "~~", "size": [24, 32]}: not the characters of runs',
-        ),
-        (_PNG, f'"{_PNG}": a PNG as base64, neither polygons nor run lengths'),
-        (
-            {"counts": _PNG, "size": [9, 9]},
-            f'{{"counts": "{_PNG[:48]}…: counts: a PNG as base64 and no runs',
-        ),
-    ],
-)
+# Segmentations that give no mask, and how the message names them.
+NO_MASKS: list[tuple[object, str]] = [
+    ([[4, 4, 16, 16]], "[[4, 4, 16, 16]]: no polygon that can be drawn"),
+    # Beside the image.
+    ([[54, 4, 56, 4, 56, 16]], "[[54, 4, 56, 4, 56, 16]]: no pixels"),
+    (
+        {"counts": [9, 9999], "size": [24, 32]},
+        '{"counts": [9, 9999], "size": [24, 32]}: more pixels than the mask has',
+    ),
+    (
+        {"counts": "~~", "size": [24, 32]},
+        '{"counts": "~~", "size": [24, 32]}: not the characters of runs',
+    ),
+    (_PNG, f'"{_PNG}": a PNG as base64, neither polygons nor run lengths'),
+    (
+        {"counts": _PNG, "size": [9, 9]},
+        f'{{"counts": "{_PNG[:48]}…: counts: a PNG as base64 and no runs',
+    ),
+]
+
+
+@pytest.mark.parametrize(("segmentation", "shown"), NO_MASKS)
 def test_segmentations_that_all_give_no_mask_end_the_build(
     segmentation: object, shown: str, tmp_path: Path
 ) -> None:
@@ -111,10 +112,14 @@ def test_segmentations_that_all_give_no_mask_end_the_build(
         "masks: 1 of 2 objects have a segmentation, and none gives a mask, such as a.jpg: "
         f"{shown} (docs/reference/masks.md"
     ) in built.stderr
-    # One that can be drawn is enough.
-    objects = ({"segmentation": segmentation}, {"segmentation": TRIANGLE})
+
+
+def test_one_mask_that_can_be_drawn_is_enough(tmp_path: Path) -> None:
+    objects = [{"segmentation": each} for each in (*(each for each, _ in NO_MASKS), TRIANGLE)]
     good = build(coco(tmp_path, *objects), folder=tmp_path)
     assert good.exit_code == 0, good.stderr
+    (example,) = good.examples()
+    assert len(example.features["image/object/mask"]) == len(NO_MASKS) + 1
 
 
 def test_a_source_without_masks_may_stand_beside_one_that_gives_some(tmp_path: Path) -> None:
