@@ -499,7 +499,7 @@ def test_changes_since_an_earlier_dataset(mixed: Build, repeated: Build, tmp_pat
     assert texts.count("added") == texts.count("removed") == 2 + 1 + 10
     same = ["--previous", str(mixed.output), "--examples", "1"]
     page = report(mixed.output, tmp_path / "page.html", *same)
-    assert ": nothing changed.</p>" in page
+    assert ": <bdi>nothing changed</bdi>.</p>" in page
 
 
 def test_an_earlier_dataset_that_is_none(mixed: Build, tmp_path: Path) -> None:
