@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from shardbeam.readers.open.make_index import plan_counts
 from shardbeam.readers.open.stored_dataset import StoredDataset
-from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram
+from shardbeam.readers.report.heat_maps import HeatMaps, draw_heat_maps
+from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram, lift
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.collectors.statistics import (
@@ -30,6 +31,15 @@ _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
 _OF_SIZE = ("widths", "heights", "aspects")
 # The first word of a bar of two classes.
 _PAIR = "pair"
+_CLASS = "class"
+# Above this ratio of the largest to the smallest count, a log scale is offered.
+_LOG_RATIO = 100
+# Where COCO's sizes of objects begin, as a bin of `areas` and in words.
+_SIZES = (
+    ("small", 0, "below 32² px"),
+    ("medium", 32**2, "from 32² px"),
+    ("large", 96**2, "from 96² px"),
+)
 
 _Key = TypeVar("_Key", str, int)
 
@@ -57,13 +67,15 @@ class Row(NamedTuple):
         name: What is counted.
         total: How many in all.
         parts: Its bars.
-        bar: Its number among the bars that lead to pictures; -1 for a class.
+        bar: Its number among the bars that lead to pictures; -1 for a class or a facet.
+        threshold: What begins with this row; may be empty.
     """
 
     name: str
     total: int
     parts: Sequence[Part]
     bar: int = -1
+    threshold: str = ""
 
 
 class Chart(NamedTuple):
@@ -86,6 +98,20 @@ class Chart(NamedTuple):
     more: Sequence[Row] = ()
     left_out: int = 0
     summary: str = ""
+
+    @property
+    def most(self) -> int:
+        """The count of the longest bar: bars of classes are side by side, others are stacked."""
+        rows = (*self.rows, *self.more)
+        if self.heading == _CLASS:
+            return max((part.amount for row in rows for part in row.parts), default=0)
+        return max((row.total for row in rows), default=0)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the largest count is more than 100 times the smallest."""
+        counts = [row.total for row in (*self.rows, *self.more) if row.total]
+        return bool(counts) and max(counts) > _LOG_RATIO * min(counts)
 
 
 class Bars:
@@ -117,12 +143,13 @@ class Bars:
 
 
 class Pair(NamedTuple):
-    """Two classes that occur together, and in how many images."""
+    """Two classes that occur together, in how many images, and against chance (`lift`)."""
 
     first: str
     second: str
     images: int
     bar: int
+    lift: float
 
 
 class Charts(NamedTuple):
@@ -130,12 +157,14 @@ class Charts(NamedTuple):
 
     Attributes:
         splits: The names of the splits that the charts show.
-        classes: The classes, the most frequent first, with one bar for each split. A bar shows the
-            class's share of the split, so that splits of different sizes can be compared.
+        classes: The classes, the most frequent first, with one bar for each split.
         sizes: Histograms; each row has one piece for each split.
         same: What is the same for all images, or all objects, one line each.
         keypoints: Keypoints; each row has a piece for visible, hidden and not labelled ones.
         pairs: The classes that occur together most often.
+        heat: Heat maps of boxes; None without boxes.
+        facets: The values of texts that the source adds, a chart for each key.
+        facets_left_out: The keys of other texts.
         bars: The bars that lead to pictures.
     """
 
@@ -145,6 +174,9 @@ class Charts(NamedTuple):
     same: Sequence[str]
     keypoints: Chart | None
     pairs: Sequence[Pair]
+    heat: HeatMaps | None
+    facets: Sequence[Chart]
+    facets_left_out: Sequence[str]
     bars: Bars
 
 
@@ -181,9 +213,18 @@ def make_charts(splits: Mapping[str, Statistics]) -> Charts:
         same=[each for each in sizes if isinstance(each, str)],
         keypoints=_chart_keypoints(total, bars=bars),
         pairs=[
-            Pair(first or NO_NAME, second or NO_NAME, count, bars.number(_PAIR, first, second))
+            Pair(
+                first or NO_NAME,
+                second or NO_NAME,
+                count,
+                bars.number(_PAIR, first, second),
+                lift(total, first, second),
+            )
             for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
         ],
+        heat=draw_heat_maps(total),
+        facets=list(_chart_facets(splits, total=total)),
+        facets_left_out=sorted(total.facets_left_out),
         bars=bars,
     )
 
@@ -194,25 +235,21 @@ def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Ch
         unit, field = "images", "images_by_class"
     totals: Mapping[str, int] = getattr(total, field)
     counts = [getattr(split, field) for split in splits.values()]
-    sums = [sum(each.values()) or 1 for each in counts]
-    widest = max(
-        (each[name] / whole for each, whole in zip(counts, sums, strict=True) for name in each),
-        default=0,
-    )
+    widest = max((count for each in counts for count in each.values()), default=0) or 1
     ordered = sorted(totals, key=lambda name: (-totals[name], name))
     rows = [
         Row(
             name or NO_NAME,
             totals[name],
             [
-                Part(number, each.get(name, 0), 0, 100 * each.get(name, 0) / whole / widest)
-                for number, (each, whole) in enumerate(zip(counts, sums, strict=True))
+                Part(number, each.get(name, 0), 0, 100 * each.get(name, 0) / widest)
+                for number, each in enumerate(counts)
             ],
         )
         for name in ordered[:_MOST]
     ]
     title = f"{unit.capitalize()} by class"
-    return _chart("class", title, rows, unit=unit, number=len(ordered))
+    return _chart(_CLASS, title, rows, unit=unit, number=len(ordered))
 
 
 def _chart_sizes(
@@ -226,6 +263,9 @@ def _chart_sizes(
         yield f"All {total.images:,} images have {size} pixels."
     for histogram in HISTOGRAMS:
         if is_one_size and histogram.field in _OF_SIZE:
+            continue
+        if histogram.field == "object_areas" and total.areas:
+            # The chart of areas has their thresholds.
             continue
         counts = [getattr(split, histogram.field) for split in splits.values()]
         found = {key for each in counts for key in each}
@@ -246,6 +286,43 @@ def _chart_sizes(
             unit=histogram.unit,
             bars=bars,
             summary=summary,
+        )
+        if chart is not None:
+            yield _mark_sizes(chart, bins, total=total) if histogram.field == "areas" else chart
+
+
+def _mark_sizes(chart: Chart, bins: Sequence[tuple[str, str]], *, total: Statistics) -> Chart:
+    """Marks where COCO's sizes begin in the chart of areas."""
+    bounds = [int(key) for key, _ in bins]
+    thresholds = {}
+    for size, bound, words in _SIZES:
+        place = next((place for place, lower in enumerate(bounds) if lower >= bound), None)
+        if place is not None and total.object_areas.get(size):
+            count = total.object_areas[size]
+            thresholds[place] = f"{size} (COCO), {words}: {count:,} {chart.unit}"
+    rows = [
+        row._replace(threshold=thresholds.get(place, "")) for place, row in enumerate(chart.rows)
+    ]
+    return chart._replace(rows=rows)
+
+
+def _chart_facets(splits: Mapping[str, Statistics], *, total: Statistics) -> Iterator[Chart]:
+    """Yields a chart of each facet: its values, the most frequent first, and where it has none."""
+    for key, values in sorted(total.facets.items()):
+        ordered = sorted(values, key=lambda value: (-values[value], value))
+        rows = []
+        for value in ordered:
+            rows.append(
+                (value, [split.facets.get(key, {}).get(value, 0) for split in splits.values()])
+            )
+        without = [
+            max(0, split.examples - sum(split.facets.get(key, {}).values()))
+            for split in splits.values()
+        ]
+        if any(without):
+            rows.append(("(no value)", without))
+        chart = _stack(
+            key, key, [(value, counts, ()) for value, counts in rows], unit="examples", bars=Bars()
         )
         if chart is not None:
             yield chart
@@ -304,13 +381,16 @@ def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
 def _stack(
     heading: str,
     title: str,
-    rows: Sequence[tuple[str, Sequence[int], tuple[str, str]]],
+    rows: Sequence[tuple[str, Sequence[int], tuple[str, ...]]],
     *,
     unit: str,
     bars: Bars,
     summary: str = "",
 ) -> Chart | None:
-    """Makes a chart of stacked bars; each row has its name, its counts and its field and bin."""
+    """Makes a chart of stacked bars; each row has its name, its counts and its field and bin.
+
+    A row without field and bin leads to no pictures.
+    """
     widest = max((sum(counts) for _, counts, _ in rows), default=0) or 1
     stacked = []
     for name, counts, bar in rows[:_MOST]:
@@ -319,7 +399,7 @@ def _stack(
             Part(number, count, 100 * start / widest, 100 * count / widest)
             for number, (count, start) in enumerate(zip(counts, starts, strict=False))
         ]
-        stacked.append(Row(name, sum(counts), parts, bars.number(*bar)))
+        stacked.append(Row(name, sum(counts), parts, bars.number(*bar) if bar else -1))
     return _chart(heading, title, stacked, unit=unit, number=len(rows), summary=summary)
 
 

@@ -48,7 +48,7 @@ _TEXT_CHARACTERS = 400
 _CONFIG_CHARACTERS = 100_000
 _SHARDS = 1000
 # One script on the page, in this order.
-_SCRIPTS = ("page.js", "gallery.js", "marks.js")
+_SCRIPTS = ("page.js", "gallery.js", "marks.js", "charts.js")
 _SPLITS = 200
 _LAYERS = {
     "boxes": "Boxes",
@@ -175,7 +175,7 @@ def render_drawing(card: Card) -> Markup:
 
 def render_page(report: Report) -> str:
     """Renders the page."""
-    style = f"{_asset('style.css')}{style_rules()}\n"
+    style = f"{_asset('style.css')}{_asset('charts.css')}{style_rules()}\n"
     script = "\n".join(map(_asset, _SCRIPTS))
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
@@ -318,10 +318,14 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
     yield "look", "Worth a look"
     if report.changes is not None:
         yield "changes", "Changes"
+    if charts.heat is not None:
+        yield "boxes", "Boxes"
     if charts.classes:
         yield "classes", "Classes"
     if charts.sizes or charts.same:
         yield "sizes", "Sizes"
+    if charts.facets or charts.facets_left_out:
+        yield "facets", "Facets"
     yield "gallery", "Gallery"
     if facts.duplicates is not None:
         yield "duplicates", "Duplicates"

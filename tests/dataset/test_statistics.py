@@ -430,6 +430,7 @@ def test_finished_statistics_have_grids_of_the_largest_classes() -> None:
         ([[b"x" * 65], [b"a"], [b"a"]], None, 3),
         ([[b"a"], [b"\xff"]], None, 2),
         ([[b"a"], [b"b", b"c"]], None, 2),
+        ([[b"a"], [b"b", b"b"]], {"a": 1, "b": 1}, 0),
         ([[b"%d" % number] for number in range(50)], dict.fromkeys(map(str, range(50)), 1), 0),
         ([[b"%d" % number] for number in range(51)], None, 51),
         ([[1], [2.5]], None, 0),

@@ -480,6 +480,30 @@ def test_bars_classes_and_splits_lead_to_their_pictures(objects: Made, open_page
     assert found == objects.built.by_key("validation").keys()
 
 
+def test_heat_maps_of_a_class_and_log_scales(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    centres = page.locator('.heat[data-map="centres"]')
+    drawn = page.locator(".heat path")
+    whole = drawn.evaluate_all("paths => paths.map(path => path.getAttribute('d'))")
+    chosen = page.locator("#heat-class")
+    chosen.select_option(index=1)
+    one = drawn.evaluate_all("paths => paths.map(path => path.getAttribute('d'))")
+    assert one != whole
+    name = page.locator("#heat-class option").nth(1).get_attribute("data-name") or "?"
+    expect(centres.locator("svg title")).to_have_text(f"Where boxes are: {name}")
+    # What the page was rendered with is what the script draws.
+    chosen.select_option(index=0)
+    assert drawn.evaluate_all("paths => paths.map(path => path.getAttribute('d'))") == whole
+
+    page.evaluate("document.querySelector('[data-most]').dataset.most = '1000'")
+    bar = page.locator("svg[data-count] rect").first
+    width = float((bar.get_attribute("width") or "")[:-1])
+    page.evaluate("scaleBars(document.querySelector('[data-most]'), true)")
+    assert float((bar.get_attribute("width") or "")[:-1]) > width
+    page.evaluate("scaleBars(document.querySelector('[data-most]'), false)")
+    assert float((bar.get_attribute("width") or "")[:-1]) == width
+
+
 def test_rows_highlight_boxes_and_boxes_highlight_rows(objects: Made, open_page: OpenPage) -> None:
     page = open_page(objects.page)
     key = next(key for key, example in objects.examples().items() if len(example.boxes) > 2)

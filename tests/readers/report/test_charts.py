@@ -13,7 +13,7 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from tests.support.tfrecords import make_example, write_tfrecord
 
 
-def test_classes_are_sorted_and_bars_are_shares_of_their_split() -> None:
+def test_classes_are_sorted_and_bars_are_their_counts() -> None:
     splits = {
         "train": Statistics(objects_by_class={"cat": 10, "dog": 70, "": 20}),
         "test": Statistics(objects_by_class={"cat": 5, "owl": 5}),
@@ -27,9 +27,9 @@ def test_classes_are_sorted_and_bars_are_shares_of_their_split() -> None:
         ("owl", 5, [0, 5]),
     ]
     widths = [[round(part.width, 6) for part in row.parts] for row in chart.rows]
-    # The widest is that of 70 %.
     assert widths[0] == [100, 0]
-    assert widths[2] == [pytest.approx(100 / 7), pytest.approx(500 / 7)]
+    assert widths[2] == [pytest.approx(100 / 7), pytest.approx(50 / 7)]
+    assert (chart.most, chart.has_log) == (70, False)
 
 
 def test_images_are_counted_where_there_are_no_objects() -> None:
@@ -161,3 +161,67 @@ def test_files_of_other_programs_are_counted(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError):
         count_statistics(dataset, feature_map=read_feature_map(dataset))
+
+
+def test_heat_maps_have_a_shade_for_each_cell_and_a_table() -> None:
+    total = Statistics(
+        objects_by_class={"cat": 5, "": 1},
+        box_centres="0:4 136:1 255:1",
+        box_sizes="0:5 255:1",
+        box_centres_by_class={"": "136:1", "cat": "0:4 255:1"},
+        box_sizes_by_class={"": "255:1", "cat": "0:5"},
+    )
+    heat = make_charts({"train": total}).heat
+    assert heat is not None
+    centres, sizes = heat.maps
+    assert centres.paths == ["", "", "", "M8 8h1v1h-1zM15 15h1v1h-1z", "", "", "", "M0 0h1v1h-1z"]
+    # Rows of heights begin at the bottom.
+    assert (sizes.paths[-1], sizes.paths[3]) == ("M0 15h1v1h-1z", "M15 0h1v1h-1z")
+    assert (centres.share, sizes.share) == ("17 %", "83 %")
+    assert centres.rows[0] == ("0 to 25 %", ["67 %", "0 %", "0 %", "0 %"])
+    assert sizes.rows[0] == ("to 100 %", ["0 %", "0 %", "0 %", "17 %"])
+    assert [(each.name, each.objects) for each in heat.classes] == [("cat", 5), ("(no name)", 1)]
+    assert make_charts({"train": Statistics(images=1)}).heat is None
+
+
+def test_areas_show_where_sizes_begin() -> None:
+    split = Statistics(
+        areas={"341": 1, "1024": 2, "9216": 500},
+        object_areas={"small": 1, "medium": 2, "large": 500},
+    )
+    (chart,) = make_charts({"train": split}).sizes
+    assert chart.has_log
+    assert [row.threshold for row in chart.rows] == [
+        "small (COCO), below 32² px: 1 objects",
+        "medium (COCO), from 32² px: 2 objects",
+        "",
+        "large (COCO), from 96² px: 500 objects",
+    ]
+
+
+def test_facets_count_values_and_what_has_none() -> None:
+    charts = make_charts(
+        {
+            "train": Statistics(examples=5, facets={"weather": {"sun": 1, "rain": 3}}),
+            "test": Statistics(examples=1, facets={"weather": {"sun": 1}, "camera": {"a": 1}}),
+            "other": Statistics(examples=1, facets_left_out={"camera": 1}),
+        }
+    )
+    (chart,) = charts.facets
+    assert [(row.name, [part.amount for part in row.parts]) for row in chart.rows] == [
+        ("rain", [3, 0, 0]),
+        ("sun", [1, 1, 0]),
+        ("(no value)", [1, 0, 1]),
+    ]
+    assert charts.facets_left_out == ["camera"]
+
+
+def test_lift_is_against_chance() -> None:
+    split = Statistics(
+        examples=8,
+        pairs=2,
+        images_by_class={"a": 2, "b": 4},
+        count_of_pairs={"a": {"b": 2}},
+    )
+    (pair,) = make_charts({"train": split}).pairs
+    assert pair.lift == 2

@@ -59,7 +59,9 @@ class FacetsCollector(Collector):
             values = item.values[key]
             if not values or not isinstance(values[0], bytes):
                 continue
-            is_short = len(values) == 1 and len(values[0]) <= MAX_FACET_BYTES
+            # A table with a row for each object repeats what is said of the image.
+            is_one = len(values) == 1 or values.count(values[0]) == len(values)
+            is_short = is_one and len(values[0]) <= MAX_FACET_BYTES
             if not is_short:
                 self._counts[key, None] += 1
             elif values[0]:

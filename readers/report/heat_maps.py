@@ -1,0 +1,150 @@
+"""Heat maps of boxes for the page: where their centres are, and how large they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardbeam.transforms.core.text import NO_NAME
+from shardbeam.transforms.dataset.collectors.grids import GRID_SIDE, read_grid
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
+
+# Shades of a heat map. The square root of a cell's count decides, so that rare cells are seen.
+_SHADES = 8
+# Rows and columns of the table beside a heat map, each of four rows or columns of the grid.
+_PARTS = 4
+_QUARTERS = ("0 to 25 %", "25 to 50 %", "50 to 75 %", "75 to 100 %")
+_OCTAVES = ("to 1.6 %", "to 6.3 %", "to 25 %", "to 100 %")
+
+
+class HeatMap(NamedTuple):
+    """A heat map of all boxes.
+
+    Attributes:
+        name: Its name in the page's script.
+        title: What it shows.
+        axes: What its columns and rows are.
+        grid: Its counts, as the script reads them.
+        rises: Whether its first row is at the bottom.
+        share: How many percent of the boxes are in the cells that `words` names.
+        words: What is said of that share.
+        paths: The cells of each shade, from the lightest, in SVG.
+        columns: Headings of the table's columns, from the left.
+        rows: `(heading, percent of the boxes in each column)` of the table's rows, from the top.
+        ends: What is written below the left end, the middle and the right end; may be empty.
+    """
+
+    name: str
+    title: str
+    axes: str
+    grid: str
+    rises: bool
+    share: str
+    words: str
+    paths: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    ends: Sequence[str] = ()
+
+
+class HeatClass(NamedTuple):
+    """The grids of one class."""
+
+    name: str
+    objects: int
+    centres: str
+    sizes: str
+
+
+class HeatMaps(NamedTuple):
+    """The heat maps of a dataset, and the grids of its largest classes."""
+
+    boxes: int
+    maps: Sequence[HeatMap]
+    classes: Sequence[HeatClass]
+    all_classes: int
+
+
+def draw_heat_maps(total: Statistics) -> HeatMaps | None:
+    """Draws the heat maps of all boxes; None without boxes."""
+    counts = read_grid(total.box_centres), read_grid(total.box_sizes)
+    if not all(map(sum, counts)):
+        return None
+    centres = HeatMap(
+        "centres",
+        "Where boxes are",
+        "centres",
+        total.box_centres,
+        rises=False,
+        share=_percent(_sum(counts[0], 4, 12), sum(counts[0])),
+        words="in the middle half of the image's width and height",
+        paths=list(_shade(counts[0], rises=False)),
+        columns=_QUARTERS,
+        rows=list(_tabulate(counts[0], _QUARTERS, rises=False)),
+    )
+    sizes = HeatMap(
+        "sizes",
+        "How large boxes are",
+        "shares of width and height, both axes log",
+        total.box_sizes,
+        rises=True,
+        share=_percent(_sum(counts[1], 0, 12), sum(counts[1])),
+        words="narrower and lower than a quarter of the image",
+        paths=list(_shade(counts[1], rises=True)),
+        columns=_OCTAVES,
+        rows=list(_tabulate(counts[1], _OCTAVES, rises=True)),
+        ends=("0.4 %", "6.3 %", "100 %"),
+    )
+    by_objects = sorted(
+        total.box_centres_by_class, key=lambda name: (-total.objects_by_class.get(name, 0), name)
+    )
+    classes = [
+        HeatClass(
+            name or NO_NAME,
+            sum(read_grid(total.box_centres_by_class[name])),
+            total.box_centres_by_class[name],
+            total.box_sizes_by_class.get(name, ""),
+        )
+        for name in by_objects
+    ]
+    return HeatMaps(
+        sum(counts[0]),
+        (centres, sizes),
+        classes if len(classes) > 1 else (),
+        len(total.objects_by_class),
+    )
+
+
+def _sum(counts: Sequence[int], start: int, end: int) -> int:
+    """Adds up the cells whose row and column are both in a range."""
+    return sum(
+        sum(counts[GRID_SIDE * row + start : GRID_SIDE * row + end]) for row in range(start, end)
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"
+
+
+def _shade(counts: Sequence[int], *, rises: bool) -> Iterator[str]:
+    most = max(counts)
+    shades = [math.ceil(_SHADES * math.sqrt(count / most)) for count in counts]
+    for shade in range(1, _SHADES + 1):
+        cells = (divmod(cell, GRID_SIDE) for cell, each in enumerate(shades) if each == shade)
+        yield "".join(
+            f"M{column} {GRID_SIDE - 1 - row if rises else row}h1v1h-1z" for row, column in cells
+        )
+
+
+def _tabulate(
+    counts: Sequence[int], headings: Sequence[str], *, rises: bool
+) -> Iterator[tuple[str, Sequence[str]]]:
+    side, whole = GRID_SIDE // _PARTS, sum(counts)
+    order = range(_PARTS)
+    for part in reversed(order) if rises else order:
+        sums = [0] * _PARTS
+        for row in range(part * side, part * side + side):
+            for column in range(GRID_SIDE):
+                sums[column // side] += counts[GRID_SIDE * row + column]
+        yield headings[part], [_percent(each, whole) for each in sums]
