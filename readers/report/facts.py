@@ -16,6 +16,7 @@ from shardbeam.readers.open.read_rejects import StoredReject, read_lines, spread
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, dataset_name
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.manifest import Manifest, formats_in
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.storage.base import is_uri, join_uri
@@ -53,6 +54,8 @@ class Facts(NamedTuple):
         title: The same; the name of its folder if the config names it only after its format.
         version: Its version; may be empty.
         description: A text for readers; may be empty.
+        origin: What it was built from, and by which version; empty if unknown. When is not part of
+            it: the same dataset, built again, gives the same page.
         splits: Its splits.
         outcomes: What became of the inputs of each split; empty if the dataset does not say so.
         rejects: How many inputs were rejected, by reason; the most frequent first.
@@ -83,6 +86,7 @@ class Facts(NamedTuple):
     config: str = ""
     files: tuple[tuple[str, int, str], ...] = ()
     labels: Mapping[str, int] = {}
+    origin: str = ""
     duplicates: DuplicateCounts | None = None
     warnings: tuple[str, ...] = ()
 
@@ -107,6 +111,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
         return facts
     outcomes = {name: split.outcome for name, split in manifest.splits.items()}
     return facts._replace(
+        origin=_origin(manifest),
         outcomes=outcomes,
         rejects=_codes({name: outcome.rejected for name, outcome in outcomes.items()}),
         listed_rejects=tuple(
@@ -141,6 +146,12 @@ def read_facts(dataset: StoredDataset) -> Facts:
         duplicates=manifest.duplicates,
         warnings=read_warnings(dataset),
     )
+
+
+def _origin(manifest: Manifest) -> str:
+    formats = ", ".join(formats_in(manifest.config))
+    images = counted(manifest.inputs.images, "image")
+    return f"From {images}{f' ({formats})' if formats else ''}, by Shardbeam {manifest.shardbeam}"
 
 
 def _title(dataset: StoredDataset, name: str, *, config: Mapping[str, Any]) -> str:

@@ -115,6 +115,8 @@ def test_what_the_dataset_says_of_itself(mixed: Build, tmp_path: Path) -> None:
     manifest = mixed.manifest
     assert manifest["inputs"]["fingerprint"] in texts
     assert manifest["checksum"] in texts
+    images, version = manifest["inputs"]["images"], manifest["shardbeam"]
+    assert f"From {images} images (coco), by Shardbeam {version}" in texts
     assert all(f"Version of {name} {value}" in texts for name, value in manifest["codecs"].items())
     assert json.dumps(manifest["config"]["fractions"], indent=2)[2:20].split()[0] in texts
     for split, entry in manifest["splits"].items():
