@@ -22,6 +22,10 @@ from shardbeam.pipelines.cli.base import (
 _Examples = Annotated[int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1000")]
 
 
+# The kinds of `readers.predictions`, the same in a test.
+PredictedKind = Literal["likely_wrong_class", "likely_missing_object", "badly_placed"]
+
+
 class DatasetArguments(Arguments, frozen=True, kw_only=True):
     """What the commands that read one dataset have in common.
 
@@ -96,7 +100,7 @@ shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
        shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]
        shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]
-           [--index DIR]"""
+           [--index DIR | --predictions FILE]"""
     HELP = """\
 Prints the splits of a dataset and the first Examples of one of them; or one Example by number or
 key; or draws its picture with all annotations; or prints what was rejected or corrected, or what
@@ -134,7 +138,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
         bool, named("print what was corrected in Examples, with the values before and after")
     ] = False
     findings: Annotated[
-        FindingKind | bool,
+        FindingKind | PredictedKind | bool,
         named("print the images that are worth a look, of all kinds or of one", metavar="KIND"),
     ] = False
     all: Annotated[
@@ -146,6 +150,14 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
             "with --findings, for other TFRecord files: the folder of their indexes (shardbeam "
             "index)",
             metavar="DIR",
+        ),
+    ] = None
+    predictions: Annotated[
+        str | None,
+        named(
+            "with --findings, print instead the labels that a model disagrees with: COCO results "
+            "(.json), or class probabilities by key (.csv, .parquet)",
+            metavar="FILE",
         ),
     ] = None
     json: Annotated[bool, named("print one JSON object; bytes that are not text are described")] = (
@@ -253,6 +265,17 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
             "Examples of the first 50 are read",
             metavar="PATH",
         ),
+    ] = None
+    predictions: Annotated[
+        str | None,
+        named(
+            "show the labels that a model disagrees with, which has not seen these pictures: COCO "
+            "results (.json), or class probabilities by key (.csv, .parquet)",
+            metavar="FILE",
+        ),
+    ] = None
+    split: Annotated[
+        str | None, named("with --predictions, the split that they are of (default: all)")
     ] = None
     anonymous: Anonymous = False
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import posixpath
 import sys
+import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +19,7 @@ from rich.text import Text
 from shardbeam.configs.keys import flag_name
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
-from shardbeam.pipelines.cli.reader_commands import ShowArguments
+from shardbeam.pipelines.cli.reader_commands import PredictedKind, ShowArguments
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     Layout,
@@ -28,6 +29,7 @@ from shardbeam.pipelines.cli.tables import (
     render_table,
     stdout_layout,
 )
+from shardbeam.pipelines.commands.show_predictions import show_predictions
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.readers.open.images import StoredExample, read_with_places
 from shardbeam.readers.open.read_rejects import (
@@ -134,6 +136,7 @@ def _check_flags(arguments: ShowArguments) -> None:
         *itertools.combinations(lists, 2),
         ("--all", "--limit"),
         ("--all", "--json"),
+        ("--predictions", "--index"),
         *itertools.product(lists, ("--image", "--key", "--output")),
         ("--output", "--json"),
         ("--output", "--limit"),
@@ -141,9 +144,18 @@ def _check_flags(arguments: ShowArguments) -> None:
     ):
         if given[one] and given[other]:
             raise UsageError(f"{other}: not together with {one}")
-    for flag in ("--all", "--index"):
+    for flag in ("--all", "--index", "--predictions"):
         if given[flag] and not given["--findings"]:
             raise UsageError(f"{flag}: only together with --findings")
+    if isinstance(arguments.findings, str):
+        is_predicted = arguments.findings in typing.get_args(PredictedKind)
+        if is_predicted and not given["--predictions"]:
+            raise UsageError(f"--findings {arguments.findings}: only together with --predictions")
+        if given["--predictions"] and not is_predicted:
+            raise UsageError(
+                f"--predictions: they show {', '.join(typing.get_args(PredictedKind))}, not "
+                f"{arguments.findings}"
+            )
     if arguments.output is not None and not arguments.output.lower().endswith(".png"):
         raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
 
@@ -322,6 +334,9 @@ def _add_row(table: Table, split: object, *values: object) -> None:
 
 
 def _show_findings(arguments: ShowArguments) -> None:
+    if arguments.predictions is not None:
+        show_predictions(arguments, limit=arguments.limit or _FINDINGS)
+        return
     # Imported here, as pyarrow takes a while.
     from shardbeam.readers.open.find_findings import (
         list_kinds,

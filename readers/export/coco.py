@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
@@ -33,13 +32,11 @@ from shardbeam.readers.export.images import (
     ExportImage,
     runs_decoder,
 )
-from shardbeam.readers.export.names import NumberSet, UniqueNames, strip_layout
+from shardbeam.readers.export.names import ImageIds, UniqueNames, strip_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.examples.geometry.segmentation import format_counts
 
-# An integer as it is usually written; `007` would come back as another text.
-_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BOX_DIGITS = 2
 _POINT_DIGITS = 3
 _POINT_VALUES = 3
@@ -70,12 +67,13 @@ class CocoLayout(Layout):
     MARKED: ClassVar[tuple[str, str]] = ("annotations", ".json")
 
     _split: _Split | None = None
-    # The last ids that were given to images without one, and to annotations.
-    _last_image_id = _last_annotation_id = 0
+    # The last id that was given to an annotation.
+    _last_annotation_id = 0
 
     def begin(self, split: str) -> None:
         """Writes the annotation files of the split before, and begins another."""
         self._end()
+        self._image_ids.begin_split()
         self._split = _Split(split, folder=self._folders[split], temporary=self.folder)
 
     def add(self, image: ExportImage) -> int:
@@ -91,7 +89,12 @@ class CocoLayout(Layout):
             )
         key = strip_layout(image.key, split=split.name)
         name = self.unique_name(key, image=image, names=split.names)
-        image_id = self._image_id(image, split=split)
+        image_id = self._image_ids.give(image.image_id)
+        if image.image_id not in ("", str(image_id)):
+            self.losses.note(
+                "image ids that are not integers or occur twice, renumbered",
+                example=image.image_id,
+            )
         self.write(f"images/{split.folder}/{name}", image.data)
         size = {"width": image.width, "height": image.height}
         split.images.add({"id": image_id, "file_name": name, **size})
@@ -123,19 +126,9 @@ class CocoLayout(Layout):
             for split in self.splits
         }
 
-    def _image_id(self, image: ExportImage, *, split: _Split) -> int:
-        """Returns the image's own id if it is an unused integer, or else the next free one."""
-        if _INTEGER.fullmatch(image.image_id) and split.ids.add(int(image.image_id)):
-            return int(image.image_id)
-        if image.image_id:
-            self.losses.note(
-                "image ids that are not integers or occur twice, renumbered",
-                example=image.image_id,
-            )
-        self._last_image_id += 1
-        while not split.ids.add(self._last_image_id):
-            self._last_image_id += 1
-        return self._last_image_id
+    @functools.cached_property
+    def _image_ids(self) -> ImageIds:
+        return ImageIds()
 
     def _annotate(self, what: str, values: dict[str, Any], *, split: _Split) -> None:
         """Adds an annotation to a file of the split, with an id that is in no other file."""
@@ -280,7 +273,6 @@ class _Split:
         name: Its name.
         folder: Name of its folder of images, also in the names of its files.
         names: The names of its images.
-        ids: The ids of its images.
         images: The section `images` of all its files.
         sections: `{kind of file: its section "annotations"}`.
         has_objects: Whether an Example has the keys of objects.
@@ -291,7 +283,6 @@ class _Split:
         self.name = name
         self.folder = folder
         self.names = UniqueNames(by_stem=False)
-        self.ids = NumberSet()
         self.images = _Section(temporary)
         self.sections: dict[str, _Section] = {}
         self.has_objects = False

@@ -35,6 +35,8 @@ _SPLITS = {
     "test": ("test", "testing"),
 }
 _IMAGES = "images"
+# An integer as it is usually written; `007` would come back as another text.
+_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 # New numbers are sorted into the array once there are more than this, or than an eighth of all.
 _MAX_RECENT = 1 << 16
 
@@ -171,3 +173,24 @@ class NumberSet:
             self._sorted = np.sort(np.append(self._sorted, np.array(recent, np.uint64)))
             self._recent.clear()
         return True
+
+
+class ImageIds:
+    """Gives each image of a COCO file an integer that no other image of its split has."""
+
+    def __init__(self) -> None:
+        self._used = NumberSet()
+        self._last = 0
+
+    def begin_split(self) -> None:
+        """Begins another split, whose images may have the ids of the last one."""
+        self._used = NumberSet()
+
+    def give(self, own: str) -> int:
+        """Returns an image's own id if it is an unused integer, or else the next free one."""
+        if _INTEGER.fullmatch(own) and self._used.add(int(own)):
+            return int(own)
+        self._last += 1
+        while not self._used.add(self._last):
+            self._last += 1
+        return self._last

@@ -1,0 +1,1 @@
+"""Compares the labels of a dataset with the predictions of a model."""

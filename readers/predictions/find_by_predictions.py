@@ -1,0 +1,365 @@
+"""Finds labels that a model's predictions disagree with."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shardbeam.readers.open.find_findings import FoundImage
+from shardbeam.readers.open.images import Place
+from shardbeam.readers.open.stored_dataset import StoredDataset
+from shardbeam.readers.predictions.class_table import ClassTable
+from shardbeam.readers.predictions.coco_results import Detections, read_detections
+from shardbeam.readers.predictions.given_labels import (
+    Boxes,
+    Dataset,
+    GivenLabels,
+    Indexes,
+    match_images,
+    read_labels,
+)
+from shardbeam.readers.predictions.matching import (
+    BADLY_PLACED,
+    MISSING_OBJECT,
+    WRONG_CLASS,
+    compare_image,
+)
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.text import counted, show_name
+
+# {kind: what it is}
+PREDICTED_KINDS: Mapping[str, str] = {
+    WRONG_CLASS: "likely wrong class",
+    MISSING_OBJECT: "likely missing object",
+    BADLY_PLACED: "badly placed",
+}
+# The most pictures of each kind, the likeliest ones.
+_MOST = 100_000
+# The strongest detections of an image that are compared with its labels, and the most labels.
+_DETECTIONS, _OBJECTS = 300, 10_000
+# A box may reach beyond its picture by this part of it.
+_OUTSIDE = 0.1
+# If more than half of the detections are like this, their numbers mean something else.
+_HALF = 0.5
+# If the model gives another class to more than this share of the objects, their ids may differ.
+_MANY_WRONG = 0.3
+_NAMED = 3
+_STRENGTH = 1_000_000
+
+_Box = tuple[float, float, float, float]
+
+
+class PredictedImage(FoundImage, frozen=True, kw_only=True):
+    """An image whose labels a model disagrees with; `strength` is the margin in millionths.
+
+    Attributes:
+        object: The number of the object in question, from 0; None for a label of the image, or for
+            an object that is not there.
+        label: The class in question; empty for an object that is not there.
+        label_box: Left, top, width and height of its box in pixels of the stored picture.
+        predicted: The class that the model gives.
+        score: How sure the model is, from 0 to 1.
+        box: Its box, like `label_box`.
+        iou: Intersection over union of both boxes; of the nearest label for a missing object.
+        margin: How sure the finding is, from 0 to 1.
+        place: Where the Example is.
+    """
+
+    object: int | None = None
+    label: str = ""
+    label_box: _Box | None = None
+    predicted: str
+    score: float
+    box: _Box | None = None
+    iou: float | None = None
+    margin: float
+    place: Place
+
+
+class Predictions(NamedTuple):
+    """What predictions show about a dataset.
+
+    Attributes:
+        found: Images by kind, the likeliest ones first; at most 100,000 of each kind.
+        notes: What was compared, and what was left out, in lines.
+    """
+
+    found: Sequence[PredictedImage]
+    notes: Sequence[str]
+
+
+def find_by_predictions(
+    dataset: StoredDataset, *, uri: str, split: str | None = None
+) -> Predictions:
+    """Ranks the labels of a dataset that a model disagrees with.
+
+    The model must not have seen the pictures in training. All Examples are read.
+
+    Args:
+        dataset: The dataset.
+        uri: The predictions: COCO results (`.json`) for objects, or a table of class probabilities
+            (`.csv`, `.parquet`) for classes of images.
+        split: The split that was predicted; None for all.
+
+    Raises:
+        InputError: The dataset or the predictions cannot be read, do not fit together, or a value
+            is no probability.
+    """
+    extension = uri.lower().rpartition(".")[2]
+    if extension not in ("json", "csv", "parquet"):
+        raise InputError(
+            uri=uri,
+            problem="expected COCO results (.json), or a table of class probabilities (.csv or "
+            ".parquet)",
+        )
+    labels = read_labels(dataset, split=split)
+    if extension == "json":
+        return _compare_objects(labels, uri=uri)
+    return _compare_classes(labels, uri=uri)
+
+
+def _compare_objects(dataset: Dataset, *, uri: str) -> Predictions:
+    if not any(len(image.objects) for image in dataset.images):
+        raise InputError(
+            uri=dataset.path,
+            problem="has no objects with boxes; for classes of images, give a table of class "
+            "probabilities (.csv or .parquet)",
+        )
+    given = read_detections(uri)
+    usable = _find_usable(given, dataset=dataset, uri=uri)
+    found = _strongest(_compare_images(usable, dataset=dataset, left_out=given.left_out))
+    predicted = np.unique(usable.images)
+    objects = sum(int((~dataset.images[each].crowds).sum()) for each in predicted.tolist())
+    notes = [_count_images(len(predicted), dataset=dataset)]
+    left_out = given.left_out.items()
+    notes += [f"not used: {counted(count, 'detection')} {why}" for why, count in left_out if count]
+    wrong = sum(each.kind == WRONG_CLASS for each in found)
+    if wrong > _MANY_WRONG * objects:
+        notes.append(
+            f"the model gives another class to {wrong:,} of {objects:,} objects: if its ids are "
+            "not those of the label map, write the names of classes as `category`"
+        )
+    return Predictions(found, notes)
+
+
+class _Usable(NamedTuple):
+    """Detections in images of the dataset and of its classes, with boxes in the pictures."""
+
+    images: Indexes
+    classes: Indexes
+    boxes: Boxes
+    scores: npt.NDArray[np.float32]
+
+
+def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> _Usable:
+    """Finds the images and classes of detections; counts the others in `given.left_out`."""
+    left_out = given.left_out
+    counts = np.bincount(given.images, minlength=len(given.ids))
+    of_ids = match_images(given.ids, counts, dataset=dataset, uri=uri)
+    known = {name: number for number, name in enumerate(dataset.names)}
+    of_categories = np.array(
+        [
+            known.get(each, -1) if isinstance(each, str) else dataset.ids.get(each, -1)
+            for each in given.categories
+        ],
+        np.int32,
+    )
+    if (of_categories < 0).all():
+        raise InputError(
+            uri=uri,
+            problem=f"none of its categories is in the dataset: {_list(given.categories)}; "
+            f"expected ids of the label map, {_list(dataset.ids)}, or as `category` the names of "
+            f"classes, {_list(dataset.names)}",
+        )
+    unknown = [
+        each for each, number in zip(given.categories, of_categories, strict=True) if number < 0
+    ]
+    images, classes = of_ids[given.images], of_categories[given.classes]
+    sizes = np.array([[each.width, each.height] for each in dataset.images], np.float32)[images]
+    is_there, is_class = images >= 0, classes >= 0
+    _check_boxes(given.boxes[is_there], sizes[is_there], uri=uri)
+    boxes = _corners(given.boxes)
+    inside = np.clip(boxes, 0, np.tile(sizes, 2))
+    has_area = (inside[:, 2:] > inside[:, :2]).all(axis=1)
+    used = is_there & is_class & has_area
+    left_out["in images that are not in the dataset"] += int((~is_there).sum())
+    if unknown:
+        left_out[f"of classes that the dataset does not have ({_list(unknown)})"] += int(
+            (is_there & ~is_class).sum()
+        )
+    left_out["outside of their pictures"] += int((is_there & is_class & ~has_area).sum())
+    return _Usable(images[used], classes[used], inside[used], given.scores[used])
+
+
+def _corners(boxes: Boxes) -> Boxes:
+    return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
+
+
+def _check_boxes(boxes: Boxes, sizes: npt.NDArray[np.float32], *, uri: str) -> None:
+    """Checks that the numbers of boxes mean what they should.
+
+    Raises:
+        InputError: They are fractions, or most boxes reach beyond their pictures.
+    """
+    expected = "expected [x, y, width, height] in pixels of the stored picture"
+    if len(boxes) and boxes.max() <= 1 and sizes.max() > 2:
+        raise InputError(uri=uri, problem=f"its boxes are fractions of the pictures; {expected}")
+    beyond = (_corners(boxes)[:, 2:] > sizes * (1 + _OUTSIDE)).any(axis=1)
+    if beyond.sum() > _HALF * len(boxes):
+        first = int(np.flatnonzero(beyond)[0])
+        raise InputError(
+            uri=uri,
+            problem=f"{int(beyond.sum()):,} of {len(boxes):,} boxes reach beyond their pictures, "
+            f"such as {_round(boxes[first])} in {sizes[first][0]:.0f}x{sizes[first][1]:.0f}; "
+            f"{expected} (not corners, and not pixels of a larger original)",
+        )
+
+
+def _compare_images(
+    given: _Usable, *, dataset: Dataset, left_out: Counter[str]
+) -> Iterator[PredictedImage]:
+    # By image, the strongest first.
+    order = np.lexsort((-given.scores, given.images))
+    starts = np.flatnonzero(np.diff(given.images[order], prepend=-1))
+    for own in np.split(order, starts)[1:]:
+        image = dataset.images[given.images[own[0]]]
+        left_out[f"beyond the {_DETECTIONS} strongest of an image"] += len(own[_DETECTIONS:])
+        own = own[:_DETECTIONS]
+        if len(image.objects) > _OBJECTS:
+            left_out[f"in images with more than {_OBJECTS:,} objects"] += len(own)
+            continue
+        boxes, classes, scores = given.boxes[own], given.classes[own], given.scores[own]
+        for each in compare_image(image, classes=classes, boxes=boxes, scores=scores):
+            is_there, number = each.label >= 0, each.detection
+            yield _found(
+                image,
+                kind=each.kind,
+                margin=each.margin,
+                object=int(image.numbers[each.label]) if is_there else None,
+                label=dataset.names[image.objects[each.label]] if is_there else "",
+                label_box=_round(_sides(image.boxes[each.label])) if is_there else None,
+                predicted=dataset.names[classes[number]],
+                score=round(float(scores[number]), 4),
+                box=_round(_sides(boxes[number])),
+                iou=round(each.iou, 4),
+            )
+
+
+def _sides(box: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return np.concatenate([box[:2], box[2:] - box[:2]])
+
+
+def _round(box: npt.NDArray[np.float32]) -> _Box:
+    left, top, width, height = (round(float(each), 2) for each in box)
+    return left, top, width, height
+
+
+def _compare_classes(dataset: Dataset, *, uri: str) -> Predictions:
+    if not any(image.labels for image in dataset.images):
+        raise InputError(
+            uri=dataset.path,
+            problem="no image has a class; for objects, give COCO results (.json)",
+        )
+    table = ClassTable(uri, classes=dataset.names)
+    keys = table.keys()
+    images = match_images(keys, np.ones(len(keys), np.int64), dataset=dataset, uri=uri)
+    twice = np.flatnonzero(np.bincount(images[images >= 0]) > 1)
+    if twice.size:
+        key = dataset.images[int(twice[0])].key
+        raise InputError(uri=uri, problem=f"two rows are of the image {show_name(key)}")
+    one_class = all(len(image.labels) == 1 for image in dataset.images)
+    found = _strongest(_compare_rows(table, images, dataset=dataset, one_class=one_class))
+    notes = [_count_images(int((images >= 0).sum()), dataset=dataset)]
+    if missing := int((images < 0).sum()):
+        notes.append(f"{counted(missing, 'row')} of images that are not in the dataset")
+    if table.left_out:
+        notes.append(f"columns that are no classes are not read: {_list(table.left_out)}")
+    return Predictions(found, notes)
+
+
+def _compare_rows(
+    table: ClassTable, images: Indexes, *, dataset: Dataset, one_class: bool
+) -> Iterator[PredictedImage]:
+    numbers = iter(images.tolist())
+    for rows in table.probabilities(one_class=one_class):
+        for row, number in zip(rows, itertools.islice(numbers, len(rows)), strict=True):
+            given = [*dataset.images[number].labels] if number >= 0 else []
+            if not given or len(given) == len(row):
+                continue
+            # Of several classes, the one that the model believes least.
+            label = min(given, key=row.__getitem__)
+            others = row.copy()
+            others[given] = -1
+            best = int(others.argmax())
+            if others[best] > row[label]:
+                yield _found(
+                    dataset.images[number],
+                    kind=WRONG_CLASS,
+                    margin=float(min(1, others[best] - max(0, row[label]))),
+                    label=dataset.names[label],
+                    predicted=dataset.names[best],
+                    score=round(float(others[best]), 4),
+                )
+
+
+def _found(
+    image: GivenLabels,
+    *,
+    kind: str,
+    margin: float,
+    label: str,
+    predicted: str,
+    score: float,
+    object: int | None = None,
+    label_box: _Box | None = None,
+    box: _Box | None = None,
+    iou: float | None = None,
+) -> PredictedImage:
+    return PredictedImage(
+        split=image.place.split,
+        number=image.place.number,
+        source="",
+        key=image.key,
+        kind=kind,
+        strength=round(margin * _STRENGTH),
+        object=object,
+        label=label,
+        label_box=label_box,
+        predicted=predicted,
+        score=score,
+        box=box,
+        iou=iou,
+        margin=round(margin, 4),
+        place=image.place,
+    )
+
+
+def _strongest(found: Iterable[PredictedImage]) -> list[PredictedImage]:
+    """Sorts images by kind, the likeliest first, and keeps only so many that memory is bounded."""
+    by_kind: dict[str, list[PredictedImage]] = {kind: [] for kind in PREDICTED_KINDS}
+    for each in found:
+        kept = by_kind[each.kind]
+        kept.append(each)
+        if len(kept) >= 2 * _MOST:
+            by_kind[each.kind] = heapq.nsmallest(_MOST, kept, key=_rank)
+    return [each for kept in by_kind.values() for each in heapq.nsmallest(_MOST, kept, key=_rank)]
+
+
+def _rank(found: PredictedImage) -> tuple[int, str, int]:
+    return -found.strength, found.split, found.number
+
+
+def _count_images(number: int, *, dataset: Dataset) -> str:
+    return f"predictions for {number:,} of {counted(len(dataset.images), 'image')}"
+
+
+def _list(names: Iterable[object]) -> str:
+    first = [*itertools.islice(names, _NAMED + 1)]
+    shown = [show_name(each) if isinstance(each, str) else str(each) for each in first[:_NAMED]]
+    return ", ".join(shown) + (", ..." if len(first) > _NAMED else "")
