@@ -5,7 +5,6 @@
 # dependencies = ["tensorflow==2.21.0"]
 # ///
 
-import math
 import sys
 
 import keras
@@ -18,16 +17,16 @@ PATH, SIDE, BATCH = sys.argv[1], 48, 16
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of a split, in a new order after each epoch."""
+    """Batches of a split, or of some of its Examples, in a new order after each epoch."""
 
-    def __init__(self, split, **options):
+    def __init__(self, split, numbers=None, **options):
         super().__init__(**options)
         self.pairs = shardbeam.open(PATH, split=split).classification()
-        self.order = np.arange(len(self.pairs))
+        self.order = np.arange(len(self.pairs)) if numbers is None else numbers
         self.random = np.random.default_rng(0)
 
     def __len__(self):
-        return math.ceil(len(self.order) / BATCH)
+        return -(-len(self.order) // BATCH)
 
     def __getitem__(self, index):
         images, labels = zip(*self.pairs[self.order[index * BATCH :][:BATCH]], strict=True)
@@ -38,22 +37,24 @@ class Batches(keras.utils.PyDataset):
         self.random.shuffle(self.order)
 
 
-keras.utils.set_random_seed(0)
-layers = [keras.layers.Input((SIDE, SIDE, 3))]
-for filters in (16, 32, 64):
-    layers += [
-        keras.layers.Conv2D(filters, 3, padding="same"),
-        keras.layers.BatchNormalization(momentum=0.9),
-        keras.layers.ReLU(),
-        keras.layers.MaxPooling2D(),
-    ]
-layers += [keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(len(shardbeam.class_names(PATH)))]
-model = keras.Sequential(layers)
-loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-model.compile(optimizer=keras.optimizers.Adam(0.003), loss=loss, metrics=["accuracy"])
-model.fit(Batches("train", workers=2), epochs=15, verbose=2)
-validation = Batches("validation")
-_, accuracy = model.evaluate(validation, verbose=0)
-labels = np.concatenate([labels for _, labels in validation])
-baseline = np.bincount(labels).max() / len(labels)
-print(f"accuracy: {accuracy:.2f} (always the most frequent class: {baseline:.2f})")
+def train(batches):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Input((SIDE, SIDE, 3))])
+    for filters in (16, 32, 64):
+        model.add(keras.layers.Conv2D(filters, 3, padding="same"))
+        model.add(keras.layers.BatchNormalization(momentum=0.9))
+        model.add(keras.layers.ReLU())
+        model.add(keras.layers.MaxPooling2D())
+    model.add(keras.layers.GlobalMaxPooling2D())
+    model.add(keras.layers.Dense(len(shardbeam.class_names(PATH))))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(0.003), loss=loss, metrics=["accuracy"])
+    model.fit(batches, epochs=15, verbose=2)
+    return model
+
+
+if __name__ == "__main__":
+    validation = Batches("validation")
+    _, accuracy = train(Batches("train", workers=2)).evaluate(validation, verbose=0)
+    baseline = np.bincount([label for _, label in validation.pairs]).max() / len(validation.pairs)
+    print(f"accuracy: {accuracy:.2f} (always the most frequent class: {baseline:.2f})")

@@ -138,7 +138,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
         bool, named("print what was corrected in Examples, with the values before and after")
     ] = False
     findings: Annotated[
-        FindingKind | PredictedKind | bool,
+        Literal[FindingKind, PredictedKind] | bool,
         named("print the images that are worth a look, of all kinds or of one", metavar="KIND"),
     ] = False
     all: Annotated[

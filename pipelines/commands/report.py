@@ -18,6 +18,7 @@ from shardbeam.readers.open.stored_dataset import (
     open_dataset,
     read_feature_map,
 )
+from shardbeam.readers.predictions.find_by_predictions import Predictions, find_by_predictions
 from shardbeam.readers.report.cards import ClassNumbers
 from shardbeam.readers.report.changes import find_changes
 from shardbeam.readers.report.charts import count_statistics, make_charts
@@ -25,6 +26,7 @@ from shardbeam.readers.report.duplicate_cards import read_duplicates
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.gallery import Gallery
 from shardbeam.readers.report.page import Report, render_card, render_page
+from shardbeam.readers.report.predicted_cards import choose_drawn, draw_predictions
 from shardbeam.readers.report.sampled_images import Sample, sample_by_index, sample_images
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import draw_rejects
@@ -42,9 +44,9 @@ MAX_BYTES = 15_000_000
 _BEGINNING = b"<!doctype html>\n<!-- "
 # If the caller gives no number of pictures, at most this many are shown.
 _MOST_PICTURES = 1000
-# Shares of the page's bytes: for the pictures of duplicates, and for everything but the gallery's
-# cards. If that takes more, groups of duplicates are left out.
-_PAIRS_SHARE, _FRAME_SHARE = 0.2, 0.6
+# Shares of the page's bytes: for the pictures of duplicates, for those of predictions, and for
+# everything but the gallery's cards. If that takes more, groups of duplicates are left out.
+_PAIRS_SHARE, _PREDICTED_SHARE, _FRAME_SHARE = 0.2, 0.2, 0.6
 # Bytes that the links to a card or to a class take elsewhere in the page.
 _LINKS_BYTES = 400
 _MAX_KEYS_BYTES = 10_000_000
@@ -66,9 +68,18 @@ def run_report(arguments: ReportArguments) -> None:
         mark=Mark("report", dataset_name(arguments.path)),
         overwrite=arguments.overwrite,
         inputs=filter(
-            None, (arguments.path, arguments.keys, arguments.previous, *arguments.images)
+            None,
+            (
+                arguments.path,
+                arguments.keys,
+                arguments.previous,
+                arguments.predictions,
+                *arguments.images,
+            ),
         ),
     )
+    if arguments.split is not None and arguments.predictions is None:
+        raise UsageError("--split: only together with --predictions")
     keys = _read_keys(arguments.keys) if arguments.keys else None
     dataset = open_dataset(arguments.path)
     for folder in arguments.images:
@@ -85,6 +96,11 @@ def run_report(arguments: ReportArguments) -> None:
         keys=keys,
         roots=arguments.images,
         previous=arguments.previous,
+        predictions=(
+            find_by_predictions(dataset, uri=arguments.predictions, split=arguments.split)
+            if arguments.predictions is not None
+            else None
+        ),
     )
     # The manifest of an older dataset may hold passwords.
     data = hide_passwords(page).encode()
@@ -99,6 +115,7 @@ def make_page(
     keys: Collection[str] | None = None,
     roots: Sequence[str] = (),
     previous: str | None = None,
+    predictions: Predictions | None = None,
 ) -> str:
     """Makes the page of a dataset, of at most 15 MB; the same dataset gives the same page.
 
@@ -109,6 +126,7 @@ def make_page(
         keys: If given, the gallery shows the pictures with these keys, and no others.
         roots: Folders to search for rejected images.
         previous: An earlier dataset, to show what has changed since.
+        predictions: What a model's predictions show about the dataset.
 
     Raises:
         InputError: The dataset cannot be read.
@@ -150,7 +168,9 @@ def make_page(
         )
     groups = duplicates.groups if duplicates is not None else ()
     twins = duplicates.twins if duplicates is not None else {}
+    drawn = choose_drawn(predictions) if predictions is not None else []
     places = [
+        *(each.place for each in drawn),
         *(candidate.place for candidate in sample.chosen),
         *(twin.place for twin in twins.values()),
         *(place for group in groups for place in group.places),
@@ -178,6 +198,10 @@ def make_page(
         sample=sample,
         is_number_given=examples is not None or keys is not None,
         reject_images=draw_rejects(facts.listed_rejects, roots=roots),
+        predictions=predictions
+        and draw_predictions(
+            predictions, drawn, gallery=gallery, room=int(_PREDICTED_SHARE * MAX_BYTES)
+        ),
     )
     return _fill_page(report, gallery=gallery)
 

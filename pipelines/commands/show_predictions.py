@@ -20,6 +20,9 @@ _ONLY_AS_GOOD = (
     "These lists are only as good as the model, which must not have seen the pictures in training."
 )
 
+# Fields of an image that the lists of other findings have, or that only programs inside need.
+_NOT_PRINTED = ("source", "place")
+
 
 def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
     """Prints the images whose labels a model disagrees with, the likeliest errors first.
@@ -49,8 +52,13 @@ def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
     if arguments.limit is not None or not arguments.json:
         found = strongest_images(iter(found), limit=limit)
     if arguments.json:
-        document = {"path": dataset.path, "findings": found, "notes": notes}
-        write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
+        rows = [
+            {key: value for key, value in each.items() if key not in _NOT_PRINTED}
+            for each in msgspec.to_builtins(found)
+        ]
+        document = {"path": dataset.path, "findings": rows, "notes": notes}
+        # json, not msgspec, because names of files need not be valid Unicode.
+        write_stdout(json.dumps(document, ensure_ascii=True) + "\n")
         return
     lines = "".join(f"{escape(line)}\n" for line in (*notes, _ONLY_AS_GOOD))
     write_stdout("\n".join([*_render(found), lines]))

@@ -251,7 +251,7 @@ def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[ShownTag
         for room in (_CARD_PX, _ENLARGED_PX)
     )
     rest = []
-    for number, box in enumerate(figure.boxes):
+    for number, box in enumerate(box for box in figure.boxes if box.text):
         tag = on_card.find(box) if number < _LABELLED else None
         if tag is None:
             rest.append(box)

@@ -158,11 +158,19 @@ class Gallery(NamedTuple):
             ]
             yield Pair(group, cards)
 
-    def _draw_small(self, place: Place, *, room: float, name: str, side: int = _PAIR_SIDE) -> Card:
-        split = self.splits[place.split]
-        picture = _without_masks(
-            self.examples.read(place).picture(split, feature_map=self.feature_map)
+    def read_picture(self, place: Place) -> Picture:
+        """Reads an image without its masks and maps.
+
+        Raises:
+            InputError: The Example cannot be read.
+        """
+        stored = self.examples.read(place)
+        return _without_masks(
+            stored.picture(self.splits[place.split], feature_map=self.feature_map)
         )
+
+    def _draw_small(self, place: Place, *, room: float, name: str, side: int = _PAIR_SIDE) -> Card:
+        picture = self.read_picture(place)
         return make_card(
             picture,
             fit_thumbnail(picture, room=room, classes=self.classes, max_side=side),

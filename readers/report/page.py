@@ -32,6 +32,7 @@ from shardbeam.readers.report.charts import MOST_SPLITS, Charts
 from shardbeam.readers.report.duplicate_cards import Duplicates, Pair
 from shardbeam.readers.report.facts import Code, Facts
 from shardbeam.readers.report.headline import make_tiles
+from shardbeam.readers.report.predicted_cards import PredictionsShown
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
@@ -109,6 +110,7 @@ class Report(NamedTuple):
         duplicates: Its duplicates; None if they were not looked for.
         pairs: The first groups of duplicates with their pictures.
         changes: What has changed since an earlier dataset, if one was named.
+        predictions: What a model's predictions show, if some were given.
         reject_images: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
@@ -124,6 +126,7 @@ class Report(NamedTuple):
     duplicates: Duplicates | None = None
     pairs: Sequence[Pair] = ()
     changes: Changes | None = None
+    predictions: PredictionsShown | None = None
     reject_images: Mapping[int, str] = {}
 
 
@@ -233,6 +236,10 @@ def render_page(report: Report) -> str:
                 if any(layer in shown.layers for shown in report.cards)
             ],
             changes=report.changes,
+            predictions=report.predictions
+            and report.predictions._replace(
+                lists=[each._replace(keys=Lines(each.keys)) for each in report.predictions.lists]
+            ),
             change_columns=SplitDifference.__struct_fields__,
             duplicates=report.duplicates,
             pairs=report.pairs,
@@ -316,6 +323,8 @@ def _digest(text: str) -> str:
 def _sections(report: Report) -> Iterator[tuple[str, str]]:
     facts, charts = report.facts, report.charts
     yield "look", "Worth a look"
+    if report.predictions is not None:
+        yield "predictions", "Predictions"
     if report.changes is not None:
         yield "changes", "Changes"
     if charts.heat is not None:

@@ -1,0 +1,175 @@
+"""Draws the images whose labels a model disagrees with: the label, and what the model predicts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from shardbeam.readers.open.find_findings import strongest_images
+from shardbeam.readers.predictions.find_by_predictions import (
+    PREDICTED_KINDS,
+    PredictedImage,
+    Predictions,
+)
+from shardbeam.readers.predictions.matching import BADLY_PLACED, MISSING_OBJECT, WRONG_CLASS
+from shardbeam.readers.report.cards import Card, make_card
+from shardbeam.readers.report.figure import BoxShape, shorten
+from shardbeam.readers.report.styles import LINES
+from shardbeam.readers.report.thumbnails import fit_thumbnail
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
+
+if TYPE_CHECKING:
+    from shardbeam.readers.report.gallery import Gallery
+
+# At most this many pictures of each kind are drawn, and more keys are listed.
+DRAWN, _KEYS = 20, 1000
+_SIDE = 480
+_NAME_CHARACTERS = 24
+# The label's line is solid, the prediction's dashed and twice as wide.
+_SOLID = 0
+_DASHED = next(n for n, line in enumerate(LINES) if line.width > 1 and line.dash)
+_WHAT = {
+    WRONG_CLASS: "The model is surer of another class than of the label's. Sorted by how much.",
+    MISSING_OBJECT: "The model sees an object where no label is. Sorted by its score, less how "
+    "much the nearest label overlaps it (IoU).",
+    BADLY_PLACED: "The label and the model have the same class, and boxes that differ. Sorted by "
+    "the model's score, less how much both overlap (IoU).",
+}
+
+
+class PredictedCard(NamedTuple):
+    """A picture with a label and a prediction.
+
+    Attributes:
+        card: The picture.
+        label: The number of the label's box in the drawing; None without one.
+        predicted: The number of the model's box; None without one.
+        text: Both in words.
+    """
+
+    card: Card
+    label: int | None
+    predicted: int | None
+    text: str
+
+
+class PredictedList(NamedTuple):
+    """The pictures of a kind, the likeliest first.
+
+    Attributes:
+        kind: Its stable name.
+        title: The kind in words.
+        what: What is in the list, and how it is sorted.
+        cards: The first pictures.
+        keys: The keys of more of them, one on each line.
+    """
+
+    kind: str
+    title: str
+    what: str
+    cards: Sequence[PredictedCard]
+    keys: str
+
+
+class PredictionsShown(NamedTuple):
+    """What the page shows of predictions."""
+
+    lists: Sequence[PredictedList]
+    notes: Sequence[str]
+
+
+def choose_drawn(predictions: Predictions) -> list[PredictedImage]:
+    """Chooses the pictures to draw: the first of each kind, each image once."""
+    return strongest_images(iter(predictions.found), limit=DRAWN)
+
+
+def draw_predictions(
+    predictions: Predictions, drawn: Sequence[PredictedImage], *, gallery: Gallery, room: int
+) -> PredictionsShown:
+    """Draws the first pictures of each kind.
+
+    Args:
+        predictions: All that was found.
+        drawn: The pictures to draw.
+        gallery: What all pictures of the page have in common.
+        room: How many bytes the pictures may have together.
+
+    Raises:
+        InputError: An Example cannot be read.
+    """
+    share = room / max(1, len(drawn))
+    lists = []
+    for kind, title in PREDICTED_KINDS.items():
+        cards = [
+            _draw(each, name=f"m{kind[:8]}{number}", gallery=gallery, room=share)
+            for number, each in enumerate(each for each in drawn if each.kind == kind)
+        ]
+        lists.append(
+            PredictedList(kind, title, _WHAT[kind], cards, "\n".join(_keys(predictions, kind)))
+        )
+    return PredictionsShown([each for each in lists if each.cards], predictions.notes)
+
+
+def _keys(predictions: Predictions, kind: str) -> Iterator[str]:
+    keys = dict.fromkeys(each.key for each in predictions.found if each.kind == kind)
+    # A key with line ends names no image in a file of keys.
+    return itertools.islice((key for key in keys if key.splitlines() == [key]), _KEYS)
+
+
+def _draw(found: PredictedImage, *, name: str, gallery: Gallery, room: float) -> PredictedCard:
+    picture = gallery.read_picture(found.place)
+    objects = [*picture.objects]
+    # Those in question come first, because only the first objects of an image are drawn.
+    shown = [] if found.object is None else [objects.pop(found.object)]
+    label = len(shown) - 1 if shown else None
+    predicted = None
+    if found.box is not None:
+        predicted = len(shown)
+        shown.append(_predicted_object(found, picture))
+    picture = msgspec.structs.replace(picture, objects=(*shown, *objects))
+    thumbnail = fit_thumbnail(picture, room=room, classes=gallery.classes, max_side=_SIDE)
+    texts = {label: f"label: {_short(found.label)}", predicted: f"model: {_score(found)}"}
+    lines = {label: _SOLID, predicted: _DASHED}
+
+    def restyle(box: BoxShape) -> BoxShape:
+        return box._replace(
+            text=texts.get(box.number, ""),
+            style=box.style._replace(line=lines.get(box.number, _SOLID)),
+        )
+
+    figure = thumbnail.figure
+    figure = figure._replace(boxes=tuple(map(restyle, figure.boxes)), poses=())
+    card = make_card(
+        picture,
+        thumbnail._replace(figure=figure),
+        classes=gallery.classes,
+        numbers=gallery.numbers,
+        name=name,
+    )
+    words = f"label {found.label}" if found.label else "no label"
+    iou = "" if found.iou is None else f", IoU {found.iou:.2f}"
+    return PredictedCard(
+        card, label, predicted, f"{words}; model {found.predicted} {found.score:.0%}{iou}"
+    )
+
+
+def _predicted_object(found: PredictedImage, picture: Picture) -> PictureObject:
+    assert found.box is not None
+    left, top, width, height = found.box
+    across, down = max(1, picture.width), max(1, picture.height)
+    return PictureObject(
+        label=found.predicted,
+        box=(left / across, top / down, (left + width) / across, (top + height) / down),
+        attributes={"predicted with": f"{found.score:.0%}"},
+    )
+
+
+def _short(name: str) -> str:
+    return shorten(name, _NAME_CHARACTERS)
+
+
+def _score(found: PredictedImage) -> str:
+    return f"{_short(found.predicted)} {found.score:.0%}"
