@@ -200,7 +200,12 @@ def make_page(
         reject_images=draw_rejects(facts.listed_rejects, roots=roots),
         predictions=predictions
         and draw_predictions(
-            predictions, drawn, gallery=gallery, room=int(_PREDICTED_SHARE * MAX_BYTES)
+            predictions,
+            drawn,
+            read=gallery.read_picture,
+            classes=classes,
+            numbers=numbers,
+            room=int(_PREDICTED_SHARE * MAX_BYTES),
         ),
     )
     return _fill_page(report, gallery=gallery)

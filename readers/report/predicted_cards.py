@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from shardbeam.readers.open.find_findings import strongest_images
+from shardbeam.readers.open.images import Place
 from shardbeam.readers.predictions.find_by_predictions import (
     PREDICTED_KINDS,
     PredictedImage,
     Predictions,
 )
 from shardbeam.readers.predictions.matching import BADLY_PLACED, MISSING_OBJECT, WRONG_CLASS
-from shardbeam.readers.report.cards import Card, make_card
+from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
 from shardbeam.readers.report.figure import BoxShape, shorten
-from shardbeam.readers.report.styles import LINES
+from shardbeam.readers.report.styles import LINES, Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
-
-if TYPE_CHECKING:
-    from shardbeam.readers.report.gallery import Gallery
 
 # At most this many pictures of each kind are drawn, and more keys are listed.
 DRAWN, _KEYS = 20, 1000
@@ -80,6 +78,11 @@ class PredictionsShown(NamedTuple):
     lists: Sequence[PredictedList]
     notes: Sequence[str]
 
+    @property
+    def has_boxes(self) -> bool:
+        """Whether a picture has a box of the model."""
+        return any(each.predicted is not None for one in self.lists for each in one.cards)
+
 
 def choose_drawn(predictions: Predictions) -> list[PredictedImage]:
     """Chooses the pictures to draw: the first of each kind, each image once."""
@@ -87,14 +90,22 @@ def choose_drawn(predictions: Predictions) -> list[PredictedImage]:
 
 
 def draw_predictions(
-    predictions: Predictions, drawn: Sequence[PredictedImage], *, gallery: Gallery, room: int
+    predictions: Predictions,
+    drawn: Sequence[PredictedImage],
+    *,
+    read: Callable[[Place], Picture],
+    classes: Classes,
+    numbers: ClassNumbers,
+    room: int,
 ) -> PredictionsShown:
     """Draws the first pictures of each kind.
 
     Args:
         predictions: All that was found.
         drawn: The pictures to draw.
-        gallery: What all pictures of the page have in common.
+        read: Reads a picture.
+        classes: The dataset's classes.
+        numbers: Numbers of its classes in the page.
         room: How many bytes the pictures may have together.
 
     Raises:
@@ -104,7 +115,14 @@ def draw_predictions(
     lists = []
     for kind, title in PREDICTED_KINDS.items():
         cards = [
-            _draw(each, name=f"m{kind[:8]}{number}", gallery=gallery, room=share)
+            _draw(
+                each,
+                read(each.place),
+                name=f"m{len(lists)}-{number}",
+                classes=classes,
+                numbers=numbers,
+                room=share,
+            )
             for number, each in enumerate(each for each in drawn if each.kind == kind)
         ]
         lists.append(
@@ -119,8 +137,15 @@ def _keys(predictions: Predictions, kind: str) -> Iterator[str]:
     return itertools.islice((key for key in keys if key.splitlines() == [key]), _KEYS)
 
 
-def _draw(found: PredictedImage, *, name: str, gallery: Gallery, room: float) -> PredictedCard:
-    picture = gallery.read_picture(found.place)
+def _draw(
+    found: PredictedImage,
+    picture: Picture,
+    *,
+    name: str,
+    classes: Classes,
+    numbers: ClassNumbers,
+    room: float,
+) -> PredictedCard:
     objects = [*picture.objects]
     # Those in question come first, because only the first objects of an image are drawn.
     shown = [] if found.object is None else [objects.pop(found.object)]
@@ -130,7 +155,7 @@ def _draw(found: PredictedImage, *, name: str, gallery: Gallery, room: float) ->
         predicted = len(shown)
         shown.append(_predicted_object(found, picture))
     picture = msgspec.structs.replace(picture, objects=(*shown, *objects))
-    thumbnail = fit_thumbnail(picture, room=room, classes=gallery.classes, max_side=_SIDE)
+    thumbnail = fit_thumbnail(picture, room=room, classes=classes, max_side=_SIDE)
     texts = {label: f"label: {_short(found.label)}", predicted: f"model: {_score(found)}"}
     lines = {label: _SOLID, predicted: _DASHED}
 
@@ -145,8 +170,8 @@ def _draw(found: PredictedImage, *, name: str, gallery: Gallery, room: float) ->
     card = make_card(
         picture,
         thumbnail._replace(figure=figure),
-        classes=gallery.classes,
-        numbers=gallery.numbers,
+        classes=classes,
+        numbers=numbers,
         name=name,
     )
     words = f"label {found.label}" if found.label else "no label"
