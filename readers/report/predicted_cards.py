@@ -112,7 +112,7 @@ def draw_predictions(
         InputError: An Example cannot be read.
     """
     share = room / max(1, len(drawn))
-    lists = []
+    lists: list[PredictedList] = []
     for kind, title in PREDICTED_KINDS.items():
         cards = [
             _draw(
