@@ -167,11 +167,10 @@ def _contradict(picture: Picture, rng: random.Random, classes: Sequence[int]) ->
     return dataclasses.replace(picture, name=f"copy-{picture.name}", objects=objects)
 
 
-def _rename_all(picture: Picture, _: random.Random, classes: Sequence[int]) -> Picture:
+def _rename_all(picture: Picture, rng: random.Random, classes: Sequence[int]) -> Picture:
     copy = picture.copy()
-    free = sorted({*classes} - {each["category_id"] for each in picture.objects})
-    for each in copy.objects:
-        each["category_id"] = free[0] if free else max(classes)
+    for each, name in zip((picture, copy), rng.sample(classes, 2), strict=True):
+        each.objects = [{**one, "category_id": name} for one in each.objects]
     return copy
 
 
@@ -275,7 +274,8 @@ def find(
         source = {"images": str(folder / split), "annotations": [str(path)]}
         splits[split] = {"format": "coco", "tasks": ["detection"], **source}
     output = {"path": str(folder / "dataset")}
-    config = {"name": "planted", "splits": splits, "masks": "png", "output": output}
+    image = {"crop_hashes": True}
+    config = {"name": "planted", "splits": splits, "masks": "png", "image": image, "output": output}
     shardbeam.build(config, processes=1)
     found = {
         (each.key, each.kind)

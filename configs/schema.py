@@ -123,6 +123,8 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
         verify: How far each image is checked: `decode` decodes it in full, `header` reads its
             header, and `none` reads only what is needed to describe it.
         damaged: Whether a JPEG with damaged data is rejected, or kept and counted.
+        crop_hashes: Whether five crops of each image are hashed, too, so that cropped copies are
+            found.
         wrong_extension: Whether an image whose name claims another format is kept and counted, or
             rejected.
         encoding: The format of an image that has to be encoded again, because its own bytes cannot
@@ -149,6 +151,7 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
 
     verify: Literal["decode", "header", "none"] = "decode"
     damaged: Literal["reject", "keep"] = "reject"
+    crop_hashes: bool = False
     wrong_extension: Literal["reject", "keep"] = "keep"
     encoding: Literal["jpeg", "png"] = "jpeg"
     quality: Annotated[int, msgspec.Meta(ge=1, le=100)] = 95
@@ -171,6 +174,8 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.resize is not None and self.max_side is not None:
             raise Problem(("resize",), "not together with image.max_side; give one of them")
+        if self.crop_hashes and self.verify != "decode":
+            raise Problem(("crop_hashes",), "only with image.verify: decode, the default")
 
 
 class PanopticConfig(_Strict, frozen=True, kw_only=True):

@@ -281,6 +281,7 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
             (counts.leaks, "in several splits"),
             (counts.contradictions, f"with {labels}"),
             (counts.near_contradictions, "with different classes of nearly equal ones"),
+            (counts.cropped, "with cropped copies"),
         )
         which = "".join(f", {number:,} {words}" for number, words in found if number)
         groups = counted(counts.groups, "group")

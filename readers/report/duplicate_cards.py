@@ -27,7 +27,12 @@ _COLUMNS = [
     *("leak", "contradiction"),
 ]
 # Columns that older datasets lack, and the values to assume for them.
-_NEW_COLUMNS = {"classes_digest": "", "near_contradiction": False, SAME_PICTURE: None}
+_NEW_COLUMNS = {
+    "classes_digest": "",
+    "near_contradiction": False,
+    SAME_PICTURE: None,
+    "cropped": False,
+}
 # Columns that older datasets have under another name.
 _OLD_NAMES = {"classes": "classes_digest"}
 # Columns that say what is wrong with a group, the worst first.
@@ -45,8 +50,7 @@ class Group(NamedTuple):
         images: How many pictures of the group `duplicates.parquet` lists.
         places: Where some of them are: first those that show what is wrong with the group, then one
             for each split and labels, if there is room.
-        distances: For each of `places`, the bits in which its hash differs from that of the
-            group's first picture; None without a hash.
+        notes: For each of `places`, how the picture differs from the group's first one, in words.
     """
 
     number: int
@@ -55,7 +59,7 @@ class Group(NamedTuple):
     is_near_contradiction: bool
     images: int
     places: Sequence[Place]
-    distances: Sequence[int | None]
+    notes: Sequence[str]
 
 
 class Pair(NamedTuple):
@@ -63,7 +67,7 @@ class Pair(NamedTuple):
 
     Attributes:
         group: The group.
-        cards: Some of its images, each with how far its hash differs, in words.
+        cards: Some of its images, each with how it differs, in words.
     """
 
     group: Group
@@ -147,8 +151,14 @@ def _make_group(rows: Sequence[Row], *, find: Callable[[Row], Place]) -> Group:
         is_near_contradiction=rows[0]["near_contradiction"],
         images=len(rows),
         places=[find(row) for row in chosen],
-        distances=[row["distance"] for row in chosen],
+        notes=[_describe(row) for row in chosen],
     )
+
+
+def _describe(row: Row) -> str:
+    if row["cropped"]:
+        return "cropped copy"
+    return f"{row['distance']} of 64 bits differ" if row["distance"] else ""
 
 
 def _choose(rows: Sequence[Row]) -> list[Row]:

@@ -148,13 +148,8 @@ class Gallery(NamedTuple):
         share = room / max(1, sum(len(group.places) for group in groups))
         for group in groups:
             cards = [
-                (
-                    self._draw_small(place, room=share, name=f"d{group.number}-{number}"),
-                    "" if not distance else f"{distance} of 64 bits differ",
-                )
-                for number, (place, distance) in enumerate(
-                    zip(group.places, group.distances, strict=True)
-                )
+                (self._draw_small(place, room=share, name=f"d{group.number}-{number}"), note)
+                for number, (place, note) in enumerate(zip(group.places, group.notes, strict=True))
             ]
             yield Pair(group, cards)
 

@@ -57,6 +57,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "image.resize": st.none() | st.just({"width": 9, "height": 8, "fit": "crop"}),
     "image.orientation": st.sampled_from(["apply", "keep"]),
     "image.annotated_as": st.sampled_from(["auto", "upright", "stored"]),
+    "image.crop_hashes": st.booleans(),
     "image.annotated_size": st.sampled_from(["scale", "ignore", "reject"]),
     "image.background": st.from_regex(r"\A#[0-9a-f]{6}\Z"),
     "image.max_pixels": st.integers(min_value=1),

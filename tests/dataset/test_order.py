@@ -17,6 +17,7 @@ INDEX = {
     "classes": "list<element: int32>",
     "findings": "list<element: struct<kind: string, strength: int64>>",
     "map_classes": "list<element: int32>",
+    "crop_hashes": "list<element: uint64>",
 }
 STATISTICS = """
 areas aspects box_centres box_centres_by_class box_sizes box_sizes_by_class caption_characters

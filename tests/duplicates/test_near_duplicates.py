@@ -32,6 +32,10 @@ class Row(NamedTuple):
     dhash: int | None = None
     key: str = ""
     classes: str = ""
+    crops: Sequence[int] | None = None
+
+
+ONES, FAR = 2**64 - 1, 0x0F0F0F0F0F0F0F0F
 
 
 def digest(number: int) -> str:
@@ -47,6 +51,7 @@ def make_index(rows: Sequence[Row]) -> pa.Table:
             "labels": [row.labels for row in rows],
             "classes_digest": [row.classes for row in rows],
             "dhash": pa.array([row.dhash for row in rows], pa.uint64()),
+            "crop_hashes": pa.array([row.crops for row in rows], pa.list_(pa.uint64())),
         }
     )
 
@@ -104,6 +109,7 @@ ROWS = st.lists(
         ),
         st.just(""),
         st.sampled_from(["", "c" * 16, "d" * 16]),
+        crops=st.none(),
     ),
     max_size=25,
 )
@@ -196,3 +202,36 @@ def test_a_place_holds_split_shard_and_row() -> None:
 )
 def test_partitions(records: int, partitions: int) -> None:
     assert count_partitions(records) == partitions
+
+
+@pytest.mark.parametrize(
+    ("rows", "cropped"),
+    [
+        # A whole picture is like a crop of another one.
+        ([(0, [ONES, FAR]), (ONES ^ 7, None)], {1}),
+        ([(ONES ^ 7, [FAR]), (0, [FAR, ONES])], {0}),
+        ([(0, [ONES]), (ONES ^ 15, None)], set()),
+        ([(0, [ONES]), (ONES, None), (ONES ^ 1, None), (ONES, None)], {1, 2, 3}),
+        # The crops of two pictures are alike.
+        ([(0, [ONES]), (FAR, [ONES])], set()),
+        # A picture is like its own crop, and like that of one that it is nearly equal to.
+        ([(0, [1, 0]), (2, [1]), (ONES, None)], set()),
+        ([(None, [ONES]), (ONES, None)], set()),
+    ],
+)
+def test_cropped_copies(rows: list[tuple[int | None, list[int] | None]], cropped: set[int]) -> None:
+    index = [
+        Row(digest(number), dhash=value, crops=crops, classes=f"{number:016x}")
+        for number, (value, crops) in enumerate(rows)
+    ]
+    for partitions in (1, 2):
+        groups, _ = find(index, partitions=partitions)
+        places = split_places(groups.places)[2]
+        assert set(places[groups.cropped].tolist()) == cropped
+        if cropped:
+            assert len(groups.equal) == 1
+            assert not groups.equal[0]
+            assert not groups.contradicts.any()
+        # Those of nearly equal pictures count.
+        assert groups.near_contradicts.any() == (len(rows) > 2)
+    assert not find(index, near=0)[0].places.size

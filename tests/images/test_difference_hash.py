@@ -16,6 +16,7 @@ from shardbeam.transforms.images.measures import (
     MEASURES_VERSION,
     GrayImage,
     difference_hash,
+    hash_crops,
     jpeg_scale,
     measure_image,
 )
@@ -218,5 +219,38 @@ def test_other_hashes_need_another_version() -> None:
     )
     scales = [jpeg_scale(256, 900), jpeg_scale(900, 255)]
     assert scales == [8, 1]
-    assert MEASURES_VERSION == "dhash 2 dark_picture 1 bright_picture 1 low_contrast 1"
+    assert (
+        MEASURES_VERSION == "dhash 2 dark_picture 1 bright_picture 1 low_contrast 1 crop_hashes 1"
+    )
     assert found == (164964730385028369, 3044635974293317924, 2475311476514034961, (2, 253))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+@pytest.mark.parametrize("scale", [1, 8])
+def test_crop_hashes_are_those_of_crops(orientation: int, scale: int) -> None:
+    pixels = np.asarray(photograph(width=720 // scale, height=480 // scale, seed=4).convert("L"))
+    whole = np.kron(pixels, np.ones((scale, scale), np.uint8))
+    expected = [
+        difference_hash(
+            whole[12 * part : 480 - 12 * part, 18 * part : 720 - 18 * part],
+            size=(720 - 36 * part, 480 - 24 * part),
+            orientation=orientation,
+        )
+        for part in range(1, 6)
+    ]
+    gray = GrayImage(pixels, size=(720, 480), scale=scale, orientation=orientation)
+    assert hash_crops(gray) == expected
+    assert len({*expected}) > 1
+
+
+def test_crops_are_hashed_on_request() -> None:
+    settings = ImageConfig(crop_hashes=True)
+    for data in (JPEG, PNG):
+        found = check_image(data, name="", settings=settings).measures["crop_hashes"]
+        width, height = PICTURE.size
+        box = (width // 10, height // 10, width - width // 10, height - height // 10)
+        cropped = measure_image(PICTURE.crop(box)).get("dhash")
+        assert min(distance(cropped, each) for each in found) <= 3 < distance(cropped, HASH)
+        assert "crop_hashes" not in check_image(data, name="", settings=ImageConfig()).measures
+    assert hash_crops(GrayImage(np.full((90, 90), 7, np.uint8), size=(90, 90))) is None
+    assert hash_crops(GrayImage(np.eye(17, dtype=np.uint8) * 255, size=(17, 17))) is None

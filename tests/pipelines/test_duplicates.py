@@ -90,6 +90,7 @@ def test_eight_pictures_in_two_class_folders(built: Path) -> None:
         "crowded": 0,
         "unlisted": 0,
         "same_pictures": {},
+        "cropped": 0,
     }
     assert "duplicates.parquet" in [file["path"] for file in manifest["files"]]
 
@@ -297,3 +298,30 @@ def test_files_that_cannot_be_used(flag: str, pictures: Path, built: Path, tmp_p
         assert problem in done.stderr
         assert "Traceback" not in done.stderr
     assert (built / "dataset_info.json").exists()
+
+
+def test_cropped_copies_are_found_on_request(tmp_path: Path) -> None:
+    """A finished shard without hashes of crops is not taken for one with them."""
+    images = tmp_path / "images"
+    for name, picture in (
+        ("whole", photograph(width=400, height=300, seed=5)),
+        ("cropped", photograph(width=400, height=300, seed=5).crop((40, 30, 360, 270))),
+        ("other", photograph(width=400, height=300, seed=6)),
+    ):
+        (images / name).mkdir(parents=True)
+        (images / name / "a.jpg").write_bytes(save(picture, "JPEG", quality=80))
+    output = tmp_path / "out"
+    words = ("build", "image-folder", "--images", str(images), "--output", str(output), "--json")
+    assert not json.loads(run(*words).stdout)["duplicates"]["groups"]
+    again = (*words, "--set", "image.crop_hashes=true", "--reuse", str(output), "--overwrite")
+    summary = json.loads(run(*again).stdout)
+    found = summary["duplicates"]
+    assert (found["groups"], found["cropped"], found["near_contradictions"]) == (1, 1, 0)
+    assert summary["reuse"]["copied_shards"] == 0
+    assert {row["key"]: row["cropped"] for row in rows_of(output)} == {
+        "cropped/a.jpg": True,
+        "whole/a.jpg": False,
+    }
+    page = tmp_path / "page.html"
+    assert run("report", str(output), "--output", str(page)).exit_code == 0
+    assert "cropped copy" in page.read_text()

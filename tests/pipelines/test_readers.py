@@ -229,6 +229,7 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
             # There are objects, and no classes of the image.
             assert row.pop("classes_digest") == ""
             assert row.pop("map_classes") is None
+            assert row.pop("crop_hashes") is None
             labels = features["image/object/class/label"].int64_list.value
             assert row.pop("classes") == sorted(set(labels))
             assert isinstance(row.pop("findings"), list)

@@ -52,6 +52,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             (`dataset.example_findings`), by kind; None in older datasets.
         map_classes: Ids of the classes that the Example's map shows, each once, in order; None if
             it has no map, if the values of maps are no ids of classes, and in older datasets.
+        crop_hashes: Difference hashes of crops of the upright image that are not flat; None without
+            any, without `image.crop_hashes`, and in older datasets.
     """
 
     key: str
@@ -72,6 +74,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     classes: Sequence[int] | None = None
     findings: Mapping[str, int] | None = None
     map_classes: Sequence[int] | None = None
+    crop_hashes: Sequence[int] | None = None
 
 
 # Collectors fill the columns (`dataset.collectors`). New ones come last: readers accept an index
@@ -96,6 +99,7 @@ _COLUMNS = pa.schema(
         ("classes", pa.list_(pa.int32())),
         ("findings", pa.list_(pa.struct([("kind", pa.string()), ("strength", pa.int64())]))),
         ("map_classes", pa.list_(pa.int32())),
+        ("crop_hashes", pa.list_(pa.uint64())),
     ]
 )
 INDEX_SCHEMA = pa.schema(
@@ -114,7 +118,7 @@ _FILLED = frozenset(_OLDEST)
 # In datasets without the column `classes`, `classes_digest` had that name.
 _OLD_DIGEST = "classes"
 # The columns that hold lists.
-_LISTS = ("classes", "findings", "map_classes")
+_LISTS = ("classes", "findings", "map_classes", "crop_hashes")
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.

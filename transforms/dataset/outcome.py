@@ -150,6 +150,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
         unlisted: Images in groups that `duplicates.parquet` has no room for.
         same_pictures: `{split: images}` with objects that have no class in common with those of an
             equal or nearly equal picture.
+        cropped: Groups in which a picture is a crop of another one; 0 without `image.crop_hashes`.
     """
 
     groups: int = 0
@@ -163,6 +164,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     crowded: int = 0
     unlisted: int = 0
     same_pictures: Mapping[str, int] = {}
+    cropped: int = 0
 
     def describe(self, images: Mapping[str, int]) -> dict[str, str]:
         """Describes leaks and contradictions, if there are any: `{key of the config: text}`.

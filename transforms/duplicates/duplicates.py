@@ -73,6 +73,7 @@ SCHEMA = pa.schema(
         ("classes_digest", pa.string()),
         ("near_contradiction", pa.bool_()),
         ("same_picture", pa.int32()),
+        ("cropped", pa.bool_()),
     ]
 )
 # The columns that have a value in every row.
@@ -203,6 +204,7 @@ def report_duplicates(
         crowded=max(crowded.values(), default=0),
         unlisted=len(found.places) - len(listed),
         same_pictures=dict(sorted(Counter(splits[each] for each in split[strengths > 0]).items())),
+        cropped=len(np.unique(found.groups[found.cropped])),
     )
     if not counts.groups:
         return Duplicates(counts=counts)
@@ -340,6 +342,7 @@ def _list_rows(
         "contradiction": found.contradicts[groups],
         "near_contradiction": found.near_contradicts[groups],
         "same_picture": [strength or None for strength in strengths[listed].tolist()],
+        "cropped": found.cropped[listed],
     }
     columns = {name: values[name] if name in values else rows[name] for name in SCHEMA.names}
     return pa.table(columns, schema=SCHEMA)
@@ -354,7 +357,8 @@ def _name_pairs(rows: Iterable[Mapping[str, Any]], *, flag: str, sizes: Indexes)
         if pair is not None:
             one, other = pair
             is_near = flag == "leak" and one["sha256"] != other["sha256"]
-            nearly = ", nearly the same," if is_near else ""
+            how = "partly" if one["cropped"] or other["cropped"] else "nearly"
+            nearly = f", {how} the same," if is_near else ""
             others = int(sizes[number]) - 2
             more = f", and {others:,} more" if others else ""
             yield f"{_name(one)} and{nearly} {_name(other)}{more}"

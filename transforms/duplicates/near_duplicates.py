@@ -10,6 +10,9 @@ rows of each shard's index
 Two hashes of 64 bits that differ in at most three agree in one of four bands of 16 bits. So a hash
 is compared only with those that have the same value of a band: about 15 among a million pictures of
 all kinds, 3·10⁷ comparisons in all. A distance of 6 would take seven bands of 9 bits and 7·10⁹.
+
+With `image.crop_hashes`, a picture has a row for each of its crops, too. A crop's hash is compared
+with those of whole pictures only: two pictures that have a part in common are not meant.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from shardbeam.transforms.core.counts import Counts
 from shardbeam.transforms.dataset.index import first_bits
 
 # The columns of an index that `pack_rows` reads.
-COLUMNS = ("key", "source", "sha256", "labels", "classes_digest", "dhash")
+COLUMNS = ("key", "source", "sha256", "labels", "classes_digest", "dhash", "crop_hashes")
 
 # Records of a partition, which one worker holds in memory: about 1 MB.
 _RECORDS_PER_PARTITION = 50_000
@@ -44,9 +47,14 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 # Bits of a row's place that hold the number of the row, and of its shard within the split.
 _ROW_BITS, _SHARD_BITS = 28, 20
 
-_ROW = np.dtype([("value", "<u8"), ("labels", "<u8"), ("classes", "<u8"), ("place", "<u8")])
+# `whole` is the hash of the whole picture; `value` is another one in the rows of crops.
+_ROW = np.dtype([(name, "<u8") for name in ("value", "whole", "labels", "classes", "place")])
+# `cropped`: the second picture is a crop of the first one.
 _LINK = np.dtype(
-    [("one", "<u8"), ("other", "<u8"), ("equal", "?"), ("contradicts", "?"), ("differs", "?")]
+    [
+        *((side, "<u8") for side in ("one", "other")),
+        *((flag, "?") for flag in ("equal", "contradicts", "differs", "cropped")),
+    ]
 )
 
 Flags = npt.NDArray[np.bool_]
@@ -79,7 +87,9 @@ class Groups(NamedTuple):
         equal: For each group, whether all its files are equal.
         contradicts: For each group, whether equal files in it have different labels.
         near_contradicts: For each group, whether different files in it have different classes.
-        telling: For each row, whether it has other labels or classes than a row it is linked to.
+        telling: For each row, whether it has other labels or classes than a row it is linked to, or
+            is cropped.
+        cropped: For each row, whether its picture is a crop of another one.
     """
 
     places: Numbers
@@ -88,6 +98,7 @@ class Groups(NamedTuple):
     contradicts: Flags
     near_contradicts: Flags
     telling: Flags
+    cropped: Flags
 
 
 def count_partitions(records: int) -> int:
@@ -124,10 +135,23 @@ def pack_rows(
     yield from _pack(rows[chosen], rows["value"][chosen], space=0, partitions=partitions)
     if near:
         chosen &= index["dhash"].is_valid().to_numpy(zero_copy_only=False)
-        rows["value"] = index["dhash"].fill_null(0).to_numpy()
+        rows["value"] = rows["whole"] = index["dhash"].fill_null(0).to_numpy()
+        rows = np.concatenate([rows[chosen], *_crop_rows(rows, index=index, chosen=chosen)])
         for space, band in enumerate(BANDS, 1):
-            values = rows["value"][chosen] & np.uint64(band)
-            yield from _pack(rows[chosen], values, space=space, partitions=partitions)
+            values = rows["value"] & np.uint64(band)
+            yield from _pack(rows, values, space=space, partitions=partitions)
+
+
+def _crop_rows(
+    rows: npt.NDArray[np.void], *, index: pa.Table, chosen: Flags
+) -> Iterator[npt.NDArray[np.void]]:
+    """Yields a row for each hash of a crop; older datasets lack them."""
+    if "crop_hashes" in index.column_names:
+        lists = index["crop_hashes"].combine_chunks()
+        lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        crops = np.repeat(rows, lengths)
+        crops["value"] = lists.flatten().to_numpy(zero_copy_only=False)
+        yield crops[np.repeat(chosen, lengths) & (crops["value"] != crops["whole"])]
 
 
 def _pack(
@@ -151,6 +175,8 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
         return Matches(space=space, links=b"")
     if space == 0:
         return Matches(space=space, links=_link_equal(rows).tobytes())
+    is_whole = rows["value"] == rows["whole"]
+    crops, rows = rows[~is_whole], rows[is_whole]
     band = rows["value"] & np.uint64(BANDS[space - 1])
     rows = rows[np.lexsort((rows["place"], rows["value"], band))]
     first = first_of_runs(rows["value"])
@@ -160,7 +186,8 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
     links, crowded = _link_near(
         hashes, band=hashes["value"] & np.uint64(BANDS[space - 1]), near=near
     )
-    return Matches(space=space, links=same.tobytes() + links.tobytes(), crowded=crowded)
+    found = (same, links, _link_crops(hashes, crops, band=BANDS[space - 1], near=near))
+    return Matches(space=space, links=b"".join(each.tobytes() for each in found), crowded=crowded)
 
 
 def _link_equal(rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
@@ -177,16 +204,8 @@ def _link_near(
     rows: npt.NDArray[np.void], *, band: Numbers, near: int
 ) -> tuple[npt.NDArray[np.void], int]:
     """Links rows whose hashes differ in few bits; the rows are sorted by band and hash."""
-    found: list[tuple[Indexes, Indexes]] = []
-    starts = np.arange(len(rows))
-    for step in range(1, COMPARED + 1):
-        starts = starts[: np.searchsorted(starts, len(rows) - step)]
-        starts = starts[band[starts] == band[starts + step]]
-        if not len(starts):
-            break
-        hits = starts[are_near(rows["value"][starts] ^ rows["value"][starts + step], near=near)]
-        found.append((hits, hits + step))
-    one, other = (np.concatenate([pair[side] for pair in found] or [starts]) for side in (0, 1))
+    found = [np.stack(pair) for pair in _pair_near(rows["value"], band=band, near=near)]
+    one, other = np.concatenate([np.empty((2, 0), np.intp), *found], axis=1)
     _, sizes = np.unique(band, return_counts=True)
     crowded = int(sizes[sizes > COMPARED + 1].sum())
     # Link each of several similar pictures only to the first of them.
@@ -204,6 +223,53 @@ def are_near(differences: Numbers, *, near: int) -> Flags:
         # Clear the lowest bit that is set.
         differences &= differences - np.uint64(1)
     return differences == 0
+
+
+def _pair_near(values: Numbers, *, band: Numbers, near: int) -> Iterator[tuple[Indexes, Indexes]]:
+    """Yields pairs of hashes that differ in few bits; the hashes are sorted by band and hash."""
+    starts = np.arange(len(values))
+    for step in range(1, COMPARED + 1):
+        starts = starts[: np.searchsorted(starts, len(values) - step)]
+        starts = starts[band[starts] == band[starts + step]]
+        if not len(starts):
+            return
+        hits = starts[are_near(values[starts] ^ values[starts + step], near=near)]
+        yield hits, hits + step
+
+
+def _link_crops(
+    wholes: npt.NDArray[np.void], crops: npt.NDArray[np.void], *, band: int, near: int
+) -> npt.NDArray[np.void]:
+    """Links each picture to one that it is a crop of, if there are any.
+
+    Pictures that are nearly the same as a whole are not linked again.
+
+    Args:
+        wholes: Rows of pictures, each hash once.
+        crops: Rows of crops.
+        band: The bits in which all pairs agree.
+        near: The most bits in which two hashes may differ.
+    """
+    # Crops of pictures with the same hash are the same: those of one picture are enough.
+    crops = crops[np.lexsort((crops["place"], crops["whole"], crops["value"]))]
+    firsts = (first_of_runs(crops[name]) for name in ("value", "whole"))
+    crops = crops[np.maximum(*firsts) == np.arange(len(crops))]
+    rows = np.concatenate([wholes, crops])
+    bands = rows["value"] & np.uint64(band)
+    order = np.lexsort((rows["place"], rows["value"], bands))
+    rows, bands, is_crop = rows[order], bands[order], order >= len(wholes)
+    nearest: dict[int, int] = {}
+    for pair in _pair_near(rows["value"], band=bands, near=near):
+        one, other = (side[is_crop[pair[0]] != is_crop[pair[1]]] for side in pair)
+        crop, whole = np.where(is_crop[one], [one, other], [other, one])
+        is_other = ~are_near(rows["whole"][crop] ^ rows["whole"][whole], near=near)
+        for number, of in zip(whole[is_other].tolist(), crop[is_other].tolist(), strict=True):
+            nearest.setdefault(number, of)
+    links = np.zeros(len(nearest), _LINK)
+    links["one"] = rows["place"][list(nearest.values())]
+    links["other"] = rows["place"][list(nearest)]
+    links["cropped"] = True
+    return links
 
 
 def _link(rows: npt.NDArray[np.void], first: Indexes) -> npt.NDArray[np.void]:
@@ -249,12 +315,19 @@ def group_rows(links: Iterable[bytes]) -> Groups:
     is_equal[groups[of_one_file != firsts[groups]]] = False
     contradicts, near_contradicts = np.zeros((2, len(firsts)), bool)
     contradicts[groups[one[all_links["contradicts"]]]] = True
-    # If two rows of a group have different classes, two rows that are linked do, too.
+    # If two nearly equal pictures of a group have different classes, two that are linked do, too.
     near_contradicts[groups[one[all_links["differs"]]]] = True
     telling = np.zeros(len(places), bool)
     tells = all_links["contradicts"] | all_links["differs"]
     telling[one[tells]] = telling[other[tells]] = True
-    return Groups(places, groups, is_equal, contradicts, near_contradicts & ~is_equal, telling)
+    # Of pictures with the same hash, only the first is compared with crops.
+    is_crop = all_links["cropped"]
+    alike = _connect(len(places), one[~is_crop], other[~is_crop])
+    cropped = np.isin(alike, alike[other[is_crop]])
+    near_contradicts &= ~is_equal
+    return Groups(
+        places, groups, is_equal, contradicts, near_contradicts, telling | cropped, cropped
+    )
 
 
 def split_places(places: Numbers) -> tuple[Indexes, Indexes, Indexes]:

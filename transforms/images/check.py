@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -81,7 +82,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     upright: bool = True
     corrections: Mapping[Correction, Change] = {}
     channels: int = 3
-    measures: Mapping[str, int] = {}
+    measures: Mapping[str, Any] = {}
     placement: Placement | None = None
 
 
@@ -121,7 +122,7 @@ def check_image(
         raise RejectedError(Reason.NOT_AN_IMAGE, "it begins like no known image format")
     corrections = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
-    measures: Mapping[str, int] = {}
+    measures: Mapping[str, Any] = {}
     if header is not None:
         kept = _is_kept(header, settings=settings)
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
@@ -201,14 +202,14 @@ def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) 
         file_width=CIFAR_SIDE_PX,
         file_height=CIFAR_SIDE_PX,
         corrections=corrections,
-        measures=measure_image(image),
+        measures=measure_image(image, settings=settings),
         placement=placement,
     )
 
 
 def measure_stored(
     data: bytes, *, image_format: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
-) -> Mapping[str, int]:
+) -> Mapping[str, Any]:
     """Computes `StoredImage.measures` again; exactly, unless the image was converted to JPEG.
 
     Args:
@@ -221,7 +222,7 @@ def measure_stored(
         RejectedError: It cannot be decoded.
     """
     if image_format == "raw":
-        return store_cifar(data, raw=True).measures
+        return store_cifar(data, raw=True, settings=settings).measures
     kept = msgspec.structs.replace(
         settings, damaged="keep", orientation="keep", max_side=None, resize=None
     )
@@ -338,7 +339,11 @@ def _convert(
             corrections[Correction.ORIENTATION_APPLIED] = header.orientation, 1
         image, placement = _resize(image, settings=settings, corrections=corrections)
         turn = 1 if upright else header.orientation
-        measures = measure_image(image, orientation=turn) if settings.verify == "decode" else {}
+        measures = (
+            measure_image(image, settings=settings, orientation=turn)
+            if settings.verify == "decode"
+            else {}
+        )
         encoded = encode(
             image,
             settings=settings,

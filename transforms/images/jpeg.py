@@ -9,7 +9,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import simplejpeg
 
@@ -128,7 +128,7 @@ class CheckedFile(NamedTuple):
         complaint: What is wrong, in libjpeg's words if libjpeg has found it.
     """
 
-    measures: Mapping[str, int] = {}  # Never changed.
+    measures: Mapping[str, Any] = {}  # Never changed.
     correction: Correction | None = None
     complaint: str = ""
 
@@ -163,19 +163,19 @@ def _decode_strictly(
     data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
 ) -> CheckedFile:
     with memory.take(len(data) + gray_jpeg_bytes(header, settings=settings)):
-        found = _decode(data, strict=True, header=header)
+        found = _decode(data, strict=True, header=header, settings=settings)
         if isinstance(found, CheckedFile):
             return found
         # libjpeg warns only once, and perhaps of something harmless, so decode without that.
         essential = essential_jpeg(data)
-        complaint = _decode(essential, strict=True, header=header)
+        complaint = _decode(essential, strict=True, header=header, settings=settings)
         if isinstance(complaint, CheckedFile):
             return complaint
         for part, strict, correction in (
             *((part, True, Correction.JPEG_JUNK_KEPT) for part in _without_junk(essential)),
             (essential, False, Correction.JPEG_DAMAGE_KEPT),
         ):
-            found = _decode(part, strict=strict, header=header)
+            found = _decode(part, strict=strict, header=header, settings=settings)
             if isinstance(found, CheckedFile):
                 return found._replace(correction=correction, complaint=complaint)
     # TurboJPEG reported an error, or does not support the file's sampling.
@@ -206,7 +206,9 @@ def check_by_decoding(
         memory=memory,
     )
     with opened.decode() as decoded:
-        return CheckedFile(measure_image(decoded.image, orientation=header.orientation))
+        return CheckedFile(
+            measure_image(decoded.image, settings=settings, orientation=header.orientation)
+        )
 
 
 def missing_scans(data: bytes) -> str | None:
@@ -301,7 +303,9 @@ def _without_junk(data: bytes) -> Iterator[bytes]:
     yield data[:begin] + run + _EOI
 
 
-def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
+def _decode(
+    data: bytes, *, strict: bool, header: ImageHeader, settings: ImageConfig
+) -> CheckedFile | str:
     """Decodes a file's picture and measures it; returns libjpeg's complaint where it cannot."""
     size = header.width, header.height
     scale = jpeg_scale(*size)
@@ -321,7 +325,7 @@ def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | 
         raise_shortage(error, size_bytes=DECODED_BYTES)
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
     gray = GrayImage(pixels[:, :, 0], size=size, scale=scale, orientation=header.orientation)
-    return CheckedFile(measure_pixels(gray))
+    return CheckedFile(measure_pixels(gray, settings=settings))
 
 
 def _markers_after_scan(data: bytes) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ It is the difference hash of N. Krawetz, "Kind of Like That" (2013),
 https://www.hackerfactor.com/blog/index.php?/archives/529-Kind-of-Like-That.html: the gray image
 is averaged to 9 x 8 cells, and each bit is 1 if a cell is brighter than the one to its left. Size,
 compression and brightness change few of the 64 bits; crops, turns and mirror images change most.
+Hashes of parts of an image (`image.crop_hashes`) are nearly the same as those of its crops.
 
 Two things differ from the original. A cell must be brighter by at least a third of the mean
 difference between neighbours: smaller differences would depend on the noise of JPEG. And not every
@@ -21,13 +22,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.images.convert import apply_orientation
 
 DARK_PICTURE = "dark_picture"
@@ -44,6 +46,8 @@ _PARTS_OF_MEAN = 3
 # their hashes would be alike.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
+# The crops whose hashes are kept leave out 1 to 5 of 40 parts at each of the four sides.
+_CROPS, _PARTS_OF_SIDE = np.arange(1, 6), 40
 # JPEG images are reduced to their blocks if their shorter side has at least this many pixels.
 _BLOCK_PX, _SMALLEST_REDUCED_PX = 8, 256
 # From this EXIF orientation on, rows and columns are exchanged.
@@ -56,6 +60,9 @@ _LEVEL_SAMPLES = 4096
 # At least this many rows and columns of a cell of the hash are used; more take time without
 # changing it.
 _CELL_SAMPLES = 16
+
+# Settings that turn no further measure on.
+_ALWAYS = ImageConfig()
 
 
 class GrayImage(msgspec.Struct, frozen=True, dict=True):
@@ -95,12 +102,14 @@ class Measure(NamedTuple):
         measure: Measures an image; None if it has no value.
         column: The pyarrow type of its column in the index; empty for a kind of finding, whose
             value is the finding's strength.
+        setting: The key of `image` that turns it on; empty if it is always measured.
     """
 
     name: str
     version: int
-    measure: Callable[[GrayImage], int | None]
+    measure: Callable[[GrayImage], int | list[int] | None]
     column: str = ""
+    setting: str = ""
 
 
 def jpeg_scale(width: int, height: int) -> int:
@@ -136,6 +145,17 @@ def difference_hash(
         return None
     cells = _sum_cells(pixels, columns, length=width, scale=scale)
     cells = _sum_cells(cells.T, rows, length=height, scale=scale).T
+    return _hash_cells(cells, area=height * width, orientation=orientation)
+
+
+def _hash_cells(cells: npt.NDArray[np.int64], *, area: int, orientation: int) -> int | None:
+    """Hashes the sums of cells; None if they differ little.
+
+    Args:
+        cells: A sum for each cell, of the stored image.
+        area: What the sum of a cell would be if its mean was one gray level.
+        orientation: The EXIF orientation that turns the image upright.
+    """
     if orientation != 1:
         places = np.arange(cells.size, dtype=np.uint8).reshape(cells.shape)
         turned = apply_orientation(Image.fromarray(places), orientation)
@@ -144,7 +164,7 @@ def difference_hash(
     total = np.abs(differences).sum()
     brighter = _PARTS_OF_MEAN * _BITS * differences >= total
     differs = _PARTS_OF_MEAN * _BITS * np.abs(differences) >= total
-    if total < _LEAST_MEAN * _BITS * height * width or differs.sum() < _FEWEST_DIFFERENCES:
+    if total < _LEAST_MEAN * _BITS * area or differs.sum() < _FEWEST_DIFFERENCES:
         return None
     return int.from_bytes(np.packbits(brighter).tobytes(), "big")
 
@@ -176,6 +196,76 @@ def _sum_cells(
     return cells
 
 
+def hash_crops(image: GrayImage) -> list[int] | None:
+    """Hashes five crops from the centre of an image, with 95 to 75 % of each side.
+
+    Returns:
+        The difference hash of each crop, from the largest to the smallest, without those of flat
+        crops; None if there are none.
+    """
+    (width, height), is_turned = image.size, image.orientation >= _FIRST_TURNED
+    columns, rows = (_ROWS, _COLUMNS) if is_turned else (_COLUMNS, _ROWS)
+    if width < 2 * columns or height < 2 * rows:
+        return None
+    strips = np.diff(_sum_up_to(image.pixels, _crop_edges(columns, width, image.scale)))
+    edges = _crop_edges(rows, height, image.scale)
+    # For each row of cells a sum up to its edge, of each strip of each crop.
+    sums = _sum_up_to(strips.reshape(len(strips), -1).T, edges)
+    sums = sums.reshape(len(_CROPS), columns, len(_CROPS), rows + 1)
+    hashes = []
+    for number, parts in enumerate(_CROPS.tolist()):
+        cells = np.diff(sums[number, :, number]).T
+        # The sums are multiplied by the units of both edges: a mean of 1 gives this much.
+        area = width * height * (_PARTS_OF_SIDE - 2 * parts) ** 2
+        hashes.append(_hash_cells(cells, area=area, orientation=image.orientation))
+    return [each for each in hashes if each is not None] or None
+
+
+class _Edges(NamedTuple):
+    """Places within rows of squares, in small units.
+
+    Attributes:
+        side: The side of a square in these units.
+        first: The number of the square in which each edge is, (crops, edges).
+        part: How far each edge is within its square.
+        places: The numbers in `first`, each once and in order.
+        inverse: Where those of `first` are in `places`.
+    """
+
+    side: int
+    first: npt.NDArray[np.int64]
+    part: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    inverse: npt.NDArray[np.intp]
+
+
+@functools.lru_cache(maxsize=64)
+def _crop_edges(number: int, length: int, scale: int) -> _Edges:
+    """Returns the edges of the cells of each crop, in units of 1 / (40 number) of a pixel.
+
+    Args:
+        number: The number of cells of a crop.
+        length: The length of a row in pixels.
+        scale: The side of a square in pixels.
+    """
+    crops = _CROPS[:, np.newaxis]
+    inner = np.arange(number + 1) * (_PARTS_OF_SIDE - 2 * crops)
+    side = scale * _PARTS_OF_SIDE * number
+    first, part = np.divmod(length * (number * crops + inner), side)
+    places, inverse = np.unique(first, return_inverse=True)
+    return _Edges(side, first, part, places, inverse.reshape(first.shape))
+
+
+def _sum_up_to(squares: npt.NDArray[np.integer], edges: _Edges) -> npt.NDArray[np.int64]:
+    """Sums rows of squares from a common place up to each edge: (rows, crops, edges)."""
+    dtype = np.promote_types(squares.dtype, np.uint32)
+    sums = np.add.reduceat(squares, edges.places, axis=1, dtype=dtype).astype(np.int64)
+    before = np.cumsum(sums, axis=1) - sums
+    result: npt.NDArray[np.int64] = edges.side * before[:, edges.inverse]
+    result += edges.part * squares[:, edges.first]
+    return result
+
+
 def _hash(image: GrayImage) -> int | None:
     return difference_hash(
         image.pixels, size=image.size, scale=image.scale, orientation=image.orientation
@@ -203,6 +293,7 @@ MEASURES = (
     Measure(DARK_PICTURE, 1, _darkness),
     Measure(BRIGHT_PICTURE, 1, _brightness),
     Measure(LOW_CONTRAST, 1, _flatness),
+    Measure("crop_hashes", 1, hash_crops, column="list", setting="crop_hashes"),
 )
 # The kinds of findings among them.
 PICTURE_KINDS = tuple(each.name for each in MEASURES if not each.column)
@@ -210,17 +301,24 @@ PICTURE_KINDS = tuple(each.name for each in MEASURES if not each.column)
 MEASURES_VERSION = " ".join(f"{each.name} {each.version}" for each in MEASURES)
 
 
-def measure_pixels(image: GrayImage) -> Mapping[str, int]:
+def measure_pixels(image: GrayImage, *, settings: ImageConfig = _ALWAYS) -> Mapping[str, Any]:
     """Returns `{measure: value}` of an image, without measures that have no value."""
-    values = ((each.name, each.measure(image)) for each in MEASURES)
+    values = (
+        (each.name, each.measure(image))
+        for each in MEASURES
+        if not each.setting or getattr(settings, each.setting)
+    )
     return {name: value for name, value in values if value is not None}
 
 
-def measure_image(image: Image.Image, *, orientation: int = 1) -> Mapping[str, int]:
+def measure_image(
+    image: Image.Image, *, settings: ImageConfig = _ALWAYS, orientation: int = 1
+) -> Mapping[str, Any]:
     """Measures an image of any mode, of a large one only some pixels.
 
     Args:
         image: The image.
+        settings: What is measured.
         orientation: The EXIF orientation that turns it upright.
     """
     width, height = image.size
@@ -230,4 +328,5 @@ def measure_image(image: Image.Image, *, orientation: int = 1) -> Mapping[str, i
         (math.ceil(width / step), math.ceil(height / step)), Image.Resampling.NEAREST
     )
     pixels = np.asarray(sampled.convert("L"))
-    return measure_pixels(GrayImage(pixels, size=sampled.size, orientation=orientation))
+    gray = GrayImage(pixels, size=sampled.size, orientation=orientation)
+    return measure_pixels(gray, settings=settings)

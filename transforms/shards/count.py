@@ -128,7 +128,7 @@ def _read_rows(shard: CountTask) -> list[dict[str, Any]]:
     return rows
 
 
-def known_measures(row: Mapping[str, Any]) -> dict[str, int]:
+def known_measures(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `{measure: value}` of the image of an index's row."""
     known = {name: row[name] for name in MeasuresCollector.COLUMNS if row.get(name) is not None}
     for finding in row.get("findings") or ():

@@ -191,7 +191,7 @@ def _read_old_index(result: ShardResult, *, staging: Staging) -> dict[str, list[
 
 def _measure(
     image: bytes, *, row: Mapping[str, Any], settings: EncoderSettings, memory: MemoryBudget
-) -> Mapping[str, int]:
+) -> Mapping[str, Any]:
     try:
         return measure_stored(
             image, image_format=row["format"], settings=settings.image, memory=memory

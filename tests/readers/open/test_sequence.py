@@ -775,7 +775,9 @@ def test_conditions_that_cannot_be_met(where: Any, problem: str, coco: Build) ->
 def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
     expected = [item["image/filename"] for item in shardbeam.open(copied, where={"classes": [3]})]
     for path in (copied / "index").iterdir():
-        table = parquet.read_table(path).drop_columns(["classes", "findings", "map_classes"])
+        table = parquet.read_table(path).drop_columns(
+            ["classes", "findings", "map_classes", "crop_hashes"]
+        )
         names = ["classes" if name == "classes_digest" else name for name in table.column_names]
         parquet.write_table(table.rename_columns(names), path)
     list_again(copied)
@@ -826,7 +828,9 @@ def test_classes_of_segments(shapes: Path, tmp_path: Path) -> None:
 def drop_map_classes(output: Path) -> None:
     """Makes the indexes those of an older version."""
     for path in (output / "index").iterdir():
-        parquet.write_table(parquet.read_table(path).drop_columns("map_classes"), path)
+        parquet.write_table(
+            parquet.read_table(path).drop_columns(["map_classes", "crop_hashes"]), path
+        )
     list_again(output)
 
 
