@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardbeam.pipelines.commands.report import make_page
+from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.builds import Build, build
 from tests.support.counting import count_dataset
 from tests.support.dataset import read_dataset
+from tests.support.dataset import run as run_command
 from tests.support.format_samples import SAMPLES, Features, FormatSample, SharedData, observe
 from tests.support.image_makers import Pixels
 from tests.support.old_versions import age_records
@@ -55,6 +61,7 @@ def test_every_reject_and_every_example_is_what_the_source_says(
     check_tf_data(sample, run)
     check_tfds(sample, run)
     check_statistics(sample, run)
+    check_page(run)
 
 
 # One sample for each kind of annotation; the others are counted by the same code.
@@ -129,6 +136,61 @@ def check_statistics(sample: FormatSample, run: Build) -> None:
     assert written is not None
     assert {name: split.examples for name, split in written.items()} == sample.counts
     assert written == count_dataset(str(run.output))
+
+
+def read_rows(page: str, start: str) -> list[list[str]]:
+    """Returns the texts of the cells of the first table after a text of the page."""
+    table = page[page.index(start) :].partition("</table>")[0]
+    return [
+        [
+            html.unescape(re.sub("<[^>]*>", "", cell))
+            for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        ]
+        for row in re.findall("<tr.*?</tr>", table, re.DOTALL)
+    ]
+
+
+def check_page(run: Build) -> None:
+    """The page has the counts of `stats --json` and of `show --findings --json`."""
+    output = str(run.output)
+    stats = json.loads(run_command("stats", output, "--json").stdout)
+    found = json.loads(run_command("show", output, "--findings", "--json").stdout)["findings"]
+    page = make_page(open_dataset(output), examples=1)
+    splits = stats["splits"]
+    head, *rows = read_rows(page, 'id="files"')
+    assert rows
+    for name, *cells in rows:
+        shown = dict(zip(head[1:], cells, strict=True))
+        assert shown["examples"] == f"{splits[name]['examples']:,}"
+        assert shown.get("objects", "0") == f"{splits[name]['objects']:,}"
+
+    field = "objects_by_class"
+    if not any(split[field] for split in splits.values()):
+        field = "images_by_class"
+    counts = {name: split[field] for name, split in splits.items()}
+    names = {name for each in counts.values() for name in each}
+    assert bool(names) == ('id="classes"' in page)
+    if names:
+        head, *rows = read_rows(page, 'class="class-chart"')
+        assert rows
+        assert {row[0] for row in rows} <= {name or "(no name)" for name in names}
+        for label, _, *cells in rows:
+            name = "" if label == "(no name)" else label
+            expected = [each.get(name, 0) for each in counts.values()]
+            listed = [counts[column].get(name, 0) for column in head[1:-1]]
+            assert cells == [f"{count:,}" for count in (*listed, sum(expected))]
+
+    # `found` lists each Example with a finding once for each kind.
+    by_kind = Counter(each["kind"] for each in found)
+    heads = re.findall(
+        'id="look-([a-z_]+)"[^>]*>\\s*<summary><h3>[^<]*</h3> <strong>([0-9,]+) images?<', page
+    )
+    shown_kinds = {kind: number for kind, number in heads if kind in by_kind}
+    assert shown_kinds == {kind: f"{count:,}" for kind, count in by_kind.items()}
+    counted: Counter[str] = Counter()
+    for each in stats["findings"]:
+        counted[each["kind"]] += each["images"]
+    assert {kind: counted[kind] for kind in by_kind} == by_kind
 
 
 @pytest.mark.parametrize(
