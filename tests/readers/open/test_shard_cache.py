@@ -425,7 +425,14 @@ def taken_bytes(cache: Path) -> int:
         return sum(sizes)
 
 
-@pytest.mark.parametrize("bound", [0, 1, 3], ids=["all", "one", "three"])
+@pytest.mark.parametrize(
+    "bound",
+    [
+        pytest.param(0, id="all"),
+        pytest.param(1, id="one"),
+        pytest.param(3, id="three", marks=pytest.mark.slow),
+    ],
+)
 def test_processes_and_threads_share_a_cache(bound: int, coco: Build, cache: Path) -> None:
     """With room for all shards, for the largest and for three; never do files take more."""
     size = sum(sorted(sizes_of(coco.output))[-bound:]) if bound else 0
