@@ -87,7 +87,7 @@ class FindingShown(NamedTuple):
         title: What is found.
         number: How many images or groups have it; empty for findings about classes.
         shares: How many images of each split have it, or the first finding about classes.
-        lines: More of it, such as the classes in each split, or all findings about classes.
+        lines: More of it, such as the classes in each split, or the other findings about classes.
         advice: What to do about it; may be empty.
         section: The section of the page that shows more; empty if there is none.
         pictures: The strongest examples; those of duplicates are pairs.
@@ -222,11 +222,9 @@ def _by_kind(
             shares=", ".join(f"{each.split} {each.images:,} ({each.share:.2%})" for each in of_kind)
             if images
             else of_kind[0].text,
-            lines=[
-                each.text or f"{each.split}: {each.classes}"
-                for each in of_kind
-                if each.classes or (len(of_kind) > 1 and not images)
-            ],
+            lines=[f"{each.split}: {each.classes}" for each in of_kind if each.classes]
+            if images
+            else [each.text for each in of_kind[1:]],
             advice=_advise(kind, images=images) if kind in notable else _USUAL,
             section=_section_of(kind, images=images),
             pictures=[evidence for _, evidence in shown[:_SHOWN]],
