@@ -4,6 +4,9 @@
 `--images DIR --annotations FILE` they are planted in those of a COCO file; `shardbeam export` makes
 such a file of other datasets. Each error goes into a picture of its own. The last column counts
 the pictures that have such a finding before errors are planted.
+
+A second table counts the errors that are among the first 20 pictures of the list in which a
+simulated detector should show them.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ import pyarrow.parquet as pq
 from PIL import Image, ImageFilter
 
 import shardbeam
+from benchmarks.detectors import DETECTORS
 from benchmarks.report import markdown_table
 from shardbeam.pipelines.commands.sample import write_shapes
-from shardbeam.readers.open.find_findings import read_findings
+from shardbeam.readers.open.find_findings import read_findings, strongest_images
 from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.predictions.find_by_predictions import find_by_predictions
+from shardbeam.readers.predictions.matching import BADLY_PLACED, MISSING_OBJECT, WRONG_CLASS
 from shardbeam.transforms.dataset.findings import KINDS
 
 _SPLITS = ("train", "validation")
@@ -206,6 +212,13 @@ ERRORS: Mapping[str, tuple[str, Change]] = {
     "width and height exchanged": ("", _move(lambda x, y, w, h, _: (x, y, h, w))),
     "blur": ("", _blur),
 }
+# {error: the list in which predictions show it}
+PREDICTED: Mapping[str, str] = {
+    "another class": WRONG_CLASS,
+    "a missing object": MISSING_OBJECT,
+    "a shifted box": BADLY_PLACED,
+}
+_FIRST = 20
 
 
 def read_pictures(images: Path, annotations: Path) -> tuple[list[Picture], dict[int, str]]:
@@ -225,7 +238,12 @@ def read_pictures(images: Path, annotations: Path) -> tuple[list[Picture], dict[
 
 
 def plant(
-    pictures: Sequence[Picture], *, classes: Sequence[int], each: int, seed: int
+    pictures: Sequence[Picture],
+    *,
+    classes: Sequence[int],
+    each: int,
+    seed: int,
+    errors: Mapping[str, tuple[str, Change]] = ERRORS,
 ) -> tuple[list[Picture], dict[str, list[str]]]:
     """Plants errors: returns all pictures, and `{error: names of the pictures that have it}`.
 
@@ -236,13 +254,13 @@ def plant(
     planted = [dataclasses.replace(one, objects=list(map(dict, one.objects))) for one in pictures]
     usable = [one for one in planted if sum(not box.get("iscrowd") for box in one.objects) > 1]
     rng.shuffle(usable)
-    each = min(each, len(usable) // len(ERRORS))
+    each = min(each, len(usable) // len(errors))
     if not each or len(classes) < 2:
         raise SystemExit(
-            f"at least {len(ERRORS)} pictures with two objects, and two classes, needed"
+            f"at least {len(errors)} pictures with two objects, and two classes, needed"
         )
     names: dict[str, list[str]] = {}
-    for error, (kind, change) in ERRORS.items():
+    for error, (kind, change) in errors.items():
         most = max(1, int(_MOST_EMPTY * len(planted))) if kind == "no_objects" else each
         for chosen in [usable.pop() for _ in range(min(each, most))]:
             copy = change(chosen, rng, classes)
@@ -275,7 +293,9 @@ def find(
         splits[split] = {"format": "coco", "tasks": ["detection"], **source}
     output = {"path": str(folder / "dataset")}
     image = {"crop_hashes": True}
-    config = {"name": "planted", "splits": splits, "masks": "png", "image": image, "output": output}
+    has_masks = any("segmentation" in box for each in pictures for box in each.objects)
+    masks = "png" if has_masks else "none"
+    config = {"name": "planted", "splits": splits, "masks": masks, "image": image, "output": output}
     shardbeam.build(config, processes=1)
     found = {
         (each.key, each.kind)
@@ -333,6 +353,40 @@ def measure(
         "found",
         f"in {len(pictures):,} pictures without errors",
     )
+    predicted = predict(pictures, names=names, each=each, seed=seed, folder=folder / "predicted")
+    return f"{markdown_table(headings, rows)}\n{predicted}"
+
+
+def predict(
+    pictures: Sequence[Picture], *, names: Mapping[int, str], each: int, seed: int, folder: Path
+) -> str:
+    """Returns the table of errors that simulated detectors show, which see the true objects."""
+    classes = list(names)
+    planted, changed = plant(
+        pictures,
+        classes=classes,
+        each=each,
+        seed=seed,
+        errors={error: ERRORS[error] for error in PREDICTED},
+    )
+    find(planted, names=names, folder=folder)
+    hits: dict[str, list[str]] = {error: [] for error in PREDICTED}
+    for name, detector in DETECTORS.items():
+        rng, file = random.Random(seed), folder / f"{name}.json"
+        results = [
+            {"image_id": one.name, **seen}
+            for one in pictures
+            for seen in detector.see(one.objects, size=one.open().size, classes=classes, rng=rng)
+        ]
+        file.write_text(json.dumps(results))
+        found, _ = find_by_predictions(open_dataset(str(folder / "dataset")), uri=str(file))
+        first = {(one.key, one.kind) for one in strongest_images(iter(found), limit=_FIRST)}
+        for error, kind in PREDICTED.items():
+            hits[error].append(f"{sum((key, kind) in first for key in changed[error])}")
+    headings = ("error", "list", "planted", *(f"{name} detector" for name in DETECTORS))
+    rows = [
+        (error, kind, f"{len(changed[error])}", *hits[error]) for error, kind in PREDICTED.items()
+    ]
     return markdown_table(headings, rows)
 
 

@@ -57,8 +57,12 @@ def test_too_few_pictures_are_refused() -> None:
 @pytest.mark.slow
 def test_what_has_a_rule_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["--draw", "240", "--each", "2"])
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    rules, predictions = capsys.readouterr().out.split("\n\n")
+    rows = [line.split(" | ") for line in rules.splitlines()[2:]]
     assert len(rows) == len(ERRORS)
     missed = {kind for _, kind, planted, found, _ in rows if planted != found}
     # Numbers of objects are compared with those of 99 % of a split's pictures.
     assert missed - {"many_objects"} == {"no rule", "duplicates"}  # Not cropped from the centre.
+    # Two of each error, of which a good detector shows both.
+    shown = [line.split(" | ")[2:4] for line in predictions.splitlines()[2:]]
+    assert shown == [["2", "2"]] * 3
