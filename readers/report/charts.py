@@ -12,7 +12,7 @@ from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.readers.report.heat_maps import HeatMaps, draw_heat_maps
 from shardbeam.readers.report.histograms import HISTOGRAMS, Histogram, lift
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.text import NO_NAME
+from shardbeam.transforms.core.text import NO_NAME, counted
 from shardbeam.transforms.dataset.collectors.statistics import (
     Statistics,
     merge_statistics,
@@ -298,8 +298,8 @@ def _mark_sizes(chart: Chart, bins: Sequence[tuple[str, str]], *, total: Statist
     for size, bound, words in _SIZES:
         place = next((place for place, lower in enumerate(bounds) if lower >= bound), None)
         if place is not None and total.object_areas.get(size):
-            count = total.object_areas[size]
-            thresholds[place] = f"{size} (COCO), {words}: {count:,} {chart.unit}"
+            objects = counted(total.object_areas[size], "object")
+            thresholds[place] = f"{size} (COCO), {words}: {objects}"
     rows = [
         row._replace(threshold=thresholds.get(place, "")) for place, row in enumerate(chart.rows)
     ]

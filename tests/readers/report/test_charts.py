@@ -192,7 +192,7 @@ def test_areas_show_where_sizes_begin() -> None:
     (chart,) = make_charts({"train": split}).sizes
     assert chart.has_log
     assert [row.threshold for row in chart.rows] == [
-        "small (COCO), below 32² px: 1 objects",
+        "small (COCO), below 32² px: 1 object",
         "medium (COCO), from 32² px: 2 objects",
         "",
         "large (COCO), from 96² px: 500 objects",
