@@ -111,13 +111,14 @@ def _missing(
 ) -> Iterator[Difference]:
     nearest = iou.max(axis=0, initial=0)
     order = order[nearest[order] < np.minimum(_SAME, scores[order])]
-    while order.size:
-        number, order = int(order[0]), order[1:]
-        overlap = float(nearest[number])
-        yield Difference(MISSING_OBJECT, -1, number, float(scores[number]) - overlap, overlap)
-        # Weaker detections of the same object.
-        same = _intersections(boxes[number : number + 1], boxes[order], of_union=True)[0]
-        order = order[same < _SAME]
+    is_same = _intersections(boxes[order], boxes[order], of_union=True) >= _SAME
+    is_left = np.ones(len(order), np.bool_)
+    for place, number in enumerate(order.tolist()):
+        if is_left[place]:
+            overlap = float(nearest[number])
+            yield Difference(MISSING_OBJECT, -1, number, float(scores[number]) - overlap, overlap)
+            # Weaker detections show the same object.
+            is_left &= ~is_same[place]
 
 
 def _intersections(boxes: Boxes, others: Boxes, *, of_union: bool = False) -> _Floats:
