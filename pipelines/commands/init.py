@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import posixpath
 import re
 import shlex
 from collections import Counter
@@ -29,9 +30,16 @@ from shardbeam.transforms.formats.annotation_file import decode_row, foreign_con
 from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
-from shardbeam.transforms.formats.names import foreign_name, listing_exclusion
+from shardbeam.transforms.formats.names import foreign_name, is_split_name, listing_exclusion
 from shardbeam.transforms.formats.parsing.root_files import relative_path
-from shardbeam.transforms.formats.recognition import FOLDERS, TABLE, Folder, Recognized
+from shardbeam.transforms.formats.recognition import (
+    FOLDERS,
+    IMAGES,
+    MASKS,
+    TABLE,
+    Folder,
+    Recognized,
+)
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.storage.archives.open import expand_root, nothing_found
 from shardbeam.transforms.storage.base import join_uri
@@ -89,6 +97,8 @@ _CELLS = 500
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w.-]{0,40})")
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
+# The ranks of formats that can find splits in the names of folders.
+_BY_FOLDERS = (MASKS, FOLDERS, IMAGES)
 # A line near the beginning of each config; the lines before it describe the dataset.
 _NEXT = b"# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it."
 _HEAD_BYTES = 10_000
@@ -339,6 +349,29 @@ def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]
     if others:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
     yield from found.recognized.notes
+    if len(splits) == 1:
+        written = [path for path, role in roles.items() if role is Role.IMAGE]
+        yield from _name_split_folders(written, found=found, folder=folder)
+
+
+def _name_split_folders(
+    images: Iterable[str], *, found: _Candidate, folder: Folder
+) -> Iterator[str]:
+    """Names folders such as `a/train` and `a/val` whose images are all in one split."""
+    by_parent: dict[str, set[str]] = {}
+    for path in images:
+        parts = path.split("/")[:-1]
+        for depth, part in enumerate(parts):
+            if is_split_name(part):
+                by_parent.setdefault("/".join(parts[:depth]), set()).add(part)
+    for parent, names in by_parent.items():
+        if len(names) > 1:
+            paths = ", ".join(sorted(posixpath.join(parent, name) for name in names))
+            advice = ""
+            if parent and len(by_parent) == 1 and found.recognized.rank in _BY_FOLDERS:
+                advice = f"; for splits: shardbeam init {shlex.quote(folder.uri(parent))}"
+            yield f"one split holds the images of {paths}{advice}"
+            return
 
 
 def _roots(plan: Plan) -> list[tuple[Format, int, str]]:

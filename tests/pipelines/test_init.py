@@ -237,6 +237,16 @@ LAYOUTS: dict[str, Files] = {
         **images("images/default/a.jpg"),
         "annotations/instances_default.json": coco("a.jpg"),
     },
+    "folders of splits below another folder": {
+        **images("x/train/a.jpg", "x/val/b.jpg"),
+        "x/trainannot/a.png": MASK,
+        "x/valannot/b.png": MASK,
+        "readme.png": MASK,
+    },
+    "a COCO file about folders of splits": {
+        **images("train/a.jpg", "val/b.jpg"),
+        "all.json": coco("train/a.jpg", "val/b.jpg"),
+    },
     "two COCO files about the same images": {
         **images("images/a.jpg"),
         "a.json": coco("a.jpg"),
