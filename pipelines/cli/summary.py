@@ -269,25 +269,12 @@ def _describe_negatives(outcome: Outcome) -> Iterator[str]:
 def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
     if counts is None:
         return
-    what = "equal or nearly equal pictures" if counts.near else "equal files"
     limit = (
         ""
         if counts.near
         else " (nearly equal pictures are found with image.verify: decode and duplicates.near)"
     )
-    if counts.groups:
-        labels = "different labels of equal files" if counts.near else "different labels"
-        found = (
-            (counts.leaks, "in several splits"),
-            (counts.contradictions, f"with {labels}"),
-            (counts.near_contradictions, "with different classes of nearly equal ones"),
-            (counts.cropped, "with cropped copies"),
-        )
-        which = "".join(f", {number:,} {words}" for number, words in found if number)
-        groups = counted(counts.groups, "group")
-        yield f"duplicates: {groups} of {counts.images:,} {what}{which}{limit}"
-    else:
-        yield f"duplicates: no {what}{limit}"
+    yield f"duplicates: {counts.describe_groups()}{limit}"
     if counts.crowded:
         yield (
             f"{counts.crowded:,} pictures each look roughly like more than a thousand others, and "

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.findings import KindFound
 
 
@@ -165,6 +166,21 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: int = 0
     same_pictures: Mapping[str, int] = {}
     cropped: int = 0
+
+    def describe_groups(self) -> str:
+        """Says how many groups of which kinds there are: `2 groups of 4 equal files, ...`."""
+        what = "equal or nearly equal pictures" if self.near else "equal files"
+        if not self.groups:
+            return f"no {what}"
+        labels = "different labels of equal files" if self.near else "different labels"
+        found = (
+            (self.leaks, "in several splits"),
+            (self.contradictions, f"with {labels}"),
+            (self.near_contradictions, "with different classes of nearly equal ones"),
+            (self.cropped, "with cropped copies"),
+        )
+        which = "".join(f", {number:,} {words}" for number, words in found if number)
+        return f"{counted(self.groups, 'group')} of {self.images:,} {what}{which}"
 
     def describe(self, images: Mapping[str, int]) -> dict[str, str]:
         """Describes leaks and contradictions, if there are any: `{key of the config: text}`.

@@ -336,7 +336,10 @@ def test_duplicates_are_side_by_side(repeated: Build, tmp_path: Path) -> None:
     check_harmless(page)
     duplicates = section(page, "duplicates")
     assert duplicates.count("<strong") == 8 + 3 + 1 + counts["leaks"]
-    assert "3 in which equal files have different labels, 1 in which nearly equal" in duplicates
+    assert (
+        "3 with different labels of equal files, 1 with different classes of nearly equal"
+        in duplicates
+    )
     look = section(page, "look")
     kinds = re.findall('<details class="finding ([a-z]+)" id="look-([a-z_]+)"', look)
     assert [each for each in kinds if each[1].endswith("contradiction")] == [
