@@ -47,7 +47,7 @@ main(["--help"])
 # and how it merges entries; facets and heat maps of boxes
 BUILD = 152
 OPEN = 58  # what finds, indexes and reads Examples; how heat maps add up
-HELP = 50  # names, flags and help of all commands, and the formats' keys
+HELP = 43  # names, flags and help of all commands, and the formats' keys
 
 
 def test_no_more_modules_are_loaded_than_before(shapes: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import msgspec
 
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.findings import KindFound
 
 
@@ -180,7 +179,8 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
             (self.cropped, "with cropped copies"),
         )
         which = "".join(f", {number:,} {words}" for number, words in found if number)
-        return f"{counted(self.groups, 'group')} of {self.images:,} {what}{which}"
+        groups = "group" if self.groups == 1 else "groups"
+        return f"{self.groups:,} {groups} of {self.images:,} {what}{which}"
 
     def describe(self, images: Mapping[str, int]) -> dict[str, str]:
         """Describes leaks and contradictions, if there are any: `{key of the config: text}`.
