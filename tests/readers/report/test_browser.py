@@ -23,7 +23,8 @@ from tests.support.builds import Build, WrittenExample, build, build_config
 from tests.support.dataset import run
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
-pytestmark = pytest.mark.browser
+# All of them wait for the browser, which is another process.
+pytestmark = [pytest.mark.browser, pytest.mark.timing]
 
 WIDTHS = (390, 1440)
 LAYERS = ("boxes", "labels", "masks", "keypoints", "captions")
