@@ -15,9 +15,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TextIO
+
+import msgspec
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import OWN_LOGGER, RunError, is_news
@@ -58,6 +60,12 @@ def write_stdout(text: str) -> bool:
     except OSError as error:
         raise RunError(f"stdout: {error.strerror or error}") from error
     return True
+
+
+def write_json(document: Mapping[str, object]) -> None:
+    """Writes a result for programs to stdout, as `write_stdout` does: JSON in one line of ASCII."""
+    # json, not msgspec, because names of files need not be valid Unicode.
+    write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import posixpath
 import re
@@ -13,24 +12,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.load import ConfigError, make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.cli.commands import InitArguments
 from shardbeam.pipelines.cli.logging import end_progress, write_stderr, write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import write_file
+from shardbeam.pipelines.commands.init_hints import describe_tool, explain_unrecognized, suggest_zip
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.overlap import check_apart, check_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
-from shardbeam.transforms.core.text import counted, escape, show_name
-from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
+from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.formats.base import Format, Role
-from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
-from shardbeam.transforms.formats.names import foreign_name, is_split_name, listing_exclusion
+from shardbeam.transforms.formats.names import is_split_name, listing_exclusion
 from shardbeam.transforms.formats.parsing.root_files import relative_path
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
@@ -40,61 +37,16 @@ from shardbeam.transforms.formats.recognition import (
     Folder,
     Recognized,
 )
-from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.storage.archives.open import expand_root, nothing_found
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# The most that an error shows: kinds of files, folders, characters of a line.
+# The most kinds of files that an error shows.
 _SHOWN = 8
-_FOLDERS = 3
-_COLUMNS = 200
-_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
-_IMAGES_IN_ROWS = (".parquet", ".arrow")
-_TFRECORD = (".tfrecord", ".tfrecords")
 _ONE_LINE = 1_000_000
-# Files that an error describes, and the names in them.
-_DOCUMENTS = 2
-_MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
-# {tool: members of its JSON files}, none of which is read.
-_TOOLS = {
-    "CreateML": {"image", "annotations", "coordinates"},
-    "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
-    "SageMaker": {"source-ref"},
-    "Labelbox": {"data_row", "projects"},
-    "Labelbox (before 2023)": {"Labeled Data", "External ID"},
-    "Supervisely": {"geometryType", "classTitle"},
-    "Supervisely (meta.json)": {"classes", "title", "shape", "color"},
-    "datasets (Hugging Face)": {"file_name", "objects"},
-    "PaliGemma": {"image", "prefix", "suffix"},
-}
-_OTHER_EXPORT = "export as COCO, YOLO or Pascal VOC instead (docs/guide/from-your-tool.md)"
-_TABLE_INSTEAD = (
-    "convert it to COCO, or write a table with a row per box (docs/reference/formats/csv.md)"
-)
-# {tool: what helps, where the tool has no such exports}
-_INSTEAD = {
-    "SageMaker": _TABLE_INSTEAD,
-    "Labelbox": _TABLE_INSTEAD,
-    "Labelbox (before 2023)": _TABLE_INSTEAD,
-    "KITTI": f"{_TABLE_INSTEAD}: its 5th to 8th fields are left, top, right and bottom",
-    "DOTA": "convert it to YOLO's oriented boxes (`convert_dota_to_yolo_obb` of Ultralytics), or "
-    "export these from Roboflow",
-}
-# {layout: the beginning of a file of labels of one image}
-_LABEL_FILES = {
-    "KITTI": re.compile(rb"[A-Za-z][\w-]*( -?[0-9.]+){14}[ \t\r]*(\n|\Z)"),
-    "DOTA": re.compile(
-        rb"((imagesource|gsd)[^\n]*\n)*(-?[0-9.]+[ \t]+){8}[^\s0-9]\S*[ \t]+[0-9][ \t\r]*(\n|\Z)"
-    ),
-}
 # What a format may say about an image; the last ones say most.
 _LEVELS = ("no classes", "classes alone", "boxes alone", "outlines")
 _MAPS = {Kind.SEMANTIC, Kind.PANOPTIC, Kind.INSTANCE_MASKS}
-_CELL_ENDS = re.compile(r"[\n\t,;|\"]")
-# Cells of a table that are looked at.
-_CELLS = 500
-_ELEMENT = re.compile(rb"<([A-Za-z_][\w.-]{0,40})")
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
 # The ranks of formats that can find splits in the names of folders.
@@ -200,7 +152,7 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     best = min((each.recognized.rank for each in found), default=0)
     likely = [each for each in found if each.recognized.rank == best]
     certain = [each for each in likely if not each.problem]
-    if best == FOLDERS and only is None and (unread := _describe_tool(folder)):
+    if best == FOLDERS and only is None and (unread := describe_tool(folder)):
         names = ", ".join(each.name for each in likely)
         problem = f"{unread}; to read the images without these files: --format {names}"
         raise InputError(uri=folder.root, problem=problem)
@@ -402,8 +354,8 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
     if not likely:
         what = f"no {only} dataset" if only else "no dataset"
         hint = (
-            _zip_hint(folder)
-            or _hint(folder)
+            suggest_zip(folder)
+            or explain_unrecognized(folder)
             or "docs/reference/formats says what each format expects"
         )
         return f"{what} is recognized here; it holds {held}; {hint}"
@@ -415,7 +367,7 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
         return f"several formats fit; choose one with --format, or name a folder inside: {seen}"
     (only_one,) = likely
     fix = f"to write the config yourself, see its keys: `shardbeam formats {only_one.name}`"
-    if hint := _zip_hint(folder):
+    if hint := suggest_zip(folder):
         fix = f"{hint}; {fix}"
     recognized = only_one.recognized
     if recognized.rank == TABLE and recognized.problem and "" in recognized.sources:
@@ -437,110 +389,6 @@ def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
         for word in value if isinstance(value, list) else [value]:
             if key != "format":
                 yield from (f"--{key.replace('_', '-')}", str(word))
-
-
-def _zip_hint(folder: Folder) -> str:
-    """Names one of the zips that hold all images; empty if there are not several."""
-    zips = [*folder.in_zips()]
-    if not zips:
-        return ""
-    return (
-        f"the images are in {len(zips)} zips: `shardbeam init {folder.uri(zips[0])}` looks into one"
-    )
-
-
-def _hint(folder: Folder) -> str:
-    """Says why nothing is recognized in a folder, and what would help; empty if unknown."""
-    if tars := folder.named(".tar"):
-        return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
-    if packed := folder.named(*_PACKED):
-        return f"init does not look into {packed[0]}; unpack it if it holds annotations or images"
-    if unread := _describe_tool(folder):
-        return unread
-    if not folder.images:
-        if packed := folder.named(*_IMAGES_IN_ROWS):
-            return f"no column of {packed[0]} holds images, or names images that are here"
-        if packed := [path for path in folder.named(*_TFRECORD) if not folder.files[path].whole]:
-            return f"TFRecord files in an archive, such as {packed[0]}, are not read: unpack it"
-        return "there are no images in it"
-    if documents := folder.few(".json", ".jsonl", ".xml"):
-        return "; ".join(
-            (
-                *(_describe_document(path, folder=folder) for path in documents[:_DOCUMENTS]),
-                "the formats that are known, and their keys: `shardbeam formats`",
-            )
-        )
-    table, flags = CsvFormat.suggest_flags(folder)
-    if table:
-        head = folder.head(table)
-        columns = head.decode("utf-8", "replace").partition("\n")[0].strip()
-        if problem := CsvFormat.problem_of(table, folder=folder) or _describe_cells(head):
-            return f"{table}: {problem}"
-        return (
-            f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "
-            f"say what they are: `shardbeam build csv {shlex.join(flags)} --output tfrecords`"
-        )
-    folders = sorted({path.rpartition("/")[0] for path in folder.images})
-    where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
-    others = [path for path in folder.files if path not in set(folder.images)]
-    seen = f"init knows no format of {others[0]}" if others else "there are only images"
-    return (
-        f"{seen}, and the images lie directly in {where}: if they have classes, put the images of "
-        "each class into a folder, at least two"
-    )
-
-
-def _describe_tool(folder: Folder) -> str:
-    """Names the tool or the layout of files that no format reads, and what helps; or empty."""
-    found: dict[str, str] = {}
-    for path in folder.few(".json", ".jsonl", ".ndjson", ".manifest")[:_DOCUMENTS]:
-        names = {name.decode(errors="replace") for name in _MEMBER.findall(folder.head(path))}
-        found = {tool: path for tool, members in _TOOLS.items() if members <= names} | found
-    for path in _first_texts(folder):
-        head = folder.head(path)
-        found = {it: path for it, pattern in _LABEL_FILES.items() if pattern.match(head)} | found
-    for tool, path in found.items():
-        return f"{path} is a file of {tool}, which is not read: {_INSTEAD.get(tool, _OTHER_EXPORT)}"
-    return ""
-
-
-def _first_texts(folder: Folder) -> Iterator[str]:
-    """Yields the first text files of each folder."""
-    for _, paths in itertools.groupby(folder.named(".txt"), os.path.dirname):
-        yield from itertools.islice(paths, _DOCUMENTS)
-
-
-def _describe_row(head: bytes) -> str:
-    """Describes why the first line of a file is not JSON; empty if it is, or is too long."""
-    line, end, _ = head.partition(b"\n")
-    try:
-        decode_row(line if end else b"0", decoder=JsonDecoder(object))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return f"line 1: {error}"
-    return ""
-
-
-def _describe_cells(head: bytes) -> str:
-    """Describes a cell of a table that is a URL or an image instead of a path; empty if none is."""
-    for cell in _CELL_ENDS.split(head.decode("utf-8", "replace"), maxsplit=_CELLS)[:_CELLS]:
-        if problem := foreign_name(cell.strip()):
-            return f"{show_name(cell.strip())}: {problem}"
-    return ""
-
-
-def _describe_document(path: str, *, folder: Folder) -> str:
-    """Describes a JSON or XML file that no format recognizes: what it is, as far as that shows."""
-    head = folder.head(path)
-    problem = foreign_content(head.removeprefix(b"<") if path.endswith(".xml") else head)
-    problem = problem or describe_results(head)
-    if path.lower().endswith(".jsonl"):
-        problem = problem or _describe_cells(head) or _describe_row(head)
-    if problem:
-        return f"{path}: {problem}"
-    pattern = _ELEMENT if path.lower().endswith(".xml") else _MEMBER
-    names = dict.fromkeys(name.decode(errors="replace") for name in pattern.findall(head))
-    listed = ", ".join([*names][:_SHOWN]) or "nothing that is known"
-    return f"init looked into {path} and found {listed}, in no format that names these images"
 
 
 def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str:

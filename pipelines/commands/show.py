@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import posixpath
 import sys
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.configs.keys import flag_name
-from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.logging import write_json, write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
 from shardbeam.pipelines.cli.reader_commands import PredictedKind, ShowArguments
 from shardbeam.pipelines.cli.tables import (
@@ -260,7 +259,7 @@ def _print_json(
         }
         for split in dataset.splits
     ]
-    _write_json({"path": dataset.path, "splits": splits, "examples": examples})
+    write_json({"path": dataset.path, "splits": splits, "examples": examples})
 
 
 def _show_rejects(arguments: ShowArguments) -> None:
@@ -278,7 +277,7 @@ def _show_rejects(arguments: ShowArguments) -> None:
         for (split, reason), number in sorted(counts.items())
     ]
     if arguments.json:
-        _write_json({"path": arguments.path, "counts": by_reason, "rejects": shown})
+        write_json({"path": arguments.path, "counts": by_reason, "rejects": shown})
         return
     summary = make_table("split", "reason", numbers=["rejects"])
     for each in by_reason:
@@ -310,7 +309,7 @@ def _show_corrections(arguments: ShowArguments) -> None:
         for (split, what), number in sorted({**dict.fromkeys(totals, 0), **by_kind}.items())
     ]
     if arguments.json:
-        _write_json({"path": arguments.path, "counts": counts, "corrections": shown})
+        write_json({"path": arguments.path, "counts": counts, "corrections": shown})
         return
     summary = make_table("split", "correction", numbers=["count", "named"])
     for each in counts:
@@ -378,7 +377,7 @@ def _show_findings(arguments: ShowArguments) -> None:
     warnings = read_warnings(dataset) if is_all else ()
     if arguments.json:
         found_all = {"findings": shown, "classes": of_classes, "warnings": warnings}
-        _write_json({"path": dataset.path, **found_all})
+        write_json({"path": dataset.path, **found_all})
     else:
         tables = _render_findings(shown)
         lines = "".join(
@@ -420,11 +419,6 @@ def _write_lines(summary: Table, table: Table, *, what: str, total: int) -> None
     if total > len(table.rows):
         tables.append(f"{total - len(table.rows):,} more: --limit {total} shows all\n")
     write_stdout("\n".join(tables))
-
-
-def _write_json(document: Mapping[str, object]) -> None:
-    # json, not msgspec, because names of files need not be valid Unicode.
-    write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
 
 
 def render_example(example: Example, *, layout: Layout = PLAIN) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.pipelines.cli.logging import write_json, write_stdout
 from shardbeam.pipelines.cli.reader_commands import ShowArguments
 from shardbeam.pipelines.cli.tables import cell_text, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.text import escape
@@ -56,9 +55,7 @@ def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
             {key: value for key, value in each.items() if key not in _NOT_PRINTED}
             for each in msgspec.to_builtins(found)
         ]
-        document = {"path": dataset.path, "findings": rows, "notes": notes}
-        # json, not msgspec, because names of files need not be valid Unicode.
-        write_stdout(json.dumps(document, ensure_ascii=True) + "\n")
+        write_json({"path": dataset.path, "findings": rows, "notes": notes})
         return
     lines = "".join(f"{escape(line)}\n" for line in (*notes, _ONLY_AS_GOOD))
     write_stdout("\n".join([*_render(found), lines]))

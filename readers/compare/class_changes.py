@@ -25,14 +25,14 @@ from shardbeam.readers.compare.image_changes import (
 )
 from shardbeam.transforms.core.text import counted, show_name
 from shardbeam.transforms.examples.decode.picture import FeatureValues, Picture
+from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS
 
 ClassChangeKind: TypeAlias = Literal["renamed", "merged", "split", "other"]
 
 # The changes of objects that are changes of labels.
 _OF_LABELS = {ADDED, REMOVED, CLASS, BOX}
-# The default keys with names of classes, and those with their ids.
+# The default keys with names of classes.
 _TEXTS = ("image/object/class/text", "image/class/text", "annotation/class/text")
-_IDS = ("image/object/class/label", "image/class/label", "annotation/class/label")
 
 
 class ClassChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class ClassNames(NamedTuple):
         ids = {self.old[old]: self.new[new] for old, new in renames.items()}
         texts = {old.encode(): new.encode() for old, new in renames.items()}
         by_key: dict[str, Mapping[Any, Any]] = dict.fromkeys(_TEXTS, texts)
-        by_key.update(dict.fromkeys(_IDS, ids))
+        by_key.update(dict.fromkeys(CLASS_IDS, ids))
         features = {
             key: _replace(values, by_key.get(default_keys.get(key, key), {}))
             for key, values in picture.features.items()

@@ -341,7 +341,7 @@ def _found(
 
 
 def _strongest(found: Iterable[PredictedImage]) -> list[PredictedImage]:
-    """Sorts images by kind, the likeliest first, and keeps only so many that memory is bounded."""
+    """Sorts images by kind, the likeliest first; of each kind it keeps 100,000 at most."""
     by_kind: dict[str, list[PredictedImage]] = {kind: [] for kind in PREDICTED_KINDS}
     for each in found:
         kept = by_kind[each.kind]

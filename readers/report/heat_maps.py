@@ -68,33 +68,27 @@ class HeatMaps(NamedTuple):
 
 def draw_heat_maps(total: Statistics) -> HeatMaps | None:
     """Draws the heat maps of all boxes; None without boxes."""
-    counts = read_grid(total.box_centres), read_grid(total.box_sizes)
-    if not all(map(sum, counts)):
+    if not all(sum(read_grid(grid)) for grid in (total.box_centres, total.box_sizes)):
         return None
-    centres = HeatMap(
+    centres = _draw(
         "centres",
         "Where boxes are",
         "centres",
         total.box_centres,
-        rises=False,
-        share=_percent(_sum(counts[0], 4, 12), sum(counts[0])),
+        headings=_QUARTERS,
+        middle=(4, 12),
         words="in the middle half of the image's width and height",
-        paths=list(_shade(counts[0], rises=False)),
-        columns=_QUARTERS,
-        rows=list(_tabulate(counts[0], _QUARTERS, rises=False)),
     )
-    sizes = HeatMap(
+    sizes = _draw(
         "sizes",
         "How large boxes are",
         "shares of width and height, both axes log",
         total.box_sizes,
-        rises=True,
-        share=_percent(_sum(counts[1], 0, 12), sum(counts[1])),
+        headings=_OCTAVES,
+        middle=(0, 12),
         words="narrower and lower than a quarter of the image",
-        paths=list(_shade(counts[1], rises=True)),
-        columns=_OCTAVES,
-        rows=list(_tabulate(counts[1], _OCTAVES, rises=True)),
         ends=("0.4 %", "6.3 %", "100 %"),
+        rises=True,
     )
     by_objects = sorted(
         total.box_centres_by_class, key=lambda name: (-total.objects_by_class.get(name, 0), name)
@@ -109,10 +103,39 @@ def draw_heat_maps(total: Statistics) -> HeatMaps | None:
         for name in by_objects
     ]
     return HeatMaps(
-        sum(counts[0]),
+        sum(read_grid(total.box_centres)),
         (centres, sizes),
         classes if len(classes) > 1 else (),
         len(total.objects_by_class),
+    )
+
+
+def _draw(
+    name: str,
+    title: str,
+    axes: str,
+    grid: str,
+    *,
+    headings: Sequence[str],
+    middle: tuple[int, int],
+    words: str,
+    ends: Sequence[str] = (),
+    rises: bool = False,
+) -> HeatMap:
+    """Draws a grid; `words` names its rows and columns from `middle[0]` up to `middle[1]`."""
+    counts = read_grid(grid)
+    return HeatMap(
+        name,
+        title,
+        axes,
+        grid,
+        rises,
+        share=_percent(_sum(counts, *middle), sum(counts)),
+        words=words,
+        paths=list(_shade(counts, rises=rises)),
+        columns=headings,
+        rows=list(_tabulate(counts, headings, rises=rises)),
+        ends=ends,
     )
 
 

@@ -206,7 +206,7 @@ def _warn_of_classes(
     lost = _find_lost_classes(inputs, found=found, label_map=label_map, labels=labels)
     absent = [name for name in names if name not in found and name not in lost]
     if absent:
-        yield (f"{len(absent):,} of {len(names):,} {NEVER_OCCUR}: {list_classes(absent)}")
+        yield f"{len(absent):,} of {len(names):,} {NEVER_OCCUR}: {list_classes(absent)}"
     if lost:
         classes = "1 class is" if len(lost) == 1 else f"{len(lost):,} classes are"
         yield (
