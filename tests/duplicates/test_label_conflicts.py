@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
 from shardbeam.transforms.duplicates import label_conflicts as module
+from shardbeam.transforms.duplicates import near_duplicates
 from shardbeam.transforms.duplicates.label_conflicts import (
     PictureRows,
     find_same_pictures,
@@ -54,7 +55,7 @@ def test_one_wrong_label_among_many() -> None:
 
 
 def test_only_neighbours_in_large_groups_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_COMPARED", 2)
+    monkeypatch.setattr(near_duplicates, "COMPARED", 2)
     pictures = [(0, 0, (3,)), (0, 1, (1, 3)), (0, 2, (1, 3)), (0, 3, (2,))]
     assert find(*pictures) == [0, 63, 63, 63]
 

@@ -15,13 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardbeam.transforms.dataset.index import first_bits
+from shardbeam.transforms.duplicates.near_duplicates import pair_near
 
 # The columns of an index that `read_rows` reads.
 COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes")
 
-# A picture is compared with at most this many others of its group, the next ones in order of their
-# hashes.
-_COMPARED = 1_000
 _BITS = 64
 # Limits of memory: words of a set's mask, and pairs of pictures whose masks are compared at once.
 _MOST_WORDS, _BLOCK = 32, 100_000
@@ -101,20 +99,13 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
     (group, value, kind), places = np.unique(columns, axis=1, return_inverse=True)
     kind = kind.astype(np.intp)
     nearest = np.full(len(group), near + 1)
-    starts = np.arange(len(group))
-    for step in range(1, _COMPARED + 1):
-        starts = starts[: np.searchsorted(starts, len(group) - step)]
-        starts = starts[group[starts] == group[starts + step]]
-        if not len(starts):
-            break
-        bits = _count_bits(value[starts] ^ value[starts + step], most=near)
-        hits = np.flatnonzero(bits <= near)
-        for begin in range(0, len(hits), _BLOCK):
-            block = hits[begin : begin + _BLOCK]
-            one, other = starts[block], starts[block] + step
-            is_found = class_sets.are_disjoint(kind[one], kind[other])
-            for each in (one[is_found], other[is_found]):
-                nearest[each] = np.minimum(nearest[each], bits[block[is_found]])
+    for one, other in pair_near(value, band=group, near=near):
+        bits = _count_bits(value[one] ^ value[other], most=near)
+        for begin in range(0, len(one), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
+            is_found = class_sets.are_disjoint(kind[one[block]], kind[other[block]])
+            for each in (one[block][is_found], other[block][is_found]):
+                nearest[each] = np.minimum(nearest[each], bits[block][is_found])
     found = np.zeros(len(groups), np.intp)
     found[rows] = np.where(nearest <= near, _BITS - nearest, 0)[places.ravel()]
     return found

@@ -204,7 +204,7 @@ def _link_near(
     rows: npt.NDArray[np.void], *, band: Numbers, near: int
 ) -> tuple[npt.NDArray[np.void], int]:
     """Links rows whose hashes differ in few bits; the rows are sorted by band and hash."""
-    found = [np.stack(pair) for pair in _pair_near(rows["value"], band=band, near=near)]
+    found = [np.stack(pair) for pair in pair_near(rows["value"], band=band, near=near)]
     one, other = np.concatenate([np.empty((2, 0), np.intp), *found], axis=1)
     _, sizes = np.unique(band, return_counts=True)
     crowded = int(sizes[sizes > COMPARED + 1].sum())
@@ -225,8 +225,16 @@ def are_near(differences: Numbers, *, near: int) -> Flags:
     return differences == 0
 
 
-def _pair_near(values: Numbers, *, band: Numbers, near: int) -> Iterator[tuple[Indexes, Indexes]]:
-    """Yields pairs of hashes that differ in few bits; the hashes are sorted by band and hash."""
+def pair_near(values: Numbers, *, band: Numbers, near: int) -> Iterator[tuple[Indexes, Indexes]]:
+    """Yields the places of pairs of hashes of one band that differ in few bits.
+
+    Each is compared with at most the `COMPARED` next ones.
+
+    Args:
+        values: The hashes, sorted by band and hash.
+        band: What the two of a pair have in common, such as some of their bits or a group.
+        near: The most bits in which they may differ.
+    """
     starts = np.arange(len(values))
     for step in range(1, COMPARED + 1):
         starts = starts[: np.searchsorted(starts, len(values) - step)]
@@ -259,7 +267,7 @@ def _link_crops(
     order = np.lexsort((rows["place"], rows["value"], bands))
     rows, bands, is_crop = rows[order], bands[order], order >= len(wholes)
     nearest: dict[int, int] = {}
-    for pair in _pair_near(rows["value"], band=bands, near=near):
+    for pair in pair_near(rows["value"], band=bands, near=near):
         one, other = (side[is_crop[pair[0]] != is_crop[pair[1]]] for side in pair)
         crop, whole = np.where(is_crop[one], [one, other], [other, one])
         is_other = ~are_near(rows["whole"][crop] ^ rows["whole"][whole], near=near)

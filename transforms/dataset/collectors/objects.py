@@ -45,7 +45,7 @@ _EXACT_OBJECTS = 1_000
 _SHARES = (0, *(digit * 10**zeros for zeros in range(1, 6) for digit in (1, 2, 5)))
 # {histogram: lower bounds of its bins}
 OBJECT_BINS: Mapping[str, tuple[int, ...]] = {
-    "objects_per_image": (*(0, 1, 2, 3, 4, 6, 10, 16, 25, 40, 63, 100, 160, 250, 400, 630, 1000),),
+    "objects_per_image": (0, 1, 2, 3, 4, 6, 10, 16, 25, 40, 63, 100, 160, 250, 400, 630, 1000),
     # Pixels²: each is three times the one before, so that 32² and 96² are among them.
     "areas": (0, 1, 4, 13, 38, 114, 341, *(32**2 * 3**step for step in range(9))),
     # Millionths of the image's area.
