@@ -172,20 +172,6 @@ VOC = (
         corrections={"box_clipped": 1},
     ),
     OddSample(
-        "voc: drawings of the annotations, no lists",
-        {
-            "set/JPEGImages/a.jpg": plain_jpeg(),
-            "set/JPEGImages/b.jpg": plain_jpeg(),
-            "set/Annotations/a.xml": _XML,
-            "set/AnnotationsVisualization/a.jpg": plain_jpeg(),
-            "set/SegmentationClassVisualization/a.jpg": plain_jpeg(),
-        },
-        "voc --root {data}",
-        {"train": {"set/JPEGImages/a.jpg": _objects(xmin=[9 / 32])}},
-        excluded={"outside_image_folder": 1, "unannotated": 1},
-        corrections={"box_clipped": 1},
-    ),
-    OddSample(
         "voc: trainval in place of train and val",
         {
             **{path: content for path, content in small_voc().items() if "/Main/" not in path},
@@ -197,25 +183,6 @@ VOC = (
             "trainval": {"JPEGImages/a.jpg": _objects(xmin=[9 / 32])},
             "test": {"JPEGImages/b.jpg": _objects(xmin=[])},
         },
-        corrections={"box_clipped": 1},
-    ),
-    OddSample(
-        "voc: images and XML side by side",
-        {
-            "train/a.jpg": plain_jpeg(),
-            "train/a.xml": _XML,
-            "train/b.jpg": plain_jpeg(),
-            "valid/c.jpg": plain_jpeg(),
-            "valid/c.xml": voc_xml(size=(32, 24)),
-        },
-        "voc --root {data} --split all_of_it",
-        {
-            "all_of_it": {
-                "train/a.jpg": _objects(xmin=[9 / 32]),
-                "valid/c.jpg": _objects(xmin=[]),
-            }
-        },
-        excluded={"unannotated": 1},
         corrections={"box_clipped": 1},
     ),
     OddSample(
@@ -315,13 +282,6 @@ _VAL: Examples = {"valid/images/b.jpg": _objects(xmin=[0, 0.2], **_class_ids(1, 
 _ONLY_TRAIN: Files = {
     **_ANIMALS,
     "data.yaml": "names: [dog, cat]\ntrain: ../train/images\ntest: ../test/images\n",
-}
-_LIST: Files = {
-    "data.yaml": "names: [dog]\ntrain: train.txt\n",
-    "train.txt": "./images/a.jpg\n./images/gone.jpg\n",
-    "images/a.jpg": plain_jpeg(),
-    "images/b.jpg": plain_jpeg(),
-    "labels/a.txt": "0 0.5 0.5 0.5 0.5\n",
 }
 
 YOLO = (
@@ -434,22 +394,6 @@ YOLO = (
             "images/c.jpg": "labels/c.txt: line 1: expected a visibility (0, 1 or 2), got '.9'"
         },
     ),
-    OddSample(
-        "yolo: a list names a missing image",
-        _LIST,
-        "yolo --root {data} --set rejects.max_ratio=1",
-        {"train": {"images/a.jpg": _objects(xmin=[0.25])}},
-        rejects={"labels/gone": "missing_image"},
-        excluded={"in_no_split": 1},
-    ),
-    # Where the config makes the splits, the list says nothing.
-    OddSample(
-        "yolo: the config makes the splits",
-        _LIST,
-        "yolo --root {data} --fractions all_of_it=1.0",
-        {"all_of_it": {"images/a.jpg": _objects(xmin=[0.25]), "images/b.jpg": _objects(xmin=[])}},
-        unannotated=1,
-    ),
     # A split that is not there is an error only where it matters.
     OddSample(
         "yolo: a split is chosen",
@@ -459,20 +403,11 @@ YOLO = (
         excluded={"in_no_split": 1, "not_an_image_name": 1},
         unannotated=1,
     ),
-    OddSample(
-        "yolo: a split is made",
-        _ONLY_TRAIN,
-        "yolo --root {data} --split mine",
-        {"mine": {**_TRAIN, **_VAL}},
-        excluded={"not_an_image_name": 1},
-        unannotated=1,
-    ),
 )
 
 # WebDataset, image-folder, filename-label
 
 _LABELS = "image/class/text"
-_ONE_TAR = tar_bytes({"1.jpg": plain_jpeg(), "1.cls": b"7"})
 _TAR = tar_bytes(
     {
         "1.jpg": plain_jpeg(),
@@ -577,17 +512,6 @@ OTHERS = (
         },
     ),
     OddSample(
-        "webdataset: the tars of a folder",
-        {"readme.md": "tars", "a/0.tar": _ONE_TAR, "b/0.tar": _ONE_TAR},
-        "webdataset --tars {data}",
-        {
-            "train": {
-                "a/0.tar/1.jpg": {"image/class/label": [7]},
-                "b/0.tar/1.jpg": {"image/class/label": [7]},
-            }
-        },
-    ),
-    OddSample(
         "filename-label: further groups",
         {
             name: plain_jpeg()
@@ -603,12 +527,6 @@ OTHERS = (
             }
         },
         rejects={"y/none.jpg": "name_not_matched"},
-    ),
-    OddSample(
-        "filename-label: no labels",
-        {"frame7.jpg": plain_jpeg()},
-        r"filename-label --images {data} --pattern '(?P<frame>\d+)'",
-        {"train": {"frame7.jpg": {"frame": [b"7"], "image/class/label": None}}},
     ),
 )
 
@@ -676,24 +594,6 @@ TABLES = (
         rejects={"one/a.jpg": "duplicate_key", "m.csv: line 5": "annotation_malformed"},
         excluded={"unannotated": 1},
     ),
-    OddSample(
-        "csv: boxes, and classes that are numbers",
-        {
-            "images/a.jpg": plain_jpeg(),
-            "images/b.jpg": plain_jpeg(),
-            "boxes.csv": "filename,xmin,ymin,xmax,ymax,cell_type\n"
-            "a.jpg,0,0,16,12,3\na.jpg,8,6,40,24,7\na.jpg,4,4,4,9,3\nb.jpg,4,4,4,9,3\n",
-        },
-        "csv --manifest {data}/boxes.csv --image-root {data}/images --label-column cell_type "
-        "--set rejects.max_ratio=0.5",
-        {"train": {"a.jpg": _objects(xmin=[0, 0.25], **_class_ids(3, 7))}},
-        rejects={"b.jpg": "objects_lost"},
-        details={
-            "b.jpg": "nothing is left of its annotations: 1 box_without_area_dropped "
-            "([4.0, 4.0, 4.0, 9.0])"
-        },
-        corrections={"box_clipped": 1, "box_without_area_dropped": 1},
-    ),
     *(
         OddSample(
             f"csv: no header, decimal commas and empty cells; {name}",
@@ -757,40 +657,6 @@ TABLES = (
         {"train": {"x/a.jpg": {_LABELS: [b"cat"]}, "B.JPG": {_LABELS: [b"dog"]}}},
         rejects=dict.fromkeys(("c.jpg", "d.jpg", "x/D.jpg"), "ambiguous_stem"),
         details={"c.jpg": "annotations name several images that may be this: 1/c.jpg, 2/c.jpg"},
-    ),
-    OddSample(
-        "voc: match by name",
-        {
-            "photos/A.JPG": plain_jpeg(),
-            "photos/b.jpg": plain_jpeg(),
-            "markup/a.xml": voc_xml(voc_object(xmin=1, ymin=1, xmax=16, ymax=12), size=(32, 24)),
-            "markup/b.xml": voc_xml(size=(32, 24)),
-        },
-        "voc --root {data} --match name",
-        {"train": {"photos/A.JPG": _objects(xmin=[0]), "photos/b.jpg": _objects(xmin=[])}},
-    ),
-    OddSample(
-        "yolo: match by name",
-        {
-            "photos/A.JPG": plain_jpeg(),
-            "photos/b.jpg": plain_jpeg(),
-            "numbers/a.txt": "0 0.25 0.5 0.5 0.5\n",
-            "numbers/b.txt": "",
-            "classes.txt": "cat\n",
-        },
-        "yolo --root {data} --match name",
-        {"train": {"photos/A.JPG": _objects(xmin=[0]), "photos/b.jpg": _objects(xmin=[])}},
-    ),
-    OddSample(
-        "cvat: match by suffix",
-        {
-            "images/deep/VAL/a.JPEG": plain_jpeg(),
-            "a.xml": "<annotations><version>1.1</version>"
-            '<image id="0" name="/home/val/a.jpg" width="32" height="24">'
-            '<box label="cat" xtl="0" ytl="0" xbr="16" ybr="12"/></image></annotations>',
-        },
-        "cvat --images {data}/images --annotations {data}/a.xml --match suffix",
-        {"train": {"deep/VAL/a.JPEG": _objects(xmin=[0])}},
     ),
     OddSample(
         "coco: match by suffix",
@@ -1066,24 +932,6 @@ CVAT = (
         },
     ),
     OddSample(
-        "cvat: subsets are splits, and folders",
-        {
-            "images/train/a.jpg": plain_jpeg(),
-            "images/other/a.jpg": plain_jpeg(),
-            "images/c.jpg": plain_jpeg(),
-            "cvat.xml": "<annotations><meta><project><subsets>train\nother</subsets></project>"
-            "</meta>"
-            '<image name="a.jpg" subset="other"><box label="cat" xtl="8" ytl="0" xbr="9" ybr="9"/>'
-            '</image><image name="a.jpg" subset="train"/></annotations>',
-        },
-        "cvat --images {data}/images --annotations {data}/cvat.xml",
-        {
-            "train": {"train/a.jpg": _objects(xmin=[])},
-            "other": {"other/a.jpg": _objects(xmin=[0.25], **{_LABELS_OF_OBJECTS: [b"cat"]})},
-        },
-        excluded={"unannotated": 1},
-    ),
-    OddSample(
         "cvat: bad images",
         {
             **{f"images/{name}.jpg": plain_jpeg() for name in "abcdefgh"},
@@ -1259,67 +1107,6 @@ LABELME = (
                 "val/a.jpg": _objects(xmin=[0.5]),
                 "more/a.jpg": _objects(xmin=[]),
             }
-        },
-    ),
-    OddSample(
-        "labelme: points as keypoints",
-        {
-            **{f"{name}.jpg": plain_jpeg() for name in "abcd"},
-            "a.json": _labelme(
-                _shape("point", (4, 6), label="tail", group_id=1),
-                _shape("rectangle", (0, 0), (16, 12), group_id=1),
-                _shape("point", (8, 3), label="nose", group_id=1),
-                _shape("rectangle", (16, 0), (32, 12), label="cat", group_id=2),
-                _shape("point", (24, 3), label="nose", group_id=2),
-                _shape("rectangle", (0, 12), (16, 24)),
-                # No object, no group, another name.
-                _shape("point", (24, 3), label="nose", group_id=3),
-                _shape("point", (24, 3), label="nose"),
-                _shape("point", (24, 3), label="ear", group_id=2),
-            ),
-            "b.json": _labelme(
-                _shape("point", (4, 6), label="nose", group_id="x"),
-                _shape("polygon", (0, 0), (4, 0), (4, 4), group_id="x"),
-                _shape("polygon", (8, 8), (9, 8), (9, 9), group_id="x"),
-                path="b.jpg",
-            ),
-            "c.json": _labelme(
-                _shape("point", (4, 6), label="nose", group_id=1),
-                _shape("rectangle", (0, 0), (16, 12), group_id=1),
-                _shape("rectangle", (0, 0), (8, 12), group_id=1),
-                path="c.jpg",
-            ),
-            "d.json": _labelme(
-                _shape("point", (4, 6), label="nose", group_id=1),
-                _shape("point", (5, 6), label="nose", group_id=1),
-                path="d.jpg",
-            ),
-        },
-        "labelme --root {data} --keypoints nose --keypoints tail --set rejects.max_ratio=1",
-        {
-            "train": {
-                "a.jpg": _objects(
-                    xmin=[0, 0.5, 0],
-                    **{
-                        "image/object/keypoint/x": [0.25, 0.125, 0.75, 0, 0, 0],
-                        "image/object/keypoint/y": [0.125, 0.25, 0.125, 0, 0, 0],
-                        "image/object/keypoint/visibility": [2, 2, 2, 0, 0, 0],
-                        "image/object/keypoint/text": [b"nose", b"tail"] * 3,
-                    },
-                ),
-                "b.jpg": _objects(xmin=[0], **{"image/object/keypoint/x": [0.125, 0]}),
-            }
-        },
-        rejects=dict.fromkeys(("c.jpg", "d.jpg"), "annotation_malformed"),
-        details={
-            "c.jpg": "c.json: $.shapes: group 1 has keypoints and 2 objects, expected one",
-            "d.jpg": "d.json: $.shapes[1]: 'nose' occurs twice in group 1",
-        },
-        corrections={
-            "keypoint_in_no_object_dropped": 1,
-            # The cat has a nose of its group.
-            "keypoint_repeated_dropped": 1,
-            "object_without_box_dropped": 1,
         },
     ),
     OddSample(
