@@ -52,7 +52,7 @@ assert not failures, failures
 """
 
 
-@pytest.mark.parametrize("turn", range(10))
+@pytest.mark.parametrize("turn", range(4))
 def test_threads_may_meet_a_type_at_the_same_time(turn: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FIRST_USES], capture_output=True, text=True, check=False

@@ -8,7 +8,6 @@ import itertools
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -24,8 +23,10 @@ from tests.support.image_makers import photograph, save
 KEYS = ("cat/im.v0.jpg", "cat/im.v1.jpg", "cat/im.v1.png", "dog.big/1.jpg")
 
 
-def build_masks(folder: Path, *, container: str, **more: Any) -> Build:  # noqa: ANN401
-    """Builds a dataset of class folders in both image formats."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """A dataset of class folders in both image formats, beside its `images`; to be read only."""
+    folder = tmp_path_factory.mktemp("webdataset")
     for number, key in enumerate(KEYS):
         path = folder / "images" / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,12 +34,18 @@ def build_masks(folder: Path, *, container: str, **more: Any) -> Build:  # noqa:
     config: Json = {
         "name": "d",
         "source": {"format": "image-folder", "images": f"{folder}/images"},
-        "output": {"container": container},
-        **more,
+        "output": {"container": "webdataset"},
     }
     built = build_config(config, folder=folder)
     assert built.exit_code == 0, built.stderr
     return built
+
+
+@pytest.fixture
+def data(built: Build) -> bytes:
+    """The tar of that dataset."""
+    (path,) = built.output.glob("*.tar")
+    return path.read_bytes()
 
 
 def samples(path: Path) -> dict[str, dict[str, bytes]]:
@@ -52,8 +59,7 @@ def samples(path: Path) -> dict[str, dict[str, bytes]]:
     return found
 
 
-def test_a_sample_has_the_image_and_all_other_keys(tmp_path: Path) -> None:
-    built = build_masks(tmp_path, container="webdataset")
+def test_a_sample_has_the_image_and_all_other_keys(built: Build) -> None:
     (path,) = built.output.glob("*.tar")
     assert path.name == "d-train-00000-of-00001.tar"
     found = samples(path)
@@ -66,7 +72,7 @@ def test_a_sample_has_the_image_and_all_other_keys(tmp_path: Path) -> None:
         assert extension == {"jpeg": "jpg", "png": "png"}[row["image/format"]]
         with Image.open(io.BytesIO(sample[extension])) as image:
             assert (image.width, image.height) == (row["image/width"], row["image/height"])
-        source = tmp_path / "images" / row["image/filename"]
+        source = built.output.parent / "images" / row["image/filename"]
         assert sample[extension] == source.read_bytes()
         # Everything but the image.
         assert row.keys() == {spec["key"] for spec in built.manifest["features"]} - {
@@ -76,13 +82,10 @@ def test_a_sample_has_the_image_and_all_other_keys(tmp_path: Path) -> None:
     assert rows["dog.big/1.jpg"]["image/class/text"] in ("dog.big", ["dog.big"])
 
 
-def test_headers_are_the_same_every_time_and_the_end_is_marked(tmp_path: Path) -> None:
-    built = build_masks(tmp_path, container="webdataset")
-    (path,) = built.output.glob("*.tar")
-    data = path.read_bytes()
+def test_headers_are_the_same_every_time_and_the_end_is_marked(data: bytes) -> None:
     assert data.endswith(bytes(1024))
     assert len(data) % 512 == 0
-    with tarfile.open(path) as tar:
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         for member in tar:
             assert (member.mtime, member.uid, member.gid, member.mode) == (0, 0, 0, 0o644)
             assert (member.uname, member.gname, member.isreg()) == ("", "", True)
@@ -166,19 +169,16 @@ def test_tars_without_the_header_are_refused(tmp_path: Path) -> None:
         [("000000000", b"")],
     ],
 )
-def test_odd_samples_are_named(files: list[tuple[str, bytes]], tmp_path: Path) -> None:
-    built = build_masks(tmp_path, container="webdataset")
-    (path,) = built.output.glob("*.tar")
-    header = path.read_bytes()[: path.read_bytes().index(b"000000000.")]
+def test_odd_samples_are_named(files: list[tuple[str, bytes]], data: bytes, tmp_path: Path) -> None:
+    header = data[: data.index(b"000000000.")]
+    path = tmp_path / "x.tar"
     path.write_bytes(header + tar_bytes(files))
     with pytest.raises(DamagedError, match=f"byte {len(header)}: not a sample of Shardbeam: "):
         read(path)
 
 
-def test_a_cut_or_a_damaged_header_is_found(tmp_path: Path) -> None:
-    built = build_masks(tmp_path, container="webdataset")
-    (path,) = built.output.glob("*.tar")
-    data = path.read_bytes()
+def test_a_cut_or_a_damaged_header_is_found(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
     for cut in (len(data) - 1024, len(data) // 2, 2000):
         path.write_bytes(data[:cut])
         with pytest.raises(DamagedError):

@@ -87,7 +87,7 @@ def read(path: Path) -> list[StoredImage]:
 def test_each_image_is_where_its_bytes_are(
     tmp_path: Path, version: str, nulls: bool, written: str
 ) -> None:
-    images = make_images(2500, nulls=nulls)
+    images = make_images(1500, nulls=nulls)
     path = tmp_path / "a.parquet"
     parquet.write_table(
         make_table(images),
