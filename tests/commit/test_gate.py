@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
-from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.commit.gate import (
     count_resumed,
     count_reuse,
     count_sources,
     count_splits,
     decide,
-    decide_by_duplicates,
     find_lost,
     name_classes,
 )
@@ -29,15 +25,12 @@ from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import (
-    DuplicateCounts,
-    Outcome,
     Resumed,
     Reuse,
     SplitOutcome,
     Status,
 )
 from shardbeam.transforms.dataset.rejects import RejectsFile
-from shardbeam.transforms.duplicates.duplicates import Duplicates
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_shard_result
 from tests.support.shards import statistics_of
@@ -339,42 +332,6 @@ def test_lost_objects_are_the_message_if_they_are_why_no_object_is_left(
 def test_classes_are_counted_and_the_first_ten_named() -> None:
     ids = {f"{letter}": 20 - number for number, letter in enumerate("abcdefghijkl")}
     assert name_classes(make_label_map(ids)) == {"num_classes": 12, "classes": tuple("lkjihgfedc")}
-
-
-def make_duplicates(**counts: int) -> Duplicates:
-    pairs = {name: (f"{name} 1", f"{name} 2") for name in counts}
-    return Duplicates(counts=DuplicateCounts(**counts), **pairs)  # type: ignore[arg-type]
-
-
-APPROVED = Outcome(status=Status.APPROVED, splits={})
-
-
-@pytest.mark.parametrize(
-    ("before", "settings", "after"),
-    [
-        (Status.APPROVED, {"leaks": "refuse"}, Status.REFUSED),
-        (Status.APPROVED, {"contradictions": "refuse"}, Status.APPROVED),
-        (Status.APPROVED, {}, Status.APPROVED),
-        # The first reason stays.
-        (Status.FAILED, {"leaks": "refuse"}, Status.FAILED),
-    ],
-)
-def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> None:  # noqa: ANN401
-    outcome = decide_by_duplicates(
-        msgspec.structs.replace(APPROVED, status=before, message="before"),
-        make_duplicates(leaks=1, near_contradictions=1),
-        settings=DuplicatesConfig(**settings),
-        where="/where",
-    )
-    assert outcome.status is after
-    assert outcome.duplicates is not None
-    assert outcome.duplicates.leaks == 1
-    if after is not Status.REFUSED:
-        assert outcome.message == "before"
-        return
-    assert outcome.message.startswith("it has duplicates that the config refuses: ")
-    assert "such as leaks 1; leaks 2\nall of them: /where\n" in outcome.message
-    assert outcome.message.endswith("let them pass: --set duplicates.leaks=warn")
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ from shardbeam.transforms.examples.encode import encode as encode_module
 from shardbeam.transforms.examples.encode.encode import RecordEncoder, fetch
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.images.check import StoredImage
 from tests.support.example_builders import (
-    AnnotatedAs,
     Rendered,
     make_image,
     make_label_map,
@@ -186,71 +184,6 @@ def test_boxes_are_clipped_or_dropped_and_counted() -> None:
 def test_an_area_that_is_not_given_is_that_of_the_clipped_box(area: float, written: float) -> None:
     dog = ObjectAnnotation("dog", (-10, 10, 50, 60), area=area)
     assert render(annotate(dog), label_map=LABEL_MAP).values["image/object/area"] == [written]
-
-
-def test_a_resize_scales_areas_and_nothing_else() -> None:
-    annotations = annotate(
-        ObjectAnnotation("dog", (10, 5, 60, 30), area=100),
-        ObjectAnnotation("dog", (0, 0, 50, 50)),
-        size=(100, 50),
-    )
-    half_size = make_image(size=(50, 25), file_size=(100, 50))
-    whole = render(annotations, label_map=LABEL_MAP).values
-    half = render(annotations, label_map=LABEL_MAP, image=half_size).values
-    differing = {key for key in whole if whole[key] != half[key]}
-    assert differing == {"image/width", "image/height", "image/object/area"}
-    assert whole["image/object/area"] == [100, 2500]
-    assert half["image/object/area"] == [25, 625]
-
-
-@pytest.mark.parametrize(
-    ("box", "size", "image", "annotated_as", "expected"),
-    [
-        # Stored 100x50, to be turned a quarter clockwise: what lies at the left comes to the top.
-        (
-            (0, 0, 10, 50),
-            (100, 50),
-            make_image(size=(50, 100), file_size=(100, 50), orientation=6),
-            "auto",
-            (0, 0, 1, 0.1),
-        ),
-        # The orientation is kept: upright boxes are turned back.
-        (
-            (0, 0, 50, 10),
-            (50, 100),
-            make_image(size=(100, 50), orientation=6, upright=False),
-            "auto",
-            (0, 0, 0.1, 1),
-        ),
-        ((0, 0, 25, 50), (0, 0), make_image(orientation=3), "auto", (0, 0, 0.25, 1)),
-        ((0, 0, 25, 50), (0, 0), make_image(orientation=3), "upright", (0, 0, 0.25, 1)),
-        ((0, 0, 25, 50), (0, 0), make_image(orientation=3), "stored", (0.75, 0, 1, 1)),
-    ],
-)
-def test_boxes_are_turned_with_the_image(
-    box: tuple[float, float, float, float],
-    size: tuple[int, int],
-    image: StoredImage,
-    annotated_as: AnnotatedAs,
-    expected: tuple[float, float, float, float],
-) -> None:
-    rendered = render(
-        annotate(ObjectAnnotation("dog", box), size=size),
-        label_map=LABEL_MAP,
-        image=image,
-        annotated_as=annotated_as,
-    )
-    found = [box_values(rendered, side)[0] for side in ("xmin", "ymin", "xmax", "ymax")]
-    assert found == float32(expected)
-
-
-def test_a_wrong_size_is_corrected_or_rejected() -> None:
-    inside, outside = ObjectAnnotation("dog", (0, 0, 9, 9)), ObjectAnnotation("dog", (0, 0, 9, 99))
-    rendered = render(annotate(inside, size=(200, 120)), label_map=LABEL_MAP)
-    assert rendered.corrections == {Correction.SIZE_CORRECTED.value: 1}
-    with pytest.raises(RejectedError) as caught:
-        render(annotate(inside, outside, size=(200, 120)), label_map=LABEL_MAP)
-    assert caught.value.reason is Reason.SIZE_MISMATCH
 
 
 FAR = ObjectAnnotation("dog", (150, 20, 190, 60), segmentation=b"[[150,20,190,20,190,60]]")

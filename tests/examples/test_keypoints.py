@@ -148,9 +148,3 @@ def test_keypoints_stay_on_their_pixels_and_keep_their_names(orientation: int) -
     for number, (x, y) in enumerate(zip(found["x"][:3], found["y"][:3], strict=True), start=1):
         assert turned[int(y * height), int(x * width)] == number
     assert found["text"] == NAMES
-
-
-def test_keypoints_of_a_resized_image_are_the_same() -> None:
-    item = thing("person", (10, 5, 2), (20, 10, 1))
-
-    assert keypoints(item) == keypoints(item, image=make_image(size=(20, 10), file_size=SIZE))

@@ -27,7 +27,7 @@ from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, va
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.support.example_builders import Rendered, make_image, render, size_of, upright, write_png
+from tests.support.example_builders import Rendered, make_image, render, write_png
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -256,28 +256,6 @@ def test_regions_in_fractions() -> None:
 
 def test_a_mask_comes_before_regions() -> None:
     np.testing.assert_array_equal(map_of(PNG, region("cat", TOP))[0], VALUES)
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_maps_are_turned_with_the_image(orientation: int) -> None:
-    expected = upright(VALUES, orientation)
-    image = make_image(size=size_of(expected), file_size=SIZE, orientation=orientation)
-
-    np.testing.assert_array_equal(map_of(PNG, image=image)[0], expected)
-    np.testing.assert_array_equal(
-        map_of(None, region("cat", TOP), LEFT_GRASS, image=image)[0],
-        upright(drawn((UPPER, 3), (LEFT, 7)), orientation),
-    )
-    if orientation >= 5:
-        # A mask of the upright picture is known by its size.
-        pixels, _ = map_of(write_png(VALUES.T.copy()), image=image)
-        np.testing.assert_array_equal(pixels, VALUES.T)
-
-
-def test_maps_are_resized_to_the_nearest_pixel() -> None:
-    pixels, _ = map_of(PNG, image=make_image(size=(3, 2), file_size=SIZE))
-
-    np.testing.assert_array_equal(pixels, VALUES[1::2, 1::2])
 
 
 @pytest.mark.parametrize("size", [(4, 6), (6, 5)])

@@ -18,8 +18,6 @@ from tests.support.example_builders import (
     make_label_map,
     read_picture,
     render,
-    size_of,
-    upright,
 )
 
 # Without symmetries.
@@ -129,40 +127,6 @@ def test_polygons_in_fractions() -> None:
     (mask,), _ = masks_of(annotate([fractions], box=box, normalized=True))
 
     np.testing.assert_array_equal(mask, drawn())
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_masks_of_the_stored_pixels_are_turned_with_them(orientation: int) -> None:
-    expected = upright(drawn(), orientation)
-    image = make_image(size=size_of(expected), file_size=SIZE, orientation=orientation)
-    # Where the turned picture is of the same size, `auto` takes annotations for upright ones.
-    rendered = render(
-        annotate([POLYGON]), label_map=LABEL_MAP, kinds=KINDS, annotated_as="stored", image=image
-    )
-
-    (mask,) = rendered.pictures("image/object/mask")
-    np.testing.assert_array_equal(mask, expected)
-    ymin, xmin = (rendered.values[f"image/object/bbox/{side}"][0] for side in ("ymin", "xmin"))
-    rows, columns = np.nonzero(expected)
-    assert rows[0] / expected.shape[0] == pytest.approx(ymin)
-    assert columns.min() / expected.shape[1] == pytest.approx(xmin)
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_masks_of_the_upright_picture_are_turned_back_where_pixels_are_kept(
-    orientation: int,
-) -> None:
-    stored = upright(drawn(), {6: 8, 8: 6}.get(orientation, orientation))
-    image = make_image(
-        size=size_of(stored),
-        file_size=size_of(stored),
-        orientation=orientation,
-        upright=orientation == 1,
-    )
-
-    (mask,), _ = masks_of(annotate([POLYGON]), image=image)
-
-    np.testing.assert_array_equal(mask, stored)
 
 
 @pytest.mark.parametrize("size", [(6, 4), (5, 3), (24, 16), (12, 8), (1, 1)])

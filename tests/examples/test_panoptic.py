@@ -18,7 +18,7 @@ from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_fe
 from shardbeam.transforms.examples.features import FeatureRole
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.support.example_builders import make_image, render, upright, write_png
+from tests.support.example_builders import make_image, render, write_png
 
 Ids = npt.NDArray[np.uint32]
 
@@ -188,26 +188,6 @@ def test_segments_without_their_mask_are_refused() -> None:
         maps_of(None)
 
     assert caught.value.reason is Reason.MASK_UNREADABLE
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_maps_are_turned_with_the_image(orientation: int) -> None:
-    expected = upright(IDS.view(np.int32), orientation).view(np.uint32)
-    image = make_image(
-        size=(expected.shape[1], expected.shape[0]), file_size=(5, 4), orientation=orientation
-    )
-
-    rendered = maps_of(image=image, stuff="index")
-
-    np.testing.assert_array_equal(rebuild(rendered), expected)
-
-
-def test_maps_are_resized_to_the_nearest_pixel() -> None:
-    image = make_image(size=(5, 2), file_size=(5, 4))
-
-    rendered = maps_of(image=image, stuff="index")
-
-    np.testing.assert_array_equal(rebuild(rendered), IDS[1::2])
 
 
 def many_segments(count: int, *, name: str) -> tuple[Ids, tuple[Segment, ...]]:

@@ -151,6 +151,9 @@ _BOTH = annotation(caption="A dog.")
         (_BOTH, ["detection"], URI, (1, 0, 0)),
         (_BOTH, ["captions"], URI, (0, 0, 1)),
         (_caption("A dog."), ["detection"], URI, (0, 0, 0)),
+        # A caption is no object without a box, whether anybody asks for captions or not.
+        (_caption("A dog.", category_id=18), ["detection", "captions"], URI, (0, 0, 1)),
+        (_caption("A dog.", category_id=18), ["detection"], URI, (0, 0, 0)),
         # The name tells stuff where both are asked for.
         (_BOTH, ["detection", "semantic"], "stuff.json", (0, 1, 0)),
         (_BOTH, ["semantic"], URI, (0, 1, 0)),
@@ -164,6 +167,7 @@ def test_what_tasks_ask_for_is_read_and_nothing_else(
 
     found = parsed.images()["a.jpg"]
     assert (len(found.objects), len(found.stuff), len(found.captions)) == parts
+    assert found.corrections == {}
     assert [category.is_thing for category in parsed.categories] == (
         [] if tasks == ["captions"] else [not parts[1]]
     )
@@ -249,6 +253,3 @@ def test_with_other_tasks_semantic_masks_are_nothing() -> None:
     )
 
     assert source.place("a.png", root=1).role is Role.OTHER
-
-
-# Anything valid

@@ -16,7 +16,6 @@ from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.formats.via.via import ViaFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.archive_files import Files, write_files
-from tests.support.builds import build
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 from tests.support.making import make_format
@@ -321,19 +320,11 @@ def test_names_lead_nowhere_and_copies_are_one(tmp_path: Path) -> None:
     )
 
 
-def test_images_without_regions_are_left_out_unless_they_are_to_be_kept(tmp_path: Path) -> None:
-    files: Files = {
-        "a.jpg": JPEG,
-        "b.jpg": JPEG,
-        "via.json": via(region(), others={"b": {"filename": "b.jpg", "regions": {}}}),
-    }
-    write_files(tmp_path / "in", files)
-    words = ("via", "--images", tmp_path / "in", "--annotations", tmp_path / "in/via.json")
-    built = build(*words, output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
-    assert set(built.by_key()) == {"a.jpg"}
-    kept = build(*words, "--unannotated", "keep", output=tmp_path / "kept")
-    assert set(kept.by_key()) == {"a.jpg", "b.jpg"}
+def test_images_without_regions_are_left_out(tmp_path: Path) -> None:
+    content = via(region(), others={"b": {"filename": "b.jpg", "regions": {}}})
+    write_files(tmp_path, {"a.jpg": JPEG, "b.jpg": JPEG})
+    report = check_format(make(tmp_path, content), damages=0)
+    assert [*report.annotations] == ["a.jpg"]
 
 
 @pytest.mark.parametrize(
