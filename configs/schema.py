@@ -120,33 +120,27 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     """How images are checked and stored.
 
     Attributes:
-        verify: How far each image is checked: `decode` decodes it in full, `header` reads its
-            header, and `none` reads only what is needed to describe it.
-        damaged: Whether a JPEG with damaged data is rejected, or kept and counted.
-        crop_hashes: Whether five crops of each image are hashed, too, so that cropped copies are
-            found.
-        wrong_extension: Whether an image whose name claims another format is kept and counted, or
-            rejected.
-        encoding: The format of an image that has to be encoded again, because its own bytes cannot
-            be stored.
+        verify: How each image is checked: decoded in full, by its header, or only as far as is
+            needed to describe it (`none`).
+        damaged: What happens to a JPEG with damaged data.
+        crop_hashes: Whether cropped copies are found, too, by hashes of five crops of each image.
+        wrong_extension: What happens to an image whose name claims another format.
+        encoding: The format of an image whose own bytes cannot be stored.
         quality: JPEG quality of such images.
         max_side: An image whose longer side has more pixels is resized to this.
-        resize: One size for all images: smaller ones are enlarged. `pad` adds borders in the colour
-            `background`, `crop` cuts off what is too long, and `stretch` changes the aspect ratio.
-            Boxes, masks and keypoints move with the pixels. Not together with `max_side`.
-        orientation: Whether an EXIF orientation is applied to the pixels, or the bytes are kept as
-            they are.
+        resize: One size for all images: `pad` adds borders in the colour `background`, `crop` cuts
+            off what is too long, and `stretch` changes the aspect ratio. Boxes, masks and keypoints
+            move with the pixels. Not together with `max_side`.
+        orientation: Whether an EXIF orientation is applied to the pixels.
         annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`.
-            `auto` decides by the annotated size or its aspect ratio, and assumes `upright` where
-            these do not show it.
+            `auto` decides by the annotated size or its aspect ratio, and otherwise for `upright`.
         annotated_size: What happens if the annotated size differs from the image's. `scale` scales
             what is annotated in pixels if the aspect ratio is the same, `ignore` takes it as pixels
             of the image, and `reject` rejects the image.
         background: Colour behind transparent pixels, and of the borders that `resize` adds.
         max_pixels: An image with more pixels is rejected as a decompression bomb.
-        max_decoded_mb: An image is rejected if decoding it takes more memory, in MB of 10⁶ bytes.
-            The amount follows from its header.
-        max_file_mb: A larger file, in MB of 10⁶ bytes, is rejected without being read.
+        max_decoded_mb: An image is rejected if decoding it takes more MB of memory, by its header.
+        max_file_mb: A file of more MB is rejected without being read.
     """
 
     verify: Literal["decode", "header", "none"] = "decode"
@@ -182,8 +176,8 @@ class PanopticConfig(_Strict, frozen=True, kw_only=True):
     """How panoptic maps are written.
 
     Attributes:
-        stuff: What `image/panoptic/instance_mask` holds where stuff is: `zero`, as the TF Model
-            Garden writes it, or the segment's `index`, so that no segment is lost.
+        stuff: What `image/panoptic/instance_mask` holds where stuff is: 0, as the TF Model Garden
+            writes it, or the segment's `index`, so that no segment is lost.
         bits: Bits per pixel of `image/panoptic/*`: 8, as most readers expect, or 16 for more than
             255 segments in an image or class ids above 255.
     """
@@ -201,11 +195,10 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
     Attributes:
         include: Names of the classes that are written; all classes if absent.
         exclude: Names of classes that are not written.
-        merge: Classes that are written under one new name: `{new name: [old names]}`. Merging
-            happens before `include` and `exclude`.
-        ids: `source` keeps the ids of the source (if objects are labelled and the smallest declared
-            id is 0, each is raised by 1, because readers reserve 0 for the background).
-            `contiguous` numbers the classes instead.
+        merge: Classes that are written under one new name: `{new name: [old names]}`, before
+            `include` and `exclude`.
+        ids: `source` keeps the ids of the source (of objects raised by 1 if the smallest is 0,
+            because readers reserve 0 for the background). `contiguous` numbers the classes instead.
         first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
             source`, 0 leaves the ids as they are, and makes a background a class.
         min_side_px: An object whose box is narrower or lower than this many pixels is not written.
@@ -286,12 +279,12 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         path: The dataset's folder. It may contain `{version}`, `{date}` and `{fingerprint}`.
-        latest: A pointer file. After each commit, its one line names the folder that was committed.
+        latest: A pointer file, whose one line names the folder that was committed last.
         shard_size_mb: Target size of a shard in MB of 10⁶ bytes.
-        num_shards: Number of shards of every split (`16`), or of each (`{train: 16}`); by default
-            it follows from the size.
-        file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that expect
-            exactly that; by default there are numbered shards.
+        num_shards: Number of shards of every split, or of each (`{train: 16}`), instead of their
+            size.
+        file_name: Name of a split's only file, for readers that expect exactly that, instead of
+            numbered shards.
         container: Kind of the shards' files: `tfrecord`, `array_record`, `webdataset` (tar files)
             or `hf_parquet` (Parquet files).
     """
@@ -337,8 +330,8 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
     """How many rejects are too many.
 
     Attributes:
-        max_ratio: The largest share of a split's inputs that may be rejected: rejected / (written +
-            rejected + beyond the limit). With more, nothing is committed.
+        max_ratio: The largest share of a split's inputs that may be rejected; with more, nothing is
+            committed.
     """
 
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
@@ -348,10 +341,10 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
     """What happens if pictures occur several times in the dataset.
 
     Attributes:
-        find: Whether `all` duplicates are looked for, or `none`.
-        near: Pictures count as nearly equal if their 64-bit hashes differ in at most this many
-            bits. 0 finds only equal files, and so does any `image.verify` other than `decode`.
-        leaks: Whether a picture in several splits leads to a warning, or the commit is refused.
+        find: Which duplicates are looked for.
+        near: Pictures count as nearly equal if at most this many of the 64 bits of their hashes
+            differ. 0 finds only equal files, and so does any `image.verify` but `decode`.
+        leaks: What happens if a picture is in several splits.
         contradictions: The same for equal files with different labels.
         near_contradictions: The same for nearly equal pictures with different image-level classes.
     """
@@ -411,8 +404,8 @@ class CardConfig(_Strict, frozen=True, kw_only=True):
     """What the data card (`README.md`) and `croissant.json` say about where the data comes from.
 
     Attributes:
-        license: The license of the images and annotations: its name on the Hugging Face Hub, such
-            as `cc-by-4.0`, or its URL.
+        license: The license of the data: its name on the Hugging Face Hub, such as `cc-by-4.0`, or
+            its URL.
         source: Where the data comes from, such as a URL.
     """
 
@@ -429,14 +422,14 @@ class ExpectConfig(_Strict, frozen=True, kw_only=True):
         min_objects: The same for objects.
         min_images_per_class: The same for the images of each class.
         min_objects_per_class: The same for the objects of each class.
-        image_width: The smallest and the largest width of an image in pixels, such as `[32, 4096]`.
-        image_height: The same for its height.
+        image_width: Widths of images in pixels.
+        image_height: Their heights.
         max_unannotated: The largest share of images without any annotation.
         max_crowds: The largest share of objects that are crowds.
         max_corrections: The largest share of images, objects or labels that any one kind of
             correction may change.
-        max_findings: The largest number of images in a split that have a kind of finding, such as
-            `{duplicate_box: 0}`; for kinds about classes, the largest number of such findings.
+        max_findings: The largest number of images in a split (or, for kinds about classes, of
+            findings) of each kind, such as `{duplicate_box: 0}`.
     """
 
     min_images: PositiveInt | dict[str, PositiveInt] | None = None
@@ -482,43 +475,34 @@ class Config(_Strict, frozen=True, kw_only=True):
     Attributes:
         name: The dataset's name, with which the names of its shards begin.
         version: The dataset's version.
-        description: A text for people, kept in `dataset_info.json` and in the data card.
+        description: A text for people, in `dataset_info.json` and in the data card.
         card: What the data card says about where the data comes from.
-        seed: Seed of the hash that decides the split and the shard of each image, and the order
-            inside a shard.
-        splits: `{split: source}`. A split may also have a list of sources: `train: [{format: coco,
-            ...}, {format: voc, ...}]`. A program that gives the records itself lists only the
-            names.
+        seed: Decides the split and the shard of each image, and the order inside a shard.
+        splits: `{split: source}` or `{split: [source, source]}`. A program that gives the records
+            itself lists only the names.
         source: Instead of `splits`: one source, or a list of them, for all splits.
-        fractions: Shares of the images of `source`, such as `{train: 0.8, validation: 0.2}`, which
-            add up to 1. The shares come out approximately; `exact` makes them exact. Without
-            `fractions`, the format decides which splits there are; if it knows none, all images are
-            in `train`.
+        fractions: Approximate shares of the images of `source`, such as `{train: 0.8, validation:
+            0.2}`, which add up to 1. Without them, the format decides which splits there are; if it
+            knows none, all images are in `train`.
         exact: With `fractions`: exactly 80 and 20 of 100 images, counted before any is rejected.
-            Groups stay whole, so a split may miss its size by less than one group. An added image
-            may move others to another split, which does not happen otherwise.
+            Groups stay whole. Only here may an added image move others to another split.
         stratify: Like `exact`, and also for each class (within an image or two). An image with
             several classes counts for the rarest. Not together with `group_by`.
-        group_by: With `fractions`: a regular expression, applied to each image's key. Images for
-            which its first group (or the whole match) is the same stay in one split, such as
-            `^(video\d+)/`. Or the `duplicates.parquet` of another build, whose groups stay
-            together.
+        group_by: With `fractions`: a regular expression such as `^(video\d+)/`. Images whose keys
+            have the same first group (or whole match) stay in one split. Or the
+            `duplicates.parquet` of another build, whose groups stay together.
         exclude: A file that names images to leave out: one key per line, or the
             `duplicates.parquet` of another build, which keeps one image of each group.
-        unannotated: What happens to images that no annotation file names: `keep` writes them as
-            negatives, `drop` leaves them out, `reject` rejects them. `auto` leaves the choice to
-            the format.
-        objects_lost: The same for images that have objects, of which none can be written, because
-            they have no box, no area in the image, or no known category.
-        objects: A dataset of objects that ends up without any object is refused, for example
-            because no category is declared. `none` allows it.
-        masks: `png` writes a mask for each object, as a PNG. If no object of the dataset can have
-            one, the build ends before images are read.
-        example_per: Whether an `image` makes one Example, or each of its objects does
+        unannotated: Whether images that no annotation file names are written as negatives (`keep`),
+            left out or rejected. `auto` leaves the choice to the format.
+        objects_lost: The same for images that have objects, of which none can be written.
+        objects: `none` allows that a dataset of objects ends up without any.
+        masks: `png` writes a mask for each object.
+        example_per: Whether an image makes one Example, or each of its objects does
             (`annotation`).
-        source_id: What `image/source_id` and `annotation/image_id` hold: the id in the `source`
-            (the path, if there is none), which is often unique only within one annotation file, or
-            a `number`, a 63-bit hash of the source's name and the image's path.
+        source_id: What `image/source_id` and `annotation/image_id` hold: the id in the source (or
+            the path), which is often unique only within one annotation file, or a `number`, a
+            63-bit hash of the source's name and the image's path.
         image: How images are checked and converted.
         panoptic: How panoptic maps are written.
         labels: Which classes are written, under which names and ids.
@@ -528,8 +512,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         duplicates: What happens if pictures occur several times.
         findings: Which findings are worth a look.
         expect: What each split must contain.
-        limit: Builds a sample of at most this many images of each split, with some of every class,
-            in its own folder: `output.path` followed by `-limit-N`.
+        limit: Builds a sample of at most N images of each split, with some of every class, in the
+            folder `output.path` followed by `-limit-N`.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]

@@ -102,11 +102,8 @@ def test_exports_of_tools(
     folder: Path, shared_data: Path, page: str, sample: str, name: str
 ) -> None:
     (folder / name).symlink_to(shared_data / sample)
-    (config,) = blocks(f"{DOCS}/{page}", "yaml")
-    (folder / "config.yaml").write_text(config, encoding="utf-8")
 
     run_commands(page, count=1)
-    assert run("build", "config.yaml", "--overwrite").exit_code == 0
 
 
 def test_several_sources(folder: Path, shapes: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,12 +19,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 # The page's text above this line is written by hand.
 _MARKER = "<!-- `make config-page` writes the rest from configs/schema.py and the formats. -->\n"
 _SECTIONS = {
-    "image": "[What happens to an image](rejects.md) explains the checks, and [limits](limits.md) "
-    "the memory that decoding takes. [Frames](../internals/design.md#frames) explains "
-    "`annotated_as` and `annotated_size`.",
-    "labels": "How COCO's category 0 is treated: [COCO](formats/coco.md#category-0).",
-    "output": "What `path` may contain: [versions](../guide/scheduling.md#versions). What each "
-    "`container` is for: [containers](output.md#containers).",
+    "image": "More: [checks](rejects.md), [limits](limits.md), "
+    "[frames](../internals/design.md#frames) (`annotated_as`, `annotated_size`).",
+    "labels": "More: [COCO's category 0](formats/coco.md#category-0).",
+    "output": "More: [paths of versions](../guide/scheduling.md#versions), "
+    "[containers](output.md#containers).",
     "duplicates": "More: [duplicates](../guide/duplicates.md).",
     "expect": "Otherwise nothing is committed, and the exit code is 3. More: "
     "[statistics](statistics.md#what-a-dataset-must-contain).",
@@ -32,14 +31,14 @@ _SECTIONS = {
 _SOURCES = """
 ## Sources
 
-Each source has a `format`, and the keys of that [format](formats/README.md): a name in the last
-column, or [a class of your own](formats/custom.md), whose code is run. A split may have
-[several sources](formats/README.md#several-sources).
+A source has a `format` ([all](formats/README.md), or [a class of your own](formats/custom.md),
+whose code is run), and the keys of that format; `tables` are csv, jsonl and parquet. A split may
+have [several sources](formats/README.md#several-sources).
 
-| key | value | default | | of |
-|---|---|---|---|---|
 """
-_HEAD = "| key | value | default | |\n|---|---|---|---|\n"
+# Their keys are the same.
+_TABLES = ("csv", "jsonl", "parquet")
+_HEAD = "| key | value | |\n|---|---|---|\n"
 _WORDS = {
     r"\bstr\b": "text",
     r"\bint\b": "integer",
@@ -55,12 +54,11 @@ _WORDS = {
 def config_page() -> str:
     """Makes the page: its tables are new, and the text above them stays."""
     by_hand = PAGE.read_text(encoding="utf-8").partition(_MARKER)[0]
-    parts = [by_hand, _MARKER, "\n## The dataset\n\n", _HEAD, *_rows(Config), _SOURCES]
-    formats: dict[str, list[str]] = {}
-    for name, kind in built_in_formats().items():
-        for row in _rows(kind):
-            formats.setdefault(row, []).append(name)
-    parts += [f"{row[:-1]} {', '.join(names)} |\n" for row, names in formats.items()]
+    parts = [by_hand, _MARKER, "\n## The dataset\n\n", _HEAD, *_rows(Config)]
+    sections = [name for name, key in keys_of(Config).items() if _is_section(key)]
+    links = ", ".join(f"[`{name}`](#{name})" for name in sections)
+    parts.append(f"\nThese keys have keys of their own: {links}.\n")
+    parts += [_SOURCES, *_source_items()]
     for name, key in keys_of(Config).items():
         if _is_section(key):
             parts.append(f"\n## {name}\n\n")
@@ -70,20 +68,40 @@ def config_page() -> str:
     return "".join(parts)
 
 
+def _source_items() -> Iterator[str]:
+    """Yields an item of a list for each key of a source: what it means in which formats."""
+    meanings: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for format_name, kind in built_in_formats().items():
+        for name, value, text in _describe_keys(kind):
+            meanings.setdefault((name, value), {}).setdefault(text, []).append(format_name)
+    for (name, value), names_by_text in meanings.items():
+        texts = (f"{_join(names)}: {text}" for text, names in names_by_text.items())
+        yield f"- `{name}` ({value}). {' '.join(texts)}\n"
+
+
+def _join(names: Sequence[str]) -> str:
+    if set(_TABLES) <= set(names):
+        names = [*(name for name in names if name not in _TABLES), "tables"]
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _rows(kind: type[msgspec.Struct]) -> Iterator[str]:
+    for name, *texts in _describe_keys(kind):
+        cells = (f"`{name}`", *(text.replace("|", "\\|") for text in texts))
+        yield f"| {' | '.join(cells)} |\n"
+
+
+def _describe_keys(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str]]:
+    """Yields each key, what it takes, and what it means."""
     texts = _describe_attributes(kind)
     defaults = {field.name: field for field in msgspec.structs.fields(kind)}
     for name, key in keys_of(kind).items():
-        if name == "format":
+        if name == "format" or _is_section(key):
             continue
         # A flag's help is written for users; of the config itself, few keys are flags.
         is_ours = kind.__module__ == Config.__module__
         text = texts[name] if is_ours or not key.help else _sentence(key.help)
-        if _is_section(key):
-            yield f"| [`{name}`](#{name}) | | | {text} |\n"
-            continue
-        cells = (f"`{name}`", _value(key), _default(defaults[name]), text)
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+        yield name, _value(key, default=_default(defaults[name])), text
 
 
 def _is_section(key: Key) -> bool:
@@ -94,20 +112,22 @@ def _is_section(key: Key) -> bool:
     )
 
 
-def _value(key: Key) -> str:
-    if key.switch:
-        return "`true`, `false`"
+def _value(key: Key, *, default: str) -> str:
+    """Returns what a key takes; its default is bold, or comes last."""
     kind = key.type
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
+    choices = [f"`{choice}`" for choice in ("true", "false") if key.switch]
+    if key.choices and typing.get_origin(kind) is not dict:
+        choices = [f"`{choice}`" for choice in key.choices]
     if len(key.choices) > 10:
         return "[kinds](statistics.md#worth-a-look)"
-    if key.choices and typing.get_origin(kind) is not dict:
-        return ", ".join(f"`{choice}`" for choice in key.choices)
+    if choices:
+        return ", ".join(f"**{each}**" if each == default else each for each in choices)
     text = describe_type(key.type)
     for name, words in _WORDS.items():
         text = re.sub(name, words, text)
-    return text
+    return f"{text}, **{default}**" if default else text
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

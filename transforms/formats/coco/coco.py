@@ -64,9 +64,8 @@ class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
         panoptic: The JSON file of panoptic segments.
         panoptic_masks: The folder of its PNGs.
         semantic_masks: A folder of PNGs with a class id for each pixel, named like the images.
-        mask_classes: `{class id: name}` of classes in these PNGs that no file declares.
-        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids; 0 is the
-            background unless it is named.
+        mask_classes: `{class id: name}` of the classes of maps.
+        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids.
         box_format: What the four numbers of `bbox` mean.
         box_units: The units of boxes, and with them of polygons, keypoints and areas.
         tasks: The keys to fill. Where None, `resolve` finds out what the files hold; until then,

@@ -59,9 +59,10 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
         image_column: The column of images.
         mask_column: The column of images whose pixels are class ids.
         class_name: The class of all objects, if rows give them none.
-        mask_classes: `{class id: name}` of the pixels of maps; by default `id2label.json`.
+        mask_classes: `{class id: name}` of the classes of maps.
         mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids.
-        columns: As in tables.
+        columns: `{column: type}` of columns whose types should not be inferred, such as `int?` or
+            `list[int]`.
         _files: The files; `resolve` finds them.
         _columns: What their columns are; `resolve` finds it.
         _folder: The folder of the images that tables name.

@@ -62,9 +62,8 @@ class MasksFormat(Format, frozen=True, kw_only=True):
     Attributes:
         images: Root folder of the images, and of the masks if `semantic_masks` is None.
         semantic_masks: A folder of PNGs whose pixels are classes, named like the images.
-        mask_classes: `{class id: name}`, in place of a file that names the classes.
-        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids; 0 is the
-            background unless it is named.
+        mask_classes: `{class id: name}` of the classes of maps.
+        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids.
         _naming: How masks are named.
         _splits: The top folders that are splits.
         _mixed: The top folders, in words, if only some of them are named like splits.

@@ -84,8 +84,8 @@ class TableKeys(Format, frozen=True, kw_only=True):
             say.
         box_columns: The four columns of boxes, or the one with four numbers in each cell.
         box_units: The units of boxes; by default as the first rows show.
-        columns: `{column: type}` of columns whose types should not be inferred: `int`, `float`,
-            `bool` or `string`, with a `?` if a value may be missing, or `list[int]` and so on.
+        columns: `{column: type}` of columns whose types should not be inferred, such as `int?` or
+            `list[int]`.
         cells_are_text: Whether all cells are texts, and all rows have all columns.
         extensions: Extensions of the files.
     """

@@ -94,9 +94,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
             from 1, as VOC does; or edges, from 0, which are taken as they are.
         semantic: Whether images carry the maps of `SegmentationClass`.
-        mask_classes: `{class id: name}` of the classes in these maps, in place of `labelmap.txt`.
-        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids; 0 is the
-            background unless it is named.
+        mask_classes: `{class id: name}` of the classes of maps.
+        mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids.
         _masks: Whether images carry the maps of `SegmentationObject`.
         _lists: The lists of the splits, in order. A split has several lists where the root holds
             several datasets.

@@ -80,8 +80,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     Attributes:
         tars: The tar files, folders of them, or patterns.
-        fields: `{field of the JSON: type}` of other fields that are written under their names; a
-            type is `int`, `float`, `bool` or `string`.
+        fields: `{field of the JSON: type}` of other fields that are written under their names.
         _keeps_ids: Whether a class's number is its id (`labels.ids: source` in the config), so that
             either all classes are numbers or none is.
         _numbered: Whether most classes of the first samples are numbers; None where that does not
