@@ -17,6 +17,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_pipeline, test_stream
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms import combiners
 from apache_beam.transforms.display import DisplayData
 
 import shardbeam
@@ -123,7 +124,7 @@ def write(records: Iterable[Record], prefix: Path | str, **options: Any) -> None
 
 def read(pattern: Path) -> list[Example]:
     """Reads shards."""
-    examples = []
+    examples: list[Example] = []
     for path in sorted(pattern.parent.glob(pattern.name)):
         with path.open("rb") as file:
             examples += map(Example.FromString, read_records(file))
@@ -183,7 +184,7 @@ def test_records_of_a_program_become_files(images: list[Path], tmp_path: Path) -
     # Beam's own reader reads it, too.
     with local_pipeline() as pipeline:
         found = pipeline | beam.io.ReadFromTFRecord(str(output / "pets-train*"))
-        assert_that(found | beam.combiners.Count.Globally(), equal_to([9]))
+        assert_that(found | combiners.Count.Globally(), equal_to([9]))
 
 
 def test_the_files_do_not_depend_on_the_order(images: list[Path], tmp_path: Path) -> None:
