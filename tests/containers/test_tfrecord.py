@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -31,15 +30,6 @@ def test_every_damage_is_found(data: st.DataObject) -> None:
 def test_every_truncation_is_found(size: int) -> None:
     with pytest.raises(ValueError, match=r"^byte 0: cut off"):
         list(read_records(io.BytesIO(tfrecord(b"first")[:size])))
-
-
-def test_tensorflow_reads_it(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    records = [b"", b"a", b"\0" * 10_000]
-    path = tmp_path / "x.tfrecord"
-    path.write_bytes(tfrecord(*records))
-    assert [item.numpy() for item in tf.data.TFRecordDataset(str(path))] == records
 
 
 def test_a_record_longer_than_any_example_is_not_read() -> None:

@@ -49,7 +49,7 @@ _COCO: list[FormatSample | OddSample] = [
     *(sample for sample in SAMPLES if sample.format_name in ("coco", "lvis")),
     *(sample for sample in ODD_SAMPLES if sample.name.startswith("coco")),
 ]
-_QUICK = ("coco-masks", "lvis", "coco: a category 0")
+_QUICK = ("coco-masks", "coco: a category 0")
 _PANOPTIC: dict[str, Any] = {"panoptic": URI, "panoptic_masks": "m", "_masks": True}
 
 

@@ -130,9 +130,9 @@ def test_class_names_come_from_the_label_map_beside_the_files(tmp_path: Path) ->
     (data / "label_map.pbtxt").write_text("item {\n id: 17\n name: 'cat'\n}\n")
     features = {**TWO, "image/object/class/text": []}
     write_tfrecord(data / "a.record-00000-of-00001", with_keys(0, features))
-    built = build("tfrecord", "--tfrecords", data, output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
-    assert built.by_key()["0.jpg"].labels == [("cat", 17), ("18", 18)]
+    report = check_format(TFRecordFormat(tfrecords=[str(data)]), damages=0)
+    assert [item.label for item in report.annotations["0.jpg"].objects] == ["cat", "18"]
+    assert [(each.name, each.source_id) for each in report.categories] == [("cat", 17), ("18", 18)]
 
 
 def test_class_names_come_from_the_only_other_label_map(tmp_path: Path) -> None:
@@ -148,25 +148,21 @@ def test_class_names_come_from_the_only_other_label_map(tmp_path: Path) -> None:
 
 def test_keys_of_tfds_are_named(tmp_path: Path) -> None:
     foreign = {"objects/bbox": [0.1, 0.1, 0.5, 0.5], "objects/label": [1]}
-    features = {"image": picture(0), **foreign}
-    built = build_files(tmp_path, some=tfrecord(make_example(features)))
-    assert built.exit_code == 0, built.stderr
-    first, second = built.summary["warnings"]
+    path = write_tfrecord(tmp_path / "a.tfrecord", make_example({"image": picture(0), **foreign}))
+    first, second = TFRecordFormat(tfrecords=[str(path)]).resolve().warnings()
     assert first.startswith("objects/bbox, objects/label: not read as boxes or classes")
     assert "the Examples hold no annotation that is read" in second
 
 
 def test_images_without_a_name_are_numbered(tmp_path: Path) -> None:
-    built = build_files(
-        tmp_path,
-        some=tfrecord(
-            make_example({"image/encoded": picture(0), "image/source_id": b"9"}),
-            make_example({"image/encoded": picture(1)}),
-            make_example({"image/encoded": picture(2), "image/filename": b"../a//b.jpg"}),
-        ),
+    path = write_tfrecord(
+        tmp_path / "some.tfrecord",
+        make_example({"image/encoded": picture(0), "image/source_id": b"9"}),
+        make_example({"image/encoded": picture(1)}),
+        make_example({"image/encoded": picture(2), "image/filename": b"../a//b.jpg"}),
     )
-    assert built.exit_code == 0, built.stderr
-    assert sorted(built.by_key()) == ["../a/b.jpg", "9", "some.tfrecord/000000001"]
+    report = check_format(TFRecordFormat(tfrecords=[str(path)]), damages=0)
+    assert sorted(report.annotations) == ["../a/b.jpg", "9", "some.tfrecord/000000001"]
 
 
 def test_a_lone_image_under_another_key_is_found(tmp_path: Path) -> None:
@@ -380,8 +376,7 @@ def test_another_programs_manifest_is_not_read(tmp_path: Path) -> None:
     data.mkdir()
     (data / "manifest.json").write_text(json.dumps({"files": []}))
     write_tfrecord(data / "a.tfrecord", with_keys(0, TWO))
-    built = build("tfrecord", "--tfrecords", data, output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
+    TFRecordFormat(tfrecords=[str(data)]).resolve()
 
 
 def test_init_recognizes_the_files(tmp_path: Path) -> None:
@@ -413,15 +408,3 @@ def test_keys_of_two_kinds_in_two_files_are_an_error(tmp_path: Path) -> None:
     }
     with pytest.raises(InputError, match="camera: a list of bytes values here, and of int64"):
         make_plan(make_config(raw, origin="", find_format=find_format))
-
-
-@pytest.mark.parametrize("name", ["tf_detection_api_dataset"])
-def test_real_files(tmp_path: Path, shared_data: Path, name: str) -> None:
-    built = build(
-        "tfrecord", "--tfrecords", shared_data / "datumaro" / name, output=tmp_path / "out"
-    )
-    assert built.exit_code == 0, built.stderr
-    assert set(built.summary["splits"]) == {"train", "val", "test"}
-    # One of three objects has the id 0 and no name.
-    assert built.by_key()["1.jpg"].labels == [("label_2", 3), ("label_3", 4)]
-    assert built.counts()["corrections"] == {"object_of_background_dropped": 1}

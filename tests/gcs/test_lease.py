@@ -201,12 +201,11 @@ def test_denied_writing_is_told_before_any_work(
     assert not [request for request in gcs.proxy.requests if "in/images" in request.name]
 
 
-@pytest.mark.parametrize("scheme", ["memory", "folders"])
 def test_a_storage_without_preconditions_says_so_once_and_builds(
-    scheme: str, shapes: Path, expected: Tree, caplog: pytest.LogCaptureFixture
+    shapes: Path, expected: Tree, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory.clear()
-    root = f"{scheme}://host"
+    root = "folders://host"
     for path, data in read_tree(shapes).items():
         memory.write(f"{root}/in/{path}", data)
     with caplog.at_level(logging.WARNING, logger="shardbeam"):

@@ -216,10 +216,9 @@ def test_between_disk_and_the_bucket(
     assert copies(gcs) == []
 
 
-@pytest.mark.parametrize("scheme", ["memory", "folders"])
-def test_by_fsspec(scheme: str, shapes: Path, expected: Tree) -> None:
+def test_by_fsspec(shapes: Path, expected: Tree) -> None:
     memory.clear()
-    root = f"{scheme}://host"
+    root = "memory://host"
     assert run(*words(shapes, f"{root}/v1")).exit_code == 0
     shard = f"{root}/v1/coco-train.tfrecord-00001-of-{SHARDS:05}"
     for damaged in (0, 1):

@@ -62,8 +62,9 @@ def test_files_are_converted(encoding: Literal["jpeg", "png"], name: str) -> Non
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("setting", ["apply", "keep"])
-@pytest.mark.parametrize("tiles", [{}, {"tile_size": 64}])
+@pytest.mark.parametrize(
+    ("setting", "tiles"), [("apply", {}), ("keep", {}), ("apply", {"tile_size": 64})]
+)
 def test_pictures_are_turned_once(orientation: int, setting: str, tiles: dict[str, int]) -> None:
     # As phones write them: the container and EXIF say the same.
     image = photograph(width=144, height=80) if tiles else IMAGE
@@ -130,10 +131,10 @@ def test_large_pictures_are_refused_before_they_are_decoded(
 ) -> None:
     monkeypatch.setattr(heif.HeifImageFile, "load", lambda _: pytest.fail("it was decoded"))
     assert reject_of(HEIC, max_pixels=64 * 48 - 1).reason is Reason.DECOMPRESSION_BOMB
-    large = heic(Image.new("L", (1600, 1000)).convert("RGB"))
+    large = heic(Image.new("L", (400, 250)).convert("RGB"))
     error = reject_of(large, max_decoded_mb=1)
     assert error.reason is Reason.DECODE_BOMB
-    assert "takes 26 MB" in error.detail
+    assert "takes 2 MB" in error.detail
 
 
 @pytest.mark.parametrize("size", [(8, 8), (65, 48), (30_000, 30_000)])

@@ -168,7 +168,8 @@ else:
 """
 
 
-@pytest.mark.parametrize("way", ["script", "stdin", "thread"])
+# The thread is one of a script.
+@pytest.mark.parametrize("way", ["stdin", "thread"])
 def test_any_program_may_start_workers(way: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(_PROGRAM)
