@@ -54,6 +54,11 @@ def renew(uri: str) -> bool:
     return stat(uri).version != stored.version
 
 
+def copy(uri: str) -> bool:
+    copied = STORAGE.copy(uri, f"{uri.rpartition('/')[0]}/new")
+    return copied is not None and copied.size_bytes == len(DATA)
+
+
 def swap_twice(uri: str) -> bool:
     version = None
     for data in (b"first", b"second"):
@@ -81,6 +86,7 @@ CALLS: dict[str, tuple[str, Callable[[str], object], object, dict[str, bytes]]] 
     "replace": ("insert", lambda root: STORAGE.replace(f"{root}/y", DATA), None, {**XY, "y": DATA}),
     "swap": ("insert", lambda root: swap_twice(f"{root}/new"), True, {**XY, "new": b"second"}),
     "renew": ("rewrite", lambda root: renew(f"{root}/x"), True, XY),
+    "copy": ("rewrite", lambda root: copy(f"{root}/x"), True, {**XY, "new": DATA}),
     "delete": ("delete", lambda root: STORAGE.delete(f"{root}/x"), True, {"y": b"old"}),
     "delete many": ("delete", lambda root: STORAGE.delete_many(STORAGE.list(root)), True, {}),
     **{

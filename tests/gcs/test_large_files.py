@@ -54,63 +54,6 @@ def test_the_same_dataset(
     assert list(temporary.iterdir()) == []
 
 
-def test_an_object_that_is_replaced_while_it_is_copied(
-    gcs: ProxiedGcs, source: str, temporary: Path, tmp_path: Path
-) -> None:
-    uri = f"{source}/annotations/instances.json"
-    data = gcs.read(uri)
-
-    def replace(request: Request) -> None:
-        # The first bytes and one part are of the old generation.
-        if request.name == _FILE and len([r for r in _reads(gcs) if "generation" in r.query]) == 3:
-            gcs.write(uri, data + b" ")
-
-    gcs.proxy.decide = replace
-    result = run(*coco_words(source, tmp_path / "out", *SETTINGS))
-    gcs.proxy.decide = None
-
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == (
-        f"shardbeam: error: {uri}: the file was changed while it was read; run the same command "
-        "again"
-    )
-    assert list(temporary.iterdir()) == []
-
-
-def test_a_failed_request_is_repeated(
-    gcs: ProxiedGcs, source: str, expected: Tree, temporary: Path, tmp_path: Path
-) -> None:
-    failed: list[Request] = []
-
-    def fail(request: Request) -> str | None:
-        is_copied = request.name == _FILE and "generation" in request.query
-        if is_copied and len(failed) < 4:
-            failed.append(request)
-            return ("503", "truncate", "reset", "closed")[len(failed) - 1]
-        return None
-
-    gcs.proxy.decide = fail
-    result = run(*coco_words(source, tmp_path / "out", *SETTINGS))
-
-    assert result.exit_code == 0, result.stderr
-    assert len(failed) == 4
-    assert read_dataset(tmp_path / "out") == expected
-
-
-def test_a_damaged_part_is_found(
-    gcs: ProxiedGcs, source: str, temporary: Path, tmp_path: Path
-) -> None:
-    def damage(request: Request) -> str | None:
-        is_copied = request.name == _FILE and "generation" in request.query
-        return "corrupt" if is_copied and len(_reads(gcs)) > 3 else None
-
-    gcs.proxy.decide = damage
-    result = run(*coco_words(source, tmp_path / "out", *SETTINGS))
-
-    assert result.exit_code == 1
-    assert "was damaged on the way; run the same command again" in result.stderr
-
-
 def test_content_encoding_gzip_is_unpacked(gcs: ProxiedGcs, bucket: str, temporary: Path) -> None:
     """Such an object is read whole, because a part of it cannot be unpacked."""
     from shardbeam.transforms.formats.annotation_file import open_json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -115,28 +114,6 @@ def test_what_is_not_there_is_one_line(bucket: str, source: str) -> None:
         assert result.exit_code == 2
         (line,) = result.stderr.splitlines()
         assert f" --reuse: no committed dataset of Shardbeam's in {previous}; name " in line
-
-
-@pytest.mark.slow
-def test_faults_of_the_copy_are_repeated(
-    gcs: ProxiedGcs, bucket: str, first: str, expected: Tree
-) -> None:
-    """Each file's first copy has one of three faults; test_faults.py tries all of every request."""
-    faults = itertools.cycle(["503", "lost", "reset"])
-    failed: set[str] = set()
-
-    def decide(request: Request) -> str | None:
-        if request.kind == "rewrite" and "/o/v1/" in request.path and request.path not in failed:
-            failed.add(request.path)
-            return next(faults)
-        return None
-
-    gcs.proxy.decide = decide
-    result = run(*words(f"{bucket}/in", f"{bucket}/v2", "--reuse", first))
-    assert reuse_of(result)["copied_shards"] == SHARDS
-    assert len(failed) == 2 * SHARDS
-    assert gcs.read_dataset(f"{bucket}/v2") == expected
-    assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
 
 
 @pytest.mark.parametrize(
