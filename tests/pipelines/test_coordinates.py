@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,12 +17,9 @@ from tests.support.builds import Build, build, build_config, write_coco
 from tests.support.dataset import run
 from tests.support.image_makers import pixels, save, with_orientation
 from tests.support.making import vertex, write_lines
+from tests.support.screens import check_screen
 
 PIXELS = [20, 10, 60, 40]
-
-
-def split_name(format_name: str) -> str:
-    return format_name.replace("-", "_")
 
 
 def in_pixels(built: Build, key: str = "a.jpg", *, split: str = "train") -> list[list[float]]:
@@ -31,73 +30,17 @@ def in_pixels(built: Build, key: str = "a.jpg", *, split: str = "train") -> list
     return written
 
 
-# Corners in the wrong order
-
-# {format: (the box 20, 10, 60, 40 with its corners exchanged, missing values in place of numbers)}
-EXCHANGED: dict[str, tuple[list[list[float]], list[list[float]]]] = {
-    "coco": ([[60, 40, -40, -30], [60, 10, -40, 30]], [[10, 12, -1, -1], [-1, -1, -1, -1]]),
-    "lvis": ([[60, 40, -40, -30]], [[10, 12, -1, -1]]),
-    # The pixel 21 is the first one, and 60 the last.
-    "voc": ([[60, 40, 21, 11], [21, 40, 60, 11]], [[10, 12, -1, -1], [-1, -1, -1, -1]]),
-    "cvat": ([[60, 40, 20, 10], [60, 10, 20, 40]], [[10, 12, -1, -1]]),
-    "keras-txt": ([[60, 40, 20, 10], [20, 40, 60, 10]], [[10, 12, -1, -1]]),
-    "open-images": ([[0.3, 0.4, 0.1, 0.1]], [[0.1, 0.12, -1, -1]]),
-    "csv": ([[60, 40, 20, 10], [20, 40, 60, 10]], [[10, 12, -1, -1], [-1, -1, -1, -1]]),
-    "jsonl": ([[60, 40, 20, 10]], [[10, 12, -1, -1]]),
-    "tfrecord": ([[0.3, 0.4, 0.1, 0.1]], [[0.1, 0.12, -1, -1]]),
-}
+def outline(box: Sequence[float]) -> list[list[float]]:
+    """The polygon of a box that is drawn (xmin, ymin, xmax, ymax)."""
+    xmin, ymin, xmax, ymax = box
+    return [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]]
 
 
-@pytest.fixture(scope="module")
-def exchanged_boxes(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """A build of all formats with exchanged corners, each in a split of its own."""
-    folder = tmp_path_factory.mktemp("exchanged")
-    sources = {}
-    for name, (exchanged, missing) in EXCHANGED.items():
-        boxes = {"a.jpg": [*exchanged, *missing, *beyond(name)]}
-        sources[split_name(name)] = source(name, WRITERS[name](folder / name, boxes))
-    built = build_config({"splits": sources}, folder=folder)
-    assert built.exit_code == 0, built.stderr
-    return built
+def warnings(built: Build, text: str) -> list[str]:
+    return [line for line in built.summary["warnings"] if text in line]
 
 
-def beyond(name: str) -> list[list[float]]:
-    """Exchanged corners outside of the image."""
-    return [[4 * value for value in box] for box in EXCHANGED[name][0]] if name == "csv" else []
-
-
-@pytest.mark.parametrize("name", EXCHANGED)
-def test_corners_in_the_wrong_order_are_exchanged_and_missing_values_are_not(
-    name: str, exchanged_boxes: Build
-) -> None:
-    exchanged, missing = EXCHANGED[name]
-    split = split_name(name)
-    assert in_pixels(exchanged_boxes, split=split) == [PIXELS] * len(exchanged)
-    assert exchanged_boxes.counts(split)["corrections"] == {
-        "box_corners_exchanged": len(exchanged),
-        "box_without_area_dropped": len(missing) + len(beyond(name)),
-    }
-    first = next(each for each in exchanged_boxes.corrections() if each["split"] == split)
-    assert first["what"] == "box_corners_exchanged"
-    assert first["from"][0::2] != first["to"][0::2] or first["from"][1::2] != first["to"][1::2]
-
-
-def test_labelme_has_no_order_of_corners_and_yolo_refuses_negative_sides(tmp_path: Path) -> None:
-    words = WRITERS["labelme"](
-        tmp_path / "labelme", {"a.jpg": [[60, 40, 20, 10], [20, 40, 60, 10]]}
-    )
-    built = build("labelme", *words, output=tmp_path / "out")
-    assert in_pixels(built) == [PIXELS] * 2
-    assert built.counts()["corrections"] == {}
-
-    lines = {"a.jpg": [[0.2, 0.25, -0.2, 0.3]], "b.jpg": [[0.2, 0.25, 0.2, 0.3]]}
-    words = WRITERS["yolo"](tmp_path / "yolo", lines)
-    built = build("yolo", *words, "--set", "rejects.max_ratio=1", output=tmp_path / "yolo_out")
-    assert built.reasons() == {("images/a.jpg", "annotation_malformed"): 1}
-    assert in_pixels(built, "b.jpg") == [PIXELS]
-
-
-# Which four numbers a box has
+# One build of all that is read
 
 # {box_format: the box 20, 10, 60, 40 in a picture of 200 x 100 pixels}
 NUMBERS = {
@@ -106,6 +49,12 @@ NUMBERS = {
     "cxcywh": [40, 25, 40, 30],
     "yxyx": [10, 20, 40, 60],
 }
+# Boxes (xmin, ymin, xmax, ymax) in such a picture.
+DRAWN = [[100, 40, 180, 90], [20, 10, 190, 60], [60, 20, 118, 95], [110, 5, 195, 35]]
+FRACTIONS = [[0.1, 0.1, 0.2, 0.3], [0.5, 0.5, 0.25, 0.5], [0.25, 0.5, 0.5, 0.5]]
+CORNERS_IN_FRACTIONS = [[0.1, 0.1, 0.3, 0.4], [0.5, 0.5, 1, 1], [0, 0.25, 0.5, 0.5]]
+IN_PIXELS = ("coco", "lvis", "voc", "cvat", "labelme", "keras-txt")
+BEYOND = [[100, 40, 180, 300]] * 3
 
 
 def numbers_in(units: str, *, box_format: str) -> list[float]:
@@ -115,6 +64,179 @@ def numbers_in(units: str, *, box_format: str) -> list[float]:
         return [*numbers]
     sides = (HEIGHT, WIDTH) if box_format == "yxyx" else (WIDTH, HEIGHT)
     return [value / side for value, side in zip(numbers, sides * 2, strict=True)]
+
+
+def written_as(box_format: str) -> list[list[float]]:
+    """The drawn boxes with other numbers."""
+    boxes = []
+    for xmin, ymin, xmax, ymax in DRAWN:
+        written: dict[str, list[float]] = {
+            "xywh": [xmin, ymin, xmax - xmin, ymax - ymin],
+            "xyxy": [xmin, ymin, xmax, ymax],
+            "cxcywh": [(xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin],
+            "yxyx": [ymin, xmin, ymax, xmax],
+        }
+        boxes.append(written[box_format])
+    return boxes
+
+
+def fractions_of(name: str) -> list[list[float]]:
+    return FRACTIONS if name in ("coco", "lvis") else CORNERS_IN_FRACTIONS
+
+
+class Case(NamedTuple):
+    """Boxes in a format.
+
+    Attributes:
+        name: The format.
+        boxes: Those of one picture, or of several.
+        keys: Keys of the source.
+        more: What else the files say.
+    """
+
+    name: str
+    boxes: Boxes | list[list[Any]]
+    keys: Mapping[str, str] = {}
+    more: Mapping[str, Any] = {}
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        boxes = self.boxes if isinstance(self.boxes, Mapping) else {"a.jpg": self.boxes}
+        words = WRITERS[self.name](folder, boxes, **self.more)
+        return source(self.name, words, **self.keys)
+
+
+def list_cases() -> Iterator[tuple[str, Case]]:
+    """Lists all pictures that are built, by the names of their splits."""
+    boxes: list[list[Any]]
+    more: dict[str, Any]
+    # Corners in the wrong order, and missing values (-1), which are not exchanged. The box is
+    # always 20, 10, 60, 40. In VOC the pixel 21 is the first one, and 60 the last.
+    small, none = [10, 12, -1, -1], [-1, -1, -1, -1]
+    corners, fractions = [[60, 40, 20, 10], [20, 40, 60, 10]], [[0.3, 0.4, 0.1, 0.1]]
+    far = [[4 * value for value in box] for box in corners]
+    exchanged: dict[str, Boxes | list[list[Any]]] = {
+        "coco": [[60, 40, -40, -30], [60, 10, -40, 30], small, none],
+        "lvis": [[60, 40, -40, -30], small],
+        "voc": [[60, 40, 21, 11], [21, 40, 60, 11], small, none],
+        "cvat": [[60, 40, 20, 10], [60, 10, 20, 40], small],
+        "keras-txt": [*corners, small],
+        "open-images": [*fractions, [0.1, 0.12, -1, -1]],
+        "csv": [*corners, small, none, *far],
+        "jsonl": [corners[0], small],
+        "tfrecord": [*fractions, [0.1, 0.12, -1, -1]],
+        # It has no order of corners.
+        "labelme": corners,
+        # Negative sides are refused.
+        "yolo": {"a.jpg": [[0.2, 0.25, -0.2, 0.3]], "b.jpg": [[0.2, 0.25, 0.2, 0.3]]},
+    }
+    for name, wrong_order in exchanged.items():
+        yield f"exchanged {name}", Case(name, wrong_order)
+
+    # Tables whose config names the numbers: the columns are named like corners, whatever is in
+    # them.
+    for box_format, units in itertools.product(NUMBERS, ("", "px", "fraction")):
+        numbers = numbers_in(units, box_format=box_format)
+        keys = {"box_format": box_format, **({"box_units": units} if units else {})}
+        for name in ("csv", "jsonl"):
+            yield f"named {name} {box_format} {units}".rstrip(), Case(name, [numbers], keys)
+    for box_format, header in (
+        ("xywh", "left,top,width,height"),
+        ("xywh", "x,y,w,h"),
+        ("cxcywh", "x_center,y_center,width,height"),
+        ("cxcywh", "x,y,w,h"),
+    ):
+        keys, more = {"box_format": box_format}, {"header": header}
+        name = f"columns {box_format} {header.replace(',', ' ')}"
+        yield name, Case("csv", [NUMBERS[box_format]], keys, more)
+    # What the first rows show, and a config that says otherwise.
+    yield "units guessed", Case("csv", [[0, 0, 1, 1]])
+    yield "units px", Case("csv", [[0, 0, 1, 1]], {"box_units": "px"})
+    yield "units fraction", Case("csv", [[0, 0, 1.2, 1]], {"box_units": "fraction"})
+
+    texts = {f"{word}.jpg": [[word, "1", "2", "3"]] for word in ("nan", "inf", "x", "1,5")}
+    yield "texts coco", Case("coco", {**texts, "a.jpg": [["20", "10", "40", "30"]]})
+    yield "texts jsonl", Case("jsonl", [["20", "10.0", "60.00", 40]])
+
+    # Two boxes may be fractions; one box in pixels shows that small ones are pixels. Other formats
+    # have rules of their own.
+    for name in (*IN_PIXELS, "open-images", "csv", "jsonl", "tfrecord", "yolo"):
+        if name in IN_PIXELS:
+            yield f"two small {name}", Case(name, fractions_of(name)[:2])
+        pixel = [[20, 10, 40, 30]] if name in IN_PIXELS else []
+        yield f"small {name}", Case(name, [*fractions_of(name), *pixel])
+    # They are counted before one is taken off: only the first pixel may be a fraction.
+    yield "small voc at 1", Case("voc", [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 2, 1]])
+
+    # Another reading of the numbers puts all boxes into their images.
+    for name, box_format in itertools.product(("coco", "lvis"), ("xyxy", "cxcywh", "yxyx")):
+        boxes = written_as(box_format)
+        yield f"other {name} {box_format}", Case(name, boxes)
+        yield f"right {name} {box_format}", Case(name, boxes, {"box_format": box_format})
+    for name in ("csv", "jsonl", "voc", "cvat", "labelme"):
+        yield f"other {name} yxyx", Case(name, written_as("yxyx"))
+    # Rows and columns of fractions fit either way; these are fractions of one side only.
+    for name in ("open-images", "tfrecord"):
+        halves = [[edge / WIDTH * 2 for edge in box] for box in DRAWN]
+        yield f"other {name}", Case(name, halves)
+    # Most of these boxes have their corners in the wrong order, and none leaves its image.
+    yield "sides csv", Case("csv", written_as("xywh"))
+    # These are corners in the wrong order, which no other reading puts into their image.
+    yield "all exchanged csv", Case("csv", [[*box[2:], *box[:2]] for box in DRAWN])
+
+    # No reading fits; two boxes show nothing, and neither do three of sixty.
+    within = [[20, 10, 40, 30]] * 57
+    yield "beyond", Case("coco", BEYOND)
+    yield "beyond few", Case("coco", BEYOND[:2])
+    yield "beyond 3 of 60", Case("coco", {"a.jpg": BEYOND, "b.jpg": within})
+    yield "beyond 3 of 59", Case("coco", {"a.jpg": BEYOND, "b.jpg": within[1:]})
+    yield "beyond by a pixel", Case("coco", [[-1, -1, 202, 102]] * 3)
+
+    # Both readings lie in the image, so only the outline shows which one is right.
+    corner = [30, 20, 60, 40]
+    more = {"segmentation": outline(corner)}
+    # The warnings differ by the number of boxes.
+    for name, count in (("coco", 1), ("lvis", 2)):
+        right = {"box_format": "xyxy"}
+        yield f"outline {name}", Case(name, [corner] * count, {}, more)
+        yield f"outline right {name}", Case(name, [corner] * (2 + count), right, more)
+    # A tenth of the boxes may disagree with their outlines.
+    for wrong in (1, 2):
+        boxes = [[10, 10, 30, 20]] * 9 + [[100, 50, 20, 10]] * wrong
+        more = {"segmentation": outline([10, 10, 40, 30])}
+        yield f"outline not of {wrong}", Case("coco", boxes, {}, more)
+    # As corners, these numbers lie in the image; the outline says whether they are sides.
+    for what, drawn in {
+        "sides": [150, 10, 340, 70],
+        "corners": [150, 10, 190, 60],
+        "neither": [10, 10, 20, 20],
+    }.items():
+        more = {"segmentation": outline(drawn)}
+        yield f"outline of {what}", Case("coco", [[150, 10, 190, 60]] * 3, {}, more)
+
+
+# Names of splits have no spaces and hyphens.
+NAMES = str.maketrans(" -", "__")
+
+
+def test_all_that_is_read(tmp_path: Path) -> None:
+    """The screen has the boxes of each picture in pixels, then what the build says about them."""
+    cases = {name.translate(NAMES): case for name, case in list_cases()}
+    splits = {name: case.write(tmp_path / name) for name, case in cases.items()}
+    built = build_config({"splits": splits, "rejects": {"max_ratio": 1}}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    shown = ""
+    for name in cases:
+        shown += f"--- {name}\n"
+        for key in sorted(built.by_key(name)):
+            boxes = in_pixels(built, key, split=name)
+            unique = {str(box): boxes.count(box) for box in boxes}
+            shown += "".join(f"{key} {box} x {count}\n" for box, count in unique.items())
+        for what, count in built.counts(name)["corrections"].items():
+            shown += f"{what}: {count}\n"
+        for reject in built.rejects():
+            if reject["split"] == name:
+                shown += f"{reject['key']}: {reject['reason']}\n"
+    check_screen("boxes", shown + "\n".join(["--- warnings", *warnings(built, "box")]))
 
 
 def test_coco_and_lvis_take_any_four_numbers_that_the_config_names(tmp_path: Path) -> None:
@@ -148,55 +270,12 @@ def test_an_area_that_is_no_fraction_is_computed_from_the_box(tmp_path: Path) ->
     assert built.by_key()["a.jpg"].features["image/object/area"] == [pytest.approx(1200)]
 
 
-def test_tables_take_any_four_numbers_that_the_config_names(tmp_path: Path) -> None:
-    sources = {}
-    for box_format, units in itertools.product(NUMBERS, ("", "px", "fraction")):
-        numbers = numbers_in(units, box_format=box_format)
-        keys = {"box_format": box_format, **({"box_units": units} if units else {})}
-        # The names of the columns are those of corners, whatever is in them.
-        for name, writer in (("csv", csv), ("jsonl", jsonl)):
-            split = f"{name}_{box_format}_{units}"
-            sources[split] = source(name, writer(tmp_path / split, {"a.jpg": [numbers]}), **keys)
-    built = build_config({"splits": sources}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
-    for split in sources:
-        assert in_pixels(built, split=split) == [PIXELS], split
-
-
-def test_columns_of_sides_are_found_if_the_config_names_them(tmp_path: Path) -> None:
-    headers = {
-        "edges": ("xywh", "left,top,width,height"),
-        "corner": ("xywh", "x,y,w,h"),
-        "centre": ("cxcywh", "x_center,y_center,width,height"),
-        "short_centre": ("cxcywh", "x,y,w,h"),
-    }
-    sources = {}
-    for split, (box_format, header) in headers.items():
-        words = csv(tmp_path / split, {"a.jpg": [NUMBERS[box_format]]}, header=header)
-        sources[split] = source("csv", words, box_format=box_format)
-    built = build_config({"splits": sources}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
-    for split in sources:
-        assert in_pixels(built, split=split) == [PIXELS], split
-
-
-def test_the_units_of_a_table_can_be_set_against_what_its_first_rows_show(tmp_path: Path) -> None:
-    words = csv(tmp_path / "data", {"a.jpg": [[0, 0, 1, 1]]})
-    for units, box in ((None, [0, 0, WIDTH, HEIGHT]), ("px", [0, 0, 1, 1])):
-        flags = [] if units is None else ["--box-units", units]
-        built = build("csv", *words, *flags, output=tmp_path / str(units))
-        assert in_pixels(built) == [box]
-    words = csv(tmp_path / "more", {"a.jpg": [[0, 0, 1.2, 1]]})
-    built = build("csv", *words, "--box-units", "fraction", output=tmp_path / "fraction")
-    assert in_pixels(built) == [[0, 0, WIDTH, HEIGHT]]
-
-
 def test_a_key_about_boxes_is_refused_in_a_table_without_boxes(tmp_path: Path) -> None:
     words = csv(tmp_path / "data", {"a.jpg": [[1, 2, 3, 4]]}, header="a,b,c,d")
-    for key in ("box-format xyxy", "box-units px"):
-        built = build("csv", *words, *f"--{key}".split(), output=tmp_path / "out")
-        assert built.exit_code == 1
-        assert "the rows have no columns of boxes; take it out" in built.stderr
+    for flags in (("--box-format", "xyxy"), ("--box-units", "px")):
+        result = run("plan", "csv", *map(str, words), *flags, "--output", str(tmp_path / "out"))
+        assert result.exit_code == 1
+        assert "the rows have no columns of boxes; take it out" in result.stderr
 
 
 # Numbers that are texts
@@ -252,14 +331,6 @@ def test_numbers_of_coco_may_be_texts(name: str, tmp_path: Path) -> None:
     assert built.counts()["corrections"] == {}
 
 
-def test_a_text_that_is_no_number_rejects_its_image(tmp_path: Path) -> None:
-    boxes = {f"{word}.jpg": [[word, "1", "2", "3"]] for word in ("nan", "inf", "x", "1,5")}
-    words = coco(tmp_path, {**boxes, "good.jpg": [["20", "10", "40", "30"]]})
-    built = build("coco", *words, "--set", "rejects.max_ratio=1", output=tmp_path / "out")
-    assert built.reasons() == {(key, "annotation_malformed"): 1 for key in boxes}
-    assert in_pixels(built, "good.jpg") == [PIXELS]
-
-
 def test_numbers_of_labelme_may_be_texts(tmp_path: Path) -> None:
     words = WRITERS["labelme"](tmp_path / "data", {"a.jpg": [["20", "10.0", "60.00", "40"]]})
     path = tmp_path / "data" / "a.json"
@@ -269,10 +340,8 @@ def test_numbers_of_labelme_may_be_texts(tmp_path: Path) -> None:
     assert built.counts()["corrections"] == {}
 
 
-def test_numbers_of_json_lines_may_be_texts(tmp_path: Path) -> None:
-    words = jsonl(tmp_path / "data", {"a.jpg": [["20", "10.0", "60.00", 40]]})
-    built = build("jsonl", *words, output=tmp_path / "out")
-    assert in_pixels(built) == [PIXELS]
+def test_numbers_of_vertex_may_be_texts(tmp_path: Path) -> None:
+    words = jsonl(tmp_path / "data", {"a.jpg": []})
     sides = {"xMin": "0.1", "yMin": "0.1", "xMax": "0.3", "yMax": "0.4"}
     row = vertex("a.jpg", use="training", boundingBoxAnnotations=[{"displayName": "dog", **sides}])
     write_lines(tmp_path / "data" / "boxes.jsonl", [row])
@@ -291,180 +360,28 @@ def test_a_class_id_with_a_decimal_point_is_the_whole_number(tmp_path: Path) -> 
 
 # Fractions in the place of pixels
 
-FRACTIONS = [[0.1, 0.1, 0.2, 0.3], [0.5, 0.5, 0.25, 0.5], [0.25, 0.5, 0.5, 0.5]]
-CORNERS_IN_FRACTIONS = [[0.1, 0.1, 0.3, 0.4], [0.5, 0.5, 1, 1], [0, 0.25, 0.5, 0.5]]
-IN_PIXELS = ("coco", "lvis", "voc", "cvat", "labelme", "keras-txt")
 
-
-def fractions_of(name: str) -> list[list[float]]:
-    return FRACTIONS if name in ("coco", "lvis") else CORNERS_IN_FRACTIONS
-
-
-@pytest.mark.parametrize("name", IN_PIXELS)
+@pytest.mark.parametrize("line", [*IN_PIXELS, "voc --coordinates as_given"])
 def test_a_source_whose_boxes_are_all_fractions_is_refused_where_pixels_belong(
-    name: str, tmp_path: Path
+    line: str, tmp_path: Path
 ) -> None:
+    name, *flags = line.split()
     # A box without an area says nothing.
     boxes: Boxes = {
         "a.jpg": [*fractions_of(name)[:2], [0, 0, 0, 0]],
         "b.jpg": fractions_of(name)[2:],
     }
-    words = WRITERS[name](tmp_path / "data", boxes)
-    built = build(name, *words, output=tmp_path / "out")
-    assert built.exit_code == 1
-    assert not (tmp_path / "out" / "dataset_info.json").exists()
-    assert "all 3 boxes lie within 0 to 1" in built.stderr
-    assert "are these fractions?" in built.stderr
+    words = [name, *map(str, WRITERS[name](tmp_path / "data", boxes)), *flags]
     fix = "set box_units: fraction (--box-units fraction)" if name in ("coco", "lvis") else "CSV"
-    assert fix in built.stderr
-    code, _, stderr = run("plan", name, *map(str, words), "--output", str(tmp_path / "plan"))
-    assert (code, "are these fractions?" in stderr) == (1, True)
-
-
-def test_fewer_boxes_that_may_be_fractions_are_a_warning(tmp_path: Path) -> None:
-    sources = {}
-    for name in IN_PIXELS:
-        words = WRITERS[name](tmp_path / name, {"a.jpg": fractions_of(name)[:2]})
-        sources[split_name(name)] = source(name, words)
-    built = build_config({"splits": sources}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
-    assert len(warnings(built, "the only two boxes lie within 0 to 1")) == len(IN_PIXELS)
-
-
-def test_one_box_in_pixels_shows_that_small_boxes_are_pixels_and_tables_have_their_rule(
-    tmp_path: Path,
-) -> None:
-    sources = {}
-    for name in (*IN_PIXELS, "open-images", "csv", "jsonl", "tfrecord", "yolo"):
-        boxes = fractions_of(name)
-        if name in IN_PIXELS:
-            boxes = [*boxes, [20, 10, 40, 30]]
-        sources[split_name(name)] = source(name, WRITERS[name](tmp_path / name, {"a.jpg": boxes}))
-    built = build_config({"splits": sources}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
-    assert list(built.summary["splits"]) == list(sources)
-    assert not any("within 0 to 1" in it for it in built.summary["warnings"])
-
-
-def test_pixels_of_voc_are_counted_before_one_is_taken_off(tmp_path: Path) -> None:
-    # The first pixel alone, and two of the first pixels: only the first may be a fraction.
-    boxes: Boxes = {"a.jpg": [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 2, 1]]}
-    words = WRITERS["voc"](tmp_path / "data", boxes)
-    built = build("voc", *words, output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
-    assert in_pixels(built) == [[0, 0, 1, 1]] * 3 + [[0, 0, 2, 1]]
-    words = WRITERS["voc"](tmp_path / "zero", {"a.jpg": CORNERS_IN_FRACTIONS})
-    built = build("voc", *words, "--coordinates", "as_given", output=tmp_path / "zero_out")
-    assert "are these fractions?" in built.stderr
+    for command in ("plan", "build") if name == "coco" else ("plan",):
+        result = run(command, *words, "--output", str(tmp_path / "out"))
+        assert result.exit_code == 1
+        for said in ("all 3 boxes lie within 0 to 1", "are these fractions?", fix):
+            assert said in result.stderr
+        assert not (tmp_path / "out" / "dataset_info.json").exists()
 
 
 # Another reading of the numbers
-
-# Boxes (xmin, ymin, xmax, ymax) in a picture of 200 x 100 pixels.
-DRAWN = [[100, 40, 180, 90], [20, 10, 190, 60], [60, 20, 118, 95], [110, 5, 195, 35]]
-
-
-def written_as(box_format: str, *, scale: bool = False) -> list[list[float]]:
-    """The boxes with other numbers."""
-    sides = (WIDTH, HEIGHT) * 2 if scale else (1, 1, 1, 1)
-    boxes = []
-    for box in DRAWN:
-        xmin, ymin, xmax, ymax = (edge / side for edge, side in zip(box, sides, strict=True))
-        width, height = xmax - xmin, ymax - ymin
-        boxes.append(
-            {
-                "xywh": [xmin, ymin, width, height],
-                "xyxy": [xmin, ymin, xmax, ymax],
-                "cxcywh": [xmin + width / 2, ymin + height / 2, width, height],
-                "yxyx": [ymin, xmin, ymax, xmax],
-            }[box_format]
-        )
-    return boxes
-
-
-def warnings(built: Build, text: str = "boxes") -> list[str]:
-    return [line for line in built.summary["warnings"] if text in line]
-
-
-@pytest.mark.parametrize("box_format", ["xyxy", "cxcywh", "yxyx"])
-@pytest.mark.parametrize("name", ["coco", "lvis"])
-def test_a_warning_names_the_reading_that_puts_all_boxes_into_their_images(
-    name: str, box_format: str, tmp_path: Path
-) -> None:
-    words = coco(tmp_path, {"a.jpg": written_as(box_format)})
-    built = build(name, *words, output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
-    (line,) = warnings(built)
-    assert "of the 4 boxes leave their image by more than a pixel" in line
-    assert (
-        "all 4 boxes of these images lie in them: if that is what they are, set "
-        f"box_format: {box_format} (--box-format {box_format})"
-    ) in line
-    right = build(name, *words, "--box-format", box_format, output=tmp_path / "right")
-    assert warnings(right) == []
-    assert in_pixels(right) == DRAWN
-
-
-@pytest.mark.parametrize(
-    ("name", "box_format", "cause"),
-    [
-        ("csv", "yxyx", "set box_format: yxyx"),
-        ("jsonl", "yxyx", "set box_format: yxyx"),
-        ("voc", "yxyx", "read as top, left, bottom and right, all 4 boxes of these images lie in"),
-        ("cvat", "yxyx", "correct the files, because this format has no others"),
-        ("open-images", "yxyx", ""),
-        ("tfrecord", "yxyx", ""),
-        ("labelme", "yxyx", "fit the images turned by 90 degrees"),
-    ],
-)
-def test_other_formats_warn_of_another_reading_too(
-    name: str, box_format: str, cause: str, tmp_path: Path
-) -> None:
-    boxes = written_as(box_format, scale=name in ("open-images", "tfrecord"))
-    if name in ("open-images", "tfrecord"):
-        # Rows and columns of fractions fit either way; these are fractions of one side only.
-        boxes = [[edge / WIDTH * 2 for edge in box] for box in DRAWN]
-        cause = "of the 4 boxes leave their image by more than a pixel; no other reading"
-    words = WRITERS[name](tmp_path / "data", {"a.jpg": boxes})
-    built = build(name, *words, output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
-    (line,) = warnings(built)
-    assert cause in line
-
-
-def test_columns_of_corners_that_hold_sides_are_a_warning(tmp_path: Path) -> None:
-    # Most of these boxes have their corners in the wrong order, and none leaves its image.
-    words = csv(tmp_path / "data", {"a.jpg": written_as("xywh")})
-    built = build("csv", *words, output=tmp_path / "out")
-    (line,) = warnings(built)
-    assert "the corners of 3 of the 4 boxes were exchanged" in line
-    assert "set box_format: xywh (--box-format xywh)" in line
-    # These are corners in the wrong order, which no other reading puts into their image.
-    exchanged = [[xmax, ymax, xmin, ymin] for xmin, ymin, xmax, ymax in DRAWN]
-    words = csv(tmp_path / "exchanged", {"a.jpg": exchanged})
-    assert warnings(build("csv", *words, output=tmp_path / "exchanged_out")) == []
-
-
-def test_no_reading_fits_and_few_boxes_show_nothing(tmp_path: Path) -> None:
-    beyond = [[100, 40, 180, 300]] * 3
-    words = coco(tmp_path / "none", {"a.jpg": beyond})
-    (line,) = warnings(build("coco", *words, output=tmp_path / "none_out"))
-    assert "no other reading of their numbers puts the boxes into these images" in line
-    words = coco(tmp_path / "few", {"a.jpg": beyond[:2]})
-    assert warnings(build("coco", *words, output=tmp_path / "few_out")) == []
-    # Three boxes are a twentieth of sixty.
-    within = [[20, 10, 40, 30]] * 57
-    words = coco(tmp_path / "share", {"a.jpg": beyond, "b.jpg": within})
-    assert warnings(build("coco", *words, output=tmp_path / "share_out")) == []
-    words = coco(tmp_path / "more", {"a.jpg": beyond, "b.jpg": within[1:]})
-    assert len(warnings(build("coco", *words, output=tmp_path / "more_out"))) == 1
-
-
-def test_boxes_over_the_border_by_a_pixel_leave_no_image(tmp_path: Path) -> None:
-    words = coco(tmp_path, {"a.jpg": [[-1, -1, 202, 102]] * 3})
-    built = build("coco", *words, output=tmp_path / "out")
-    assert built.counts()["corrections"] == {"box_clipped": 3}
-    assert warnings(built) == []
 
 
 def test_boxes_over_the_border_by_rounding_are_no_findings(tmp_path: Path) -> None:
@@ -472,40 +389,6 @@ def test_boxes_over_the_border_by_rounding_are_no_findings(tmp_path: Path) -> No
     built = build("coco", *words, output=tmp_path / "out")
     assert built.counts()["corrections"] == {"box_clipped_slightly": 1}
     assert [each["kind"] for each in built.summary["findings"]] == []
-
-
-def outline(box: list[int]) -> list[list[float]]:
-    """The polygon of a box that is drawn (xmin, ymin, xmax, ymax)."""
-    xmin, ymin, xmax, ymax = box
-    return [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]]
-
-
-@pytest.mark.parametrize("name", ["coco", "lvis"])
-def test_boxes_that_disagree_with_their_outlines_are_a_warning(name: str, tmp_path: Path) -> None:
-    # Both readings lie in the image, so only the outline shows which one is right.
-    small = [30, 20, 60, 40]
-    words = coco(tmp_path, {"a.jpg": [small]}, segmentation=outline(small))
-    (line,) = warnings(build(name, *words, output=tmp_path / "out"), "polygons")
-    assert line == (
-        "instances.json: 1 of the first 1 objects with polygons have a box that overlaps with them "
-        "by less than half; they agree with box_format: xyxy (--box-format xyxy)"
-    )
-    right = build(name, *words, "--box-format", "xyxy", output=tmp_path / "right")
-    assert warnings(right, "polygons") == []
-
-
-def test_a_tenth_of_the_boxes_may_disagree_with_their_outlines(tmp_path: Path) -> None:
-    boxes = [[10, 10, 30, 20]] * 9
-    polygon = outline([10, 10, 40, 30])
-    for wrong, expected in ((1, 0), (2, 1)):
-        folder = tmp_path / str(wrong)
-        words = coco(
-            folder, {"a.jpg": [*boxes, *[[100, 50, 20, 10]] * wrong]}, segmentation=polygon
-        )
-        built = build("coco", *words, output=folder / "out")
-        found = warnings(built, "polygons")
-        assert len(found) == expected
-        assert all("no other box_format agrees" in line for line in found)
 
 
 def test_outlines_that_cannot_be_read_and_exchanged_corners_disagree_with_nothing(
@@ -545,17 +428,3 @@ def test_pictures_that_were_turned_without_their_boxes_are_a_warning(tmp_path: P
         built = build("coco", *words, output=tmp_path / name)
         found = warnings(built, "fit the images turned by 90 degrees")
         assert (built.exit_code, len(found)) == (0, number)
-
-
-def test_outlines_decide_which_reading_a_warning_may_name(tmp_path: Path) -> None:
-    numbers = [150, 10, 190, 60]
-    for name, drawn, said in (
-        # As corners, these numbers lie in the image; the outline says that they are sides.
-        ("sides", [150, 10, 340, 70], "no other reading"),
-        ("corners", numbers, "set box_format: xyxy"),
-        ("neither", [10, 10, 20, 20], "no other reading"),
-    ):
-        words = coco(tmp_path / name, {"a.jpg": [numbers] * 3}, segmentation=outline(drawn))
-        (line,) = warnings(build("coco", *words, output=tmp_path / f"{name}_out"), "leave their")
-        assert said in line
-        assert ("box_format" in line) == (name == "corners")
