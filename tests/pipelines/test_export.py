@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ from shardbeam.pipelines import temporary
 from shardbeam.pipelines.commands import export
 from shardbeam.readers.export import coco
 from tests.support.builds import Build, Json, build, wait_for
-from tests.support.coco_evaluation import PERFECT, evaluate
 from tests.support.dataset import Run, Tree, finish, read_tree, run, start
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
+from tests.support.screens import check_screen
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 pytestmark = [
@@ -158,26 +159,6 @@ def test_images_come_back_byte_for_byte(
     assert found == read_tree(shapes / "images")
 
 
-def check_evaluation(truth: Json, exported: Json, kind: str) -> None:
-    """Checks that COCO's own evaluation finds everything, as if a detector had exported it."""
-    key = {"segm": "segmentation"}.get(kind, kind)
-    found = [
-        {name: each[name] for name in ("image_id", "category_id", key)} | {"score": 1.0}
-        for each in exported["annotations"]
-        if not each["iscrowd"] and np.any(each["keypoints"] if key == "keypoints" else 1)
-    ]
-    assert evaluate(truth, found, kind) == pytest.approx(PERFECT)
-    assert evaluate(truth, found[1:], kind)["AR"] < 1
-    # The exported file can be the ground truth, too.
-    assert evaluate(exported, found, kind) == pytest.approx(PERFECT)
-
-
-def test_coco_s_own_evaluation_finds_everything(as_coco: tuple[Path, str], truth: Json) -> None:
-    for kind in ("bbox", "segm"):
-        check_evaluation(truth, merged(as_coco[0], "instances"), kind)
-    check_evaluation(truth, merged(as_coco[0], "person_keypoints"), "keypoints")
-
-
 def test_every_value_comes_back(as_coco: tuple[Path, str], truth: Json, shapes: Path) -> None:
     exported, posed = (merged(as_coco[0], name) for name in ("instances", "person_keypoints"))
 
@@ -267,39 +248,6 @@ def test_yolo_holds_the_same_boxes_and_keypoints(built: Build, tmp_path: Path) -
     assert again.counts("train")["unannotated"] == 0
 
 
-def test_yolo_holds_the_same_masks(built: Build, tmp_path: Path) -> None:
-    words = ("--split", "train", "--task", "segment")
-    printed = export_to(built.output, tmp_path / "yolo", "yolo", *words)
-    assert "(YOLO, task segment)" in printed
-    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
-    assert "kpt_shape" not in data
-    again = init_and_build(tmp_path / "yolo", tmp_path / "again", "--set", "masks=png")
-    assert again.exit_code == 0, again.stderr
-    before = built.by_key("train")
-    masks = 0
-    for each in again.examples("train"):
-        old = before.pop(each.key.removeprefix("images/train/"))
-        old_masks = [
-            np.asarray(Image.open(io.BytesIO(mask)))
-            for mask, crowd in zip(
-                old.features["image/object/mask"],
-                old.features["image/object/is_crowd"],
-                strict=True,
-            )
-            if not crowd
-        ]
-        new_masks = each.features["image/object/mask"]
-        for mask, old_mask in zip(new_masks, old_masks, strict=True):
-            np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(mask))), old_mask)
-            masks += 1
-    assert not before
-    assert masks > 50
-    found = losses(printed)
-    assert found["polygons: outlines are traced from the pixels of masks"] == masks
-    assert found["image/object/keypoint/x (images)"] > 0
-    assert not any("outlined by their box" in name for name in found)
-
-
 def test_a_mask_of_parts_and_holes_and_an_object_without_one(tmp_path: Path) -> None:
     pixels = np.zeros((20, 40), np.uint8)
     pixels[2:12, 2:12] = pixels[5, 30] = 1
@@ -386,30 +334,6 @@ def test_every_container_gives_the_same_files(
 # YOLO datasets, built and exported again.
 
 
-def check_yolo(root: Path, data: Path, tmp_path: Path, *, splits: list[str]) -> None:
-    """Checks that labels and images of a YOLO dataset come back, in the same folders."""
-    before = build("yolo", "--data", data, output=tmp_path / "shards")
-    assert before.exit_code == 0, before.stderr
-    export_to(tmp_path / "shards", tmp_path / "back", "yolo")
-    for split in splits:
-        for what in ("images", "labels"):
-            old, new = (read_tree(each / what / split) for each in (root, tmp_path / "back"))
-            old = {name: old.get(name, b"") for name in new} if what == "labels" else old
-            assert new.keys() == old.keys()
-            for name in new:
-                if what == "images":
-                    assert new[name] == old[name]
-                    continue
-                lines: list[Any] = [
-                    np.loadtxt(each[name].decode().splitlines(), ndmin=2) if each[name] else []
-                    for each in (old, new)
-                ]
-                np.testing.assert_allclose(lines[1], np.round(lines[0], 6), atol=1.1e-6)
-    one, other = (yaml.safe_load(file.read_text()) for file in (data, tmp_path / "back/data.yaml"))
-    assert other["names"] == one["names"]
-    assert other.get("kpt_shape") == one.get("kpt_shape")
-
-
 @pytest.fixture
 def yolo(tmp_path: Path) -> Path:
     """Two splits, boxes of six digits, a class that never occurs, an image without objects."""
@@ -431,74 +355,261 @@ def yolo(tmp_path: Path) -> Path:
 
 
 def test_yolo_comes_back(yolo: Path, tmp_path: Path) -> None:
-    check_yolo(yolo, yolo / "data.yaml", tmp_path, splits=["train", "val"])
-    assert (tmp_path / "back/labels/train/deep/b.txt").read_bytes() == b""
+    before = build("yolo", "--data", yolo / "data.yaml", output=tmp_path / "shards")
+    assert before.exit_code == 0, before.stderr
+    back = tmp_path / "back"
+    export_to(before.output, back, "yolo")
+    assert read_tree(back / "images") == read_tree(yolo / "images")
+    old, new = (read_tree(folder / "labels") for folder in (yolo, back))
+    assert new.keys() == old.keys()
+    for name, data in new.items():
+        numbers = [[*map(float, each.split())] for each in (data, old[name])]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1.1e-6)
+    names = [yaml.safe_load((each / "data.yaml").read_text())["names"] for each in (yolo, back)]
+    assert names[0] == names[1]
 
 
 # Examples of other programs.
 
 
-def test_classes_keep_their_ids_in_coco_and_are_numbered_in_yolo(tmp_path: Path) -> None:
-    box = (0.25, 0.5, 0.75, 1.0)
-    folder = examples(
-        tmp_path / "in",
-        objects(box, ids=[90], class__text=[b"zebra"]),
-        objects(box, box, ids=[7, 3], class__text=[b"ant", b"bee"]),
-        objects(),
+def turned_image(orientation: int) -> bytes:
+    """A JPEG image of 40 x 20 stored pixels with an EXIF orientation."""
+    image = Image.new("RGB", (40, 20))
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    image.save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+def mask_of(width: int, height: int) -> bytes:
+    """A mask whose left half is 1."""
+    pixels = np.zeros((height, width), np.uint8)
+    pixels[:, : width // 2] = 1
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+class Scene(NamedTuple):
+    """Examples that are exported.
+
+    Attributes:
+        examples: Their features; an image is added, unless it is given.
+        files: The files that hold them, each of them all.
+        label_map: A label map beside these.
+    """
+
+    examples: Sequence[Json]
+    files: Sequence[str] = ("train.tfrecord",)
+    label_map: str = ""
+
+
+BOX = (0.25, 0.5, 0.75, 1.0)
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+
+
+def keypoints(*triples: tuple[float, float, int]) -> Json:
+    """The keypoints of objects, as `objects` takes them."""
+    names = ("x", "y", "visibility")
+    columns = zip(names, zip(*triples, strict=True), strict=True)
+    return {f"keypoint__{name}": list(column) for name, column in columns}
+
+
+def of_size(orientation: int, stated: tuple[int, int]) -> Scene:
+    """An image of 40 x 20 stored pixels, and what its Examples say of its size."""
+    width, height = stated
+    image = {
+        "image/encoded": turned_image(orientation),
+        **{"image/width": width, "image/height": height},
+    }
+    # A mask of the size that the Example states, and one of the stored image's.
+    masks = [mask_of(*stated), mask_of(40, 20)]
+    more = {"area": [width * height / 4] * 2, **keypoints(*[(0.25, 0.5, 2)] * 2)}
+    box = (0.0, 0.25, 0.5, 0.75)
+    # Pixels, as `example_per: annotation` has them.
+    pixels = [0.0, height / 4, width / 2, height / 2]
+    one = {"annotation/bbox": pixels, "annotation/class/label": 1}
+    return Scene([{**image, **objects(box, box, mask=masks, **more)}, {**image, **one}])
+
+
+def object_of_image(key: str, x: float, number: int) -> Json:
+    return {
+        "image/filename": key.encode(),
+        "annotation/bbox": [x, 2.0, 10.0, 5.0],
+        "annotation/area": 12.5,
+        "annotation/is_crowd": number % 2,
+        "annotation/class/label": number,
+        "annotation/image_id": 42,
+        "depth": [0.5],
+    }
+
+
+WEBP = draw_image("WEBP", width=9, height=8)
+# {what cannot be exported: features of an Example}
+REFUSED: dict[str, Json] = {
+    "no image": {"image/encoded": b""},
+    "no image file": {"image/encoded": b"text"},
+    "an unknown size": {"image/encoded": WEBP},
+    "more ids than boxes": {"image/object/class/label": [1, 1]},
+    "neither a name nor an id": {"image/object/class/label": [-1]},
+    "a mask of another size": {"image/object/mask": [draw_image("PNG", width=3, height=3)]},
+}
+SCENES: dict[str, Scene] = {
+    "ids of classes, and areas of boxes where Examples have none": Scene(
+        [
+            objects(BOX, ids=[90], class__text=[b"zebra"]),
+            objects(BOX, BOX, ids=[7, 3], class__text=[b"ant", b"bee"]),
+            objects(),
+        ]
+    ),
+    "a label map that declares classes that never occur, and lacks one that does": Scene(
+        [objects(WHOLE, WHOLE, ids=[2, 1])],
+        label_map="item {id: 1 name: 'ant'}\nitem {id: 4 name: 'dog'}",
+    ),
+    "classes without names": Scene([objects(WHOLE, WHOLE, ids=[2, 1])]),
+    "ids of images that are no numbers, or occur twice": Scene(
+        [
+            {**objects(WHOLE), **({"image/source_id": each} if each else {})}
+            for each in (b"7", b"x", b"7", b"0", b"007", None, b"1")
+        ]
+    ),
+    "names that Windows refuses": Scene(
+        [
+            {"image/filename": key.encode(), **objects(BOX)}
+            for key in (
+                *("a:b.jpg", "aux/b.jpg", "a./b.jpg"),
+                *("auxiliary.jpg", "a/nul.x.jpg", "a.b/c d.jpg"),
+            )
+        ],
+        ["what?.tfrecord"],
+    ),
+    # Its JSON files have longer names than its folder.
+    "the longest name of a split": Scene(
+        [objects(BOX, **keypoints((0.5, 0.5, 2)), keypoint__num=[1])], [f"{'n' * 246}.tfrecord"]
+    ),
+    "names of splits": Scene(
+        [objects(WHOLE)], ["coco_train.record", "validation.tfrecord", "extra.tfrecord"]
+    ),
+    "splits whose names collide": Scene(
+        [objects(WHOLE)],
+        [
+            f"{split}.tfrecord"
+            for split in (
+                *("names", "NC", "path", "images", "train"),
+                *("Train", "a\\b", "a_b", "A_b", "x"),
+            )
+        ],
+    ),
+    "an Example an object": Scene(
+        [object_of_image(*each) for each in (("a.jpg", 1.0, 1), ("a.jpg", 3.0, 2), ("b", 0.0, 2))]
+    ),
+    "boxes and keypoints beyond the image, and a crowd": Scene(
+        [
+            objects(
+                *((-0.5, 0.0, 0.5, 1.5), (1.2, 0.0, 1.5, 1.0), WHOLE, (0.25, 0.25, 0.75, 0.75)),
+                is_crowd=[0, 0, 1, 0],
+                **keypoints(
+                    *((0.5, 0.25, 2), (0.0, 0.25, 0), (0.5, 0.25, 2), (0.5, 0.25, 2)),
+                    *((0.5, 0.25, 2), (0.5, 0.25, 2), (1.005, 0.25, 1), (1.5, 0.25, 2)),
+                ),
+            )
+        ]
+    ),
+    # With declared classes, no Example is read before the first one is written.
+    "as many keypoints in each object": Scene(
+        [
+            objects(WHOLE, WHOLE),
+            objects(WHOLE, **keypoints((0.5, 0.25, 2))),
+            objects(),
+            objects(WHOLE, **keypoints((0.5, 0.25, 2), (0.75, 0.25, 2))),
+        ],
+        label_map="item {id: 1 name: 'ant'}",
+    ),
+    # Markup and control characters are printed as texts.
+    "other keys": Scene(
+        [
+            {**objects(WHOLE, difficult=[1], area=[3.0]), "depth": [1.0, 2.0], "[/red]\x1b": [1]},
+            objects(WHOLE, difficult=[0]),
+        ]
+    ),
+    "bare pixels, a turned image, and one whose size only the Example says": Scene(
+        [
+            {"image/encoded": turned_image(6), "image/filename": b"t.jpg", **objects()},
+            {"image/encoded": bytes(range(256)) * 12, "image/filename": b"p"},
+            {"image/encoded": WEBP, "image/filename": b"w.jpg"}
+            | {"image/height": 8, "image/width": 9},
+        ]
+    ),
+    "the size of the image": of_size(1, (40, 20)),
+    "a quarter turn, and fractions of the upright image": of_size(6, (20, 40)),
+    "a quarter turn and a flip": of_size(5, (20, 40)),
+    "nothing turns the image, so its stated size is wrong": of_size(1, (20, 40)),
+    "half a turn, and a stated size that is wrong": of_size(3, (20, 40)),
+    "a quarter turn, and a stated size that is wrong": of_size(6, (30, 30)),
+    **{
+        f"refused: {name}": Scene([objects(WHOLE), {**objects(WHOLE), **features}])
+        for name, features in REFUSED.items()
+    },
+}
+
+
+def show_export(output: Path) -> Iterator[str]:
+    """Shows the files of an export: texts as they are, the sizes of images and masks."""
+    for path, data in read_tree(output).items():
+        yield path
+        if path.endswith(".json"):
+            document = json.loads(data)
+            for section in ("images", "annotations", "categories"):
+                for each in document[section]:
+                    if "segmentation" in each:
+                        pixels = int(coco_mask.decode(each["segmentation"]).sum())
+                        each["segmentation"] = [*each["segmentation"]["size"], f"{pixels} px"]
+                    yield f"    {json.dumps(each)}"
+        elif path.endswith((".txt", ".yaml")):
+            yield from (f"    {line}" for line in data.decode().splitlines())
+        else:
+            with Image.open(io.BytesIO(data)) as image:
+                yield f"    {image.format} {image.size}"
+
+
+def test_what_is_exported(tmp_path: Path) -> None:
+    shown = []
+    for number, (title, scene) in enumerate(SCENES.items()):
+        shown.append(f"--- {title}")
+        folder = tmp_path / str(number) / "in"
+        folder.parent.mkdir()
+        for name in scene.files:
+            examples(folder, *scene.examples, name=name)
+        if scene.label_map:
+            (folder / "label_map.pbtxt").write_text(scene.label_map)
+        for layout in ("coco", "yolo"):
+            output = folder.parent / layout
+            words = ("--format", layout, "--output", str(output))
+            result = run("export", str(folder), *words)
+            shown += [f"{layout}:", *show_export(output)]
+            if result.exit_code:
+                assert not output.exists()
+                shown.append(result.stderr.replace(f"{folder.parent}/", ""))
+            shown += [f"{count} {what}" for what, count in sorted(losses(result.stdout).items())]
+    check_screen("exports", "\n".join(shown))
+
+
+def test_bare_pixels(tmp_path: Path) -> None:
+    pixels = bytes(range(256)) * 12
+    export_to(examples(tmp_path / "in", {"image/encoded": pixels}), tmp_path / "out", "coco")
+    with Image.open(tmp_path / "out/images/train/1.png") as image:
+        assert image.convert("RGB").tobytes()[::3] == pixels[:1024]
+
+
+def test_one_split(tmp_path: Path) -> None:
+    for name in ("train.tfrecord", "extra.tfrecord"):
+        examples(tmp_path / "in", objects(WHOLE), name=name)
+    export_to(tmp_path / "in", tmp_path / "one", "yolo", "--split", "extra")
+    assert os.listdir(tmp_path / "one/images") == ["train"]
+    assert "no split 'exta'; did you mean" in refused(
+        tmp_path / "in", tmp_path / "x", "--split", "exta"
     )
-    export_to(folder, tmp_path / "coco", "coco")
-    export_to(folder, tmp_path / "yolo", "yolo")
-    document = read_coco(tmp_path / "coco", "instances_train")
-    assert {each["id"]: each["name"] for each in document["categories"]} == {
-        **{3: "bee", 7: "ant", 90: "zebra"}
-    }
-    assert [each["category_id"] for each in document["annotations"]] == [90, 7, 3]
-    # Areas of boxes, where Examples have none.
-    assert [each["area"] for each in document["annotations"]] == [200.0] * 3
-    assert [each["bbox"] for each in document["annotations"]] == [[10, 10, 20, 10]] * 3
-    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
-    assert data == {
-        "train": "images/train",
-        "nc": 3,
-        "names": {0: "bee", 1: "ant", 2: "zebra"},
-    }
-    labels = read_tree(tmp_path / "yolo/labels/train")
-    assert labels == {
-        "1.txt": b"2 0.5 0.75 0.5 0.5\n",
-        "2.txt": b"1 0.5 0.75 0.5 0.5\n0 0.5 0.75 0.5 0.5\n",
-        "3.txt": b"",
-    }
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        # A label map may declare classes that never occur, and lack one that does.
-        ("item {id: 1 name: 'ant'}\nitem {id: 4 name: 'dog'}", {1: "ant", 4: "dog", 2: "2"}),
-        ("", {1: "1", 2: "2"}),
-    ],
-)
-def test_classes_without_names(names: str, expected: dict[int, str], tmp_path: Path) -> None:
-    box = (0.0, 0.0, 1.0, 1.0)
-    folder = examples(tmp_path / "in", objects(box, box, ids=[2, 1]))
-    if names:
-        (folder / "label_map.pbtxt").write_text(names)
-    export_to(folder, tmp_path / "coco", "coco")
-    found = read_coco(tmp_path / "coco", "instances_train")["categories"]
-    assert {each["id"]: each["name"] for each in found} == expected
-    export_to(folder, tmp_path / "yolo", "yolo")
-    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
-    assert list(data["names"].values()) == list(expected.values())
-
-
-def test_image_ids(tmp_path: Path) -> None:
-    ids = [b"7", b"x", b"7", b"0", b"007", None, b"1"]
-    folder = examples(tmp_path / "in", *({"image/source_id": each} if each else {} for each in ids))
-    printed = export_to(folder, tmp_path / "out", "coco")
-    found = [each["id"] for each in read_coco(tmp_path / "out", "instances_train")["images"]]
-    assert found == [7, 1, 2, 0, 3, 4, 5]
-    what = "image ids that are not integers or occur twice, renumbered"
-    assert losses(printed)[what] == 4
 
 
 def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
@@ -535,32 +646,6 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
     assert read_tree(tmp_path) == before
 
 
-def test_names_that_windows_refuses_are_counted_and_kept(tmp_path: Path) -> None:
-    keys = ["a:b.jpg", "aux/b.jpg", "a./b.jpg", "auxiliary.jpg", "a/nul.x.jpg", "a.b/c d.jpg"]
-    box = objects((0.0, 0.0, 0.5, 1.0))
-    features = [{"image/filename": key.encode(), **box} for key in keys]
-    folder = examples(tmp_path / "in", *features, name="what?.tfrecord")
-    for layout, split in (("coco", "what?"), ("yolo", "train")):
-        counts = losses(export_to(folder, tmp_path / layout, layout))
-        assert counts["names of images that Windows refuses"] == 4
-        assert counts.get("names of splits that Windows refuses", 0) == (layout == "coco")
-        assert read_tree(tmp_path / layout / "images" / split).keys() == {*keys}
-
-
-def test_the_longest_name_of_a_split(tmp_path: Path) -> None:
-    """Its JSON files have longer names than its folder."""
-    name = f"{'n' * 246}.tfrecord"
-    features = objects((0.0, 0.0, 0.5, 1.0), keypoint__x=[0.5], keypoint__y=[0.5])
-    more = {"keypoint__visibility": [2], "keypoint__num": [1]}
-    features |= {f"image/object/{key.replace('__', '/')}": value for key, value in more.items()}
-    printed = export_to(examples(tmp_path / "in", features, name=name), tmp_path / "out", "coco")
-    assert losses(printed)["changed names of splits"] == 1
-    (folder,) = os.listdir(tmp_path / "out/images")
-    assert sorted(os.listdir(tmp_path / "out/annotations")) == [
-        f"{kind}_{folder}.json" for kind in ("instances", "person_keypoints")
-    ]
-
-
 def test_a_path_of_very_many_folders(small: Path, deep_folder: Path) -> None:
     output = deep_folder / Path("a/" * 1899)
     export_to(small, output, "coco")
@@ -570,33 +655,6 @@ def test_a_path_of_very_many_folders(small: Path, deep_folder: Path) -> None:
         ": File name too long (ENAMETOOLONG); fix it and run the same command again\n"
     )
     assert sorted(os.listdir()) == ["a", "in"]
-
-
-def test_objects_of_one_image_in_several_examples(tmp_path: Path) -> None:
-    def one(key: str, x: float, number: int) -> Json:
-        return {
-            "image/filename": key.encode(),
-            "annotation/bbox": [x, 2.0, 10.0, 5.0],
-            "annotation/area": 12.5,
-            "annotation/is_crowd": number % 2,
-            "annotation/class/label": number,
-            "annotation/image_id": 42,
-            "depth": [0.5],
-        }
-
-    folder = examples(tmp_path / "in", one("a.jpg", 1.0, 1), one("a.jpg", 3.0, 2), one("b", 0.0, 2))
-    printed = export_to(folder, tmp_path / "out", "coco")
-    assert losses(printed)["depth (images)"] == 2
-    document = read_coco(tmp_path / "out", "instances_train")
-    assert [(each["file_name"], each["id"]) for each in document["images"]] == [
-        *(("a.jpg", 42), ("b.jpg", 1))
-    ]
-    names = ("image_id", "bbox", "area", "iscrowd", "category_id")
-    assert [[each[name] for name in names] for each in document["annotations"]] == [
-        [42, [1.0, 2.0, 10.0, 5.0], 12.5, 1, 1],
-        [42, [3.0, 2.0, 10.0, 5.0], 12.5, 0, 2],
-        [1, [0.0, 2.0, 10.0, 5.0], 12.5, 0, 2],
-    ]
 
 
 def test_labels_of_images(tmp_path: Path) -> None:
@@ -649,61 +707,6 @@ def test_object_storage_is_read(small: Path, tmp_path: Path) -> None:
     assert read_tree(tmp_path / "far/images") == read_tree(tmp_path / "near/images")
 
 
-def test_yolo_clips_boxes_and_leaves_out_crowds(tmp_path: Path) -> None:
-    folder = examples(
-        tmp_path / "in",
-        {
-            **objects(
-                (-0.5, 0.0, 0.5, 1.5),
-                (1.2, 0.0, 1.5, 1.0),
-                (0.0, 0.0, 1.0, 1.0),
-                (0.25, 0.25, 0.75, 0.75),
-                is_crowd=[0, 0, 1, 0],
-            ),
-            "image/object/keypoint/x": [0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 1.005, 1.5],
-            "image/object/keypoint/y": [0.25] * 8,
-            "image/object/keypoint/visibility": [2, 0, 2, 2, 2, 2, 1, 2],
-        },
-    )
-    printed = export_to(folder, tmp_path / "out", "yolo")
-    assert (tmp_path / "out/labels/train/1.txt").read_text().splitlines() == [
-        "0 0.25 0.5 0.5 1 0.5 0.25 2 0 0 0",
-        "0 0.5 0.5 0.5 0.5 1.005 0.25 1 0 0 0",
-    ]
-    assert losses(printed) == {
-        "crowds, left out": 1,
-        "boxes that reach beyond the image, clipped": 1,
-        "boxes without area in the image, left out": 1,
-        "keypoints outside of the image, not labelled": 1,
-    }
-
-
-def test_all_objects_have_the_keypoints_that_kpt_shape_promises(tmp_path: Path) -> None:
-    def points(*xs: float) -> Json:
-        return {"keypoint__x": list(xs), "keypoint__y": [0.25] * len(xs)}
-
-    box = (0.0, 0.0, 1.0, 1.0)
-    folder = examples(
-        tmp_path / "in",
-        objects(box, box),
-        objects(box, **points(0.5)),
-        objects(),
-        objects(box, **points(0.5, 0.75)),
-    )
-    # With declared classes, no Example is read before the first one is written.
-    (folder / "label_map.pbtxt").write_text("item {id: 1 name: 'ant'}")
-    export_to(folder, tmp_path / "out", "yolo")
-    data = yaml.safe_load((tmp_path / "out/data.yaml").read_text())
-    assert (data["kpt_shape"], data["kpt_names"]) == ([2, 3], {0: ["0", "1"]})
-    start = "0 0.5 0.5 1 1"
-    assert read_tree(tmp_path / "out/labels/train") == {
-        "1.txt": f"{start} 0 0 0 0 0 0\n".encode() * 2,
-        "2.txt": f"{start} 0.5 0.25 2 0 0 0\n".encode(),
-        "3.txt": b"",
-        "4.txt": f"{start} 0.5 0.25 2 0.75 0.25 2\n".encode(),
-    }
-
-
 def test_many_keys_are_counted_together(tmp_path: Path) -> None:
     keys = {f"key_{number}": 1 for number in range(250)}
     features: list[Json] = [keys, keys, {"another": 1}]
@@ -712,206 +715,6 @@ def test_many_keys_are_counted_together(tmp_path: Path) -> None:
     assert len(named) == 200
     assert set(named.values()) == {2}
     assert found["other keys (images)"] == 3
-
-
-def test_other_keys_are_named(tmp_path: Path) -> None:
-    box = (0.0, 0.0, 1.0, 1.0)
-    folder = examples(
-        tmp_path / "in",
-        {
-            **objects(box, difficult=[1]),
-            "depth": [1.0, 2.0],
-            "image/object/area": [3.0],
-            # Markup and control characters are printed as texts.
-            "[/red]\x1b": [1],
-        },
-        objects(box, difficult=[0]),
-    )
-    assert (
-        losses(export_to(folder, tmp_path / "coco", "coco")).items()
-        >= {
-            "image/object/difficult (images)": 2,
-            "depth (images)": 1,
-            r"[/red]\x1b (images)": 1,
-        }.items()
-    )
-    found = losses(export_to(folder, tmp_path / "yolo", "yolo"))
-    assert found["image/object/area (images)"] == 1
-
-
-def test_bare_pixels_and_turned_images(tmp_path: Path) -> None:
-    turned = Image.fromarray(np.zeros((20, 40, 3), np.uint8))
-    turned.getexif()[0x0112] = 6
-    turned.save(tmp_path / "turned.jpg", exif=turned.getexif())
-    pixels = bytes(range(256)) * 12
-    folder = examples(
-        tmp_path / "in",
-        {"image/encoded": (tmp_path / "turned.jpg").read_bytes(), "image/filename": b"t.jpg"},
-        {"image/encoded": pixels, "image/filename": b"p"},
-        {"image/encoded": draw_image("WEBP", width=9, height=8), "image/filename": b"w.jpg"}
-        | {"image/height": 8, "image/width": 9},
-    )
-    printed = export_to(folder, tmp_path / "out", "coco")
-    found = losses(printed)
-    assert found["images of bare pixels, written as PNG"] == 1
-    assert sum(count for what, count in found.items() if "EXIF" in what) == 1
-    document = read_coco(tmp_path / "out", "instances_train")
-    assert [(each["file_name"], each["width"], each["height"]) for each in document["images"]] == [
-        *(("t.jpg", 40, 20), ("p.png", 32, 32), ("w.webp", 9, 8))
-    ]
-    with Image.open(tmp_path / "out/images/train/p.png") as image:
-        assert image.convert("RGB").tobytes()[::3] == pixels[:1024]
-
-
-def turned_image(orientation: int) -> bytes:
-    """A JPEG image of 40 x 20 stored pixels with an EXIF orientation."""
-    image = Image.new("RGB", (40, 20))
-    exif = image.getexif()
-    exif[0x0112] = orientation
-    file = io.BytesIO()
-    image.save(file, "JPEG", exif=exif)
-    return file.getvalue()
-
-
-def mask_of(width: int, height: int) -> bytes:
-    """A mask whose left half is 1."""
-    pixels = np.zeros((height, width), np.uint8)
-    pixels[:, : width // 2] = 1
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-TURNED = "images that viewers turn (EXIF); annotations are of the upright image"
-OTHER_SIZE = "images of another size than their Example says; annotations are scaled"
-OTHER_MASKS = "masks of another size than the image, left out"
-
-
-@pytest.mark.parametrize(
-    ("orientation", "stated", "size", "counted"),
-    [
-        (1, (40, 20), (40, 20), set()),
-        # A quarter turn, and fractions of the upright image.
-        (6, (20, 40), (20, 40), {TURNED}),
-        (5, (20, 40), (20, 40), {TURNED}),
-        # Nothing turns these images, so the stated size is wrong.
-        (1, (20, 40), (40, 20), {OTHER_SIZE}),
-        (3, (20, 40), (40, 20), {OTHER_SIZE}),
-        (6, (30, 30), (40, 20), {OTHER_SIZE}),
-    ],
-)
-def test_boxes_and_masks_fit_the_size_of_the_image(
-    orientation: int,
-    stated: tuple[int, int],
-    size: tuple[int, int],
-    counted: set[str],
-    tmp_path: Path,
-) -> None:
-    image = {
-        "image/encoded": turned_image(orientation),
-        **{"image/width": stated[0], "image/height": stated[1]},
-    }
-    # A mask of the size that the Example states, and one of the stored image's.
-    masks = [mask_of(*stated), mask_of(40, 20)]
-    box = (0.0, 0.25, 0.5, 0.75)
-    points = {"x": [0.25] * 2, "y": [0.5] * 2, "visibility": [2] * 2}
-    more: Json = {f"keypoint__{key}": values for key, values in points.items()}
-    area = stated[0] * stated[1] / 4
-    folder = examples(
-        tmp_path / "in",
-        {**image, **objects(box, box, mask=masks, area=[area] * 2, **more)},
-        # Pixels, as `example_per: annotation` has them.
-        {
-            **image,
-            "annotation/bbox": [0.0, stated[1] / 4, stated[0] / 2, stated[1] / 2],
-            "annotation/class/label": 1,
-        },
-    )
-    printed = losses(export_to(folder, tmp_path / "out", "coco"))
-    width, height = size
-    document = read_coco(tmp_path / "out", "instances_train")
-    assert {(each["width"], each["height"]) for each in document["images"]} == {size}
-    for each in document["annotations"]:
-        assert each["bbox"] == [0, height / 4, width / 2, height / 2]
-        assert each["area"] == width * height / 4
-    first, second, _ = document["annotations"]
-    posed = read_coco(tmp_path / "out", "person_keypoints_train")["annotations"]
-    assert [each["keypoints"] for each in posed] == [[width / 4, height / 2, 2]] * 2
-    found = [each.get("segmentation") for each in (first, second)]
-    fitting = [mask for mask in (stated, (40, 20)) if mask == size]
-    assert [each["size"] for each in found if each] == [[height, width]] * len(fitting)
-    for each in filter(None, found):
-        assert coco_mask.decode(each).sum() == width * height / 2
-    assert printed.get(OTHER_MASKS, 0) == 2 - len(fitting)
-    assert {
-        name: printed[name] for name in (TURNED, OTHER_SIZE) if name in printed
-    } == dict.fromkeys(counted, 2)
-
-
-@pytest.mark.parametrize(
-    ("features", "problem"),
-    [
-        ({"image/encoded": b""}, "the image (image/encoded) is missing"),
-        ({"image/encoded": b"text"}, "the image (image/encoded) is not an image file"),
-        (
-            {"image/encoded": draw_image("WEBP", width=9, height=8)},
-            "the size of the image is not known",
-        ),
-        ({"image/object/class/label": [1, 1]}, "image/object/class/label has 2 values for 1"),
-        ({"image/object/class/label": [-1]}, "neither a name nor an id"),
-        ({"image/object/mask": [draw_image("PNG", width=3, height=3)]}, "mask is 3x3, the image"),
-    ],
-)
-def test_examples_that_cannot_be_exported(features: Json, problem: str, tmp_path: Path) -> None:
-    box = objects((0.0, 0.0, 1.0, 1.0))
-    folder = examples(tmp_path / "in", box, {**box, **features})
-    error = refused(folder, tmp_path / "out")
-    assert problem in error
-    assert "train, Example 2 (train.tfrecord): " in error
-    assert not (tmp_path / "out").exists()
-
-
-# Splits
-
-
-def test_names_of_splits(tmp_path: Path) -> None:
-    box = objects((0.0, 0.0, 1.0, 1.0))
-    names = ["coco_train.record", "validation.tfrecord", "extra.tfrecord"]
-    for name in names:
-        examples(tmp_path / "in", box, name=name)
-    export_to(tmp_path / "in", tmp_path / "coco", "coco")
-    assert sorted(os.listdir(tmp_path / "coco/annotations")) == [
-        f"instances_{split}.json" for split in ("coco_train", "extra", "validation")
-    ]
-    export_to(tmp_path / "in", tmp_path / "yolo", "yolo")
-    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
-    assert {key: data[key] for key in data if key not in ("nc", "names")} == {
-        split: f"images/{split}" for split in ("coco_train", "extra", "val")
-    }
-    export_to(tmp_path / "in", tmp_path / "one", "yolo", "--split", "extra")
-    assert os.listdir(tmp_path / "one/images") == ["train"]
-    assert "no split 'exta'; did you mean" in refused(
-        tmp_path / "in", tmp_path / "x", "--split", "exta"
-    )
-
-
-def test_splits_with_colliding_names_have_folders_of_their_own(tmp_path: Path) -> None:
-    box = objects((0.0, 0.0, 1.0, 1.0))
-    splits = ["names", "NC", "path", "images", "train", "Train", "a\\b", "a_b", "A_b", "x"]
-    for split in splits:
-        examples(tmp_path / "in", box, name=f"{split}.tfrecord")
-    for layout, unchanged in (("coco", 7), ("yolo", 3)):
-        output = tmp_path / layout
-        printed = export_to(tmp_path / "in", output, layout)
-        folders = os.listdir(output / "images")
-        assert len({folder.casefold() for folder in folders}) == len(splits)
-        assert len(set(folders) & set(splits)) == unchanged
-        assert losses(printed)["changed names of splits"] == len(splits) - unchanged
-    assert len(os.listdir(tmp_path / "coco/annotations")) == len(splits)
-    data = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())
-    assert (data["nc"], data["names"]) == (1, {0: "1"})
-    assert sorted(data) == sorted([*os.listdir(tmp_path / "yolo/images"), "nc", "names"])
-    assert {"names", "nc", "path", "images"}.isdisjoint(map(str.casefold, folders))
 
 
 # Safety

@@ -25,9 +25,11 @@ from shardbeam.transforms.containers.base import read_examples
 from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.example_pb2 import Example
+from tests.support.archive_files import write_files
 from tests.support.builds import Build, build
 from tests.support.dataset import run
-from tests.support.python_runs import LIST_MODULES, run_python
+from tests.support.python_runs import LIST_MODULES
+from tests.support.screens import check_screen
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
 
@@ -91,15 +93,6 @@ def test_the_split_and_the_limit(dataset: Build) -> None:
     assert "\ntrain, example" not in stdout
 
 
-def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "a.record", make_example({"n": 1}))
-    result = run_python(LIST_MODULES, "show", str(path))
-    assert result.returncode == 0, result.stderr
-    modules = result.stdout.rpartition("MODULES ")[2].split()
-    assert "shardbeam.pipelines.commands.show" in modules
-    assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
-
-
 def test_a_file_of_anyones(shared_data: Path) -> None:
     path = shared_data / "datumaro" / "tf_detection_api_dataset" / "train.tfrecord"
     exit_code, stdout, _ = run("show", str(path))
@@ -132,28 +125,6 @@ def test_shards_of_anyones_are_one_split_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "row"),
-    [
-        ({"n": -5}, "n    int64      1  -5"),
-        ({"x": 0.1}, "x    float      1  0.1"),
-        ({"x": [float("nan"), 16777216.0]}, "x    float      2  nan, 1.6777216e+07"),
-        ({"none": []}, "none  none      0"),
-        ({"s": "臉書".encode()}, "s    bytes      1  '臉書'"),
-        ({"s": b"two\nlines\x1b[2J"}, r"s    bytes      1  'two\nlines\x1b[2J'"),
-        ({"s": b"[red]x[/red]"}, "s    bytes      1  '[red]x[/red]'"),
-        ({"s": b""}, "s    bytes      1  ''"),
-        ({"s": b"\0\1"}, "s    bytes      1  2 bytes: 00 01"),
-        ({"s": b"\xff" * 3072}, "s    bytes      1  3.1 kB: ff ff ff ff ff ff ff ff …"),
-        ({"s": b"a" * 1000}, f"s    bytes      1  '{'a' * 64}… (1,000)"),
-        ({"s": b"\xff\xd8\xff\xe0"}, "s    bytes      1  jpeg, 4 bytes"),
-        ({"\x1b[2J": 1}, r"\x1b[2J  int64      1  1"),
-    ],
-)
-def test_values(features: dict[str, object], row: str) -> None:
-    assert render(features) == [row]
-
-
-@pytest.mark.parametrize(
     ("file_format", "mode", "text"),
     [
         ("JPEG", "L", "jpeg 30\u00d720, "),
@@ -176,15 +147,6 @@ def test_many_and_long_keys_are_cut() -> None:
     assert len(rows) == 201
     (row,) = render({"x" * 10_000: 1})
     assert row.startswith(f"{'x' * 400}… (10,000 characters)  int64")
-
-
-def test_long_lists_are_cut() -> None:
-    (row,) = render({"n": list(range(1000, 1120))})
-    values = row.split(maxsplit=3)[3]
-    assert values.startswith("1000, 1001, ")
-    assert values.endswith(", … (120)")
-    assert len(values) < 80
-    assert row.split()[2] == "120"
 
 
 def test_a_narrow_terminal_folds() -> None:
@@ -219,34 +181,104 @@ def header(length: int) -> bytes:
     return frame(length, crc32c=0)[0]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "no records in split 'x'"),
-        (b"short", "byte 0: not a TFRecord file, or a damaged one: cut off within a record's head"),
-        (
-            b"{" * 100,
-            "byte 0: not a TFRecord file, or a damaged one: the checksum of a record's le",
-        ),
-        (gzip.compress(RECORDS, mtime=0), "compressed with gzip; decompress it first (gunzip)"),
-        (RECORDS[:-1], f"byte {SECOND}: cut off within a record of "),
-        (RECORDS[: SECOND + 4], f"byte {SECOND}: cut off within a record's header"),
-        (damaged(SECOND), f"byte {SECOND}: the checksum of a record's length does not match"),
-        (damaged(SECOND + 14), f"byte {SECOND}: the checksum of a record's data does not match"),
-        (header(2**63), f"byte 0: not a TFRecord file, or a damaged one: a record of {2**63} byte"),
-        (
-            tfrecord(make_example({"n": 1}), b"hello, world; no Example"),
-            f"byte {SECOND}: the record of 24 bytes is not a tf.train.Example; it begins with "
-            "68 65 6c 6c 6f 2c 20 77 6f 72 6c 64 3b 20 6e 6f ...",
-        ),
-        # A SequenceExample: what it has beside an Example's field would be lost.
-        (tfrecord(b"\x12\x00"), "byte 0: the record of 2 bytes is not a tf.train.Example"),
-    ],
+# {what is wrong: a file}
+BAD = {
+    "empty": b"",
+    "short": b"short",
+    "text": b"{" * 100,
+    "gzip": gzip.compress(RECORDS, mtime=0),
+    "cut": RECORDS[:-1],
+    "cut in a header": RECORDS[: SECOND + 4],
+    "another length": damaged(SECOND),
+    "another byte": damaged(SECOND + 14),
+    "a huge length": header(2**63),
+    "no Example": tfrecord(make_example({"n": 1}), b"hello, world; no Example"),
+    # A SequenceExample: what it has beside an Example's field would be lost.
+    "another message": tfrecord(b"\x12\x00"),
+}
+KEYS = tfrecord(
+    *(make_example({"image/filename": name}) for name in (b"a.jpg", b"b.jpg", b"b.jpg"))
 )
-def test_bad_files(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.record"
-    path.write_bytes(content)
-    assert show_error(path).startswith(f"{path}: {message}")
+_INFO = '{"name": "d", %s"splits": [{"name": "a"%s}]}'
+# {what is shown: files, and the command line behind `show`}
+SCENES: dict[str, tuple[dict[str, bytes | str], str]] = {
+    "values": (
+        {
+            "x.record": tfrecord(
+                make_example(
+                    {
+                        "n": -5,
+                        "list": list(range(1000, 1120)),
+                        "x": [0.1, float("nan"), 16777216.0],
+                        "none": [],
+                        "text": "臉書".encode(),
+                        "lines": b"two\nlines\x1b[2J",
+                        "markup": b"[red]x[/red]",
+                        "empty": b"",
+                        "bytes": b"\0\1",
+                        "many": b"\xff" * 3072,
+                        "long": b"a" * 1000,
+                        "jpeg": b"\xff\xd8\xff\xe0",
+                        "\x1b[2J": 1,
+                    }
+                )
+            )
+        },
+        "x.record",
+    ),
+    "a number": ({"x.record": RECORDS}, "x.record --image 2"),
+    "a number too many": ({"x.record": RECORDS}, "x.record --image 3"),
+    "a key": ({"x.record": KEYS}, "x.record --key b.jpg"),
+    "an unknown key": ({"x.record": KEYS}, "x.record --key c.jpg"),
+    # A template for the shards' names, 64-bit integers as numbers, unknown keys.
+    "metadata of others": (
+        {
+            **{f"test_{n:05}.tfrecord": tfrecord(make_example({"n": n})) for n in range(2)},
+            "dataset_info.json": '{"name": "d", "citation": "none", "splits": [{"name": "test", '
+            '"shardLengths": [1, "1"], "filepathTemplate": '
+            '"{SPLIT}_{SHARD_INDEX}.{FILEFORMAT}"}]}',
+        },
+        ".",
+    ),
+    **{f"a bad file: {name}": ({"x.record": content}, "x.record") for name, content in BAD.items()},
+    **{
+        f"bad metadata: {name}": ({"dataset_info.json": info}, ".")
+        for name, info in {
+            "nothing": "",
+            "a list": "[]",
+            "no splits": '{"name": "d", "splits": []}',
+            "a negative length": _INFO % ("", ', "shardLengths": ["-1"]'),
+            "no shards": _INFO % ("", ""),
+            "above the folder": _INFO.replace("d", "../d", 1) % ("", ', "shardLengths": ["1"]'),
+            "an unknown format": _INFO % ('"fileFormat": "riegeli", ', ""),
+        }.items()
+    },
+    "nothing there": ({}, "missing"),
+    "an empty folder": ({}, "."),
+    "other files": ({"notes.txt": "x"}, "."),
+    "a path that clears the screen": ({}, "a\x1b[2J"),
+    "a long path": ({}, "x" * 300),
+    "files that would be one split": (
+        {f"train-{name}.record": RECORDS for name in ("0-of-2", "1-of-2", "0-of-1")},
+        ".",
+    ),
+    **{
+        f"half a dataset: {left}": ({"d-train.tfrecord-00000-of-00001": RECORDS, left: "{}"}, ".")
+        for left in ("manifest.json", ".staging/plan/commit.json")
+    },
+}
+
+
+def test_scenes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = ""
+    for number, (title, (files, words)) in enumerate(SCENES.items()):
+        folder = write_files(tmp_path / str(number), files)
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        result = run("show", *words.split())
+        assert result.stderr.count("\n") == result.exit_code
+        shown += f"--- {title}\n{result.stdout}{result.stderr}"
+    check_screen("show", shown)
 
 
 @given(content=st.binary(max_size=60) | st.lists(st.binary(max_size=60)).map(frame_all))
@@ -308,20 +340,6 @@ def test_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stdout_layout() == Layout(columns=50, styled=True)
 
 
-def test_bad_paths(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    assert show_error(missing) == f"{missing}: nothing is there"
-    assert show_error(tmp_path) == f"{tmp_path}: the folder is empty"
-    (tmp_path / "notes.txt").write_text("x")
-    assert show_error(tmp_path) == (
-        f"{tmp_path}: neither dataset_info.json nor a file named *.tfrecord or *.record"
-    )
-    escaped = tmp_path / "a\x1b[2J"
-    assert show_error(escaped) == f"{tmp_path}/a\\x1b[2J: nothing is there"
-    long = tmp_path / ("x" * 300)
-    assert show_error(long) == f"{long}: cannot be listed: File name too long"
-
-
 def test_an_unknown_split(dataset: Build) -> None:
     assert show_error(dataset.output, "--split", "trian") == (
         f"{dataset.output}: no split 'trian'; did you mean 'train'?"
@@ -346,70 +364,6 @@ def test_missing_shards(dataset: Build, tmp_path: Path) -> None:
     assert run("show", str(folder), "--split", "shapes-validation").exit_code == 0
 
 
-def test_files_that_would_be_one_split(tmp_path: Path) -> None:
-    for name in ("train-0-of-2.record", "train-1-of-2.record", "train-0-of-1.record"):
-        write_tfrecord(tmp_path / name, make_example({"n": 1}))
-    assert show_error(tmp_path).startswith(
-        f"{tmp_path}: train-*-of-1.record and train-*-of-2.record would both be the split 'train'"
-    )
-
-
-@pytest.mark.parametrize("left", ["manifest.json", ".staging/plan/commit.json"])
-def test_half_a_dataset_is_none(left: str, tmp_path: Path) -> None:
-    write_tfrecord(tmp_path / "d-train.tfrecord-00000-of-00001", make_example({"n": 1}))
-    (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / left).write_text("{}")
-    assert show_error(tmp_path).startswith(f"{tmp_path}: no committed dataset: ")
-
-
-def test_metadata_of_others(tmp_path: Path) -> None:
-    """A template for the shards' names, 64-bit integers as numbers, unknown keys."""
-    for index in range(2):
-        record = make_example({"shard": index})
-        write_tfrecord(tmp_path / f"test_{index:05}.tfrecord", record)
-    info = {
-        "name": "d",
-        "citation": "none",
-        "splits": [
-            {
-                "name": "test",
-                "shardLengths": [1, "1"],
-                "filepathTemplate": "{SPLIT}_{SHARD_INDEX}.{FILEFORMAT}",
-            }
-        ],
-    }
-    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
-    exit_code, stdout, _ = run("show", str(tmp_path))
-    assert exit_code == 0
-    assert "test, example 2 of 2, in test_00001.tfrecord\n" in stdout
-
-
-@pytest.mark.parametrize(
-    ("info", "message"),
-    [
-        ("", "not the metadata of a dataset: "),
-        ("[]", "not the metadata of a dataset: "),
-        ('{"name": "d", "splits": []}', "the dataset has no splits"),
-        (
-            '{"name": "d", "splits": [{"name": "a", "shardLengths": ["-1"]}]}',
-            "not the metadata of a dataset: ",
-        ),
-        ('{"name": "d", "splits": [{"name": "a"}]}', "split 'a': every shard is missing"),
-        (
-            '{"name": "../d", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
-            "lists '../d-a.tfrecord-00000-of-00001', which is not below the dataset",
-        ),
-        (
-            '{"name": "d", "fileFormat": "riegeli", "splits": [{"name": "a"}]}',
-            "its shards have the unknown format riegeli",
-        ),
-    ],
-)
-def test_bad_metadata(info: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "dataset_info.json").write_text(info)
-    assert message in show_error(tmp_path)
-
-
 def test_one_example_by_its_number(dataset: Build) -> None:
     last = dataset.counts()["examples"]
     for number in (1, last // 2, last):
@@ -422,15 +376,6 @@ def test_one_example_by_its_number(dataset: Build) -> None:
     assert show_error(dataset.output, "--image", str(last + 1)) == (
         f"{dataset.output}: no example {last + 1} in split 'train', which has {last}; the last one "
         f"is --image {last}"
-    )
-
-
-def test_one_example_of_anyones_by_its_number(tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "x.record", *(make_example({"n": n}) for n in (5, 6)))
-    _, stdout, _ = run("show", str(path), "--image", "2")
-    assert stdout.splitlines()[-1].split() == ["n", "int64", "1", "6"]
-    assert show_error(path, "--image", "3") == (
-        f"{path}: no example 3 in split 'x', which has 2; the last one is --image 2"
     )
 
 
@@ -448,17 +393,6 @@ def test_an_example_by_its_key(dataset: Build) -> None:
     assert show_error(dataset.output, "--key", key.replace("0", "o", 1)).startswith(
         f"{message} {key.replace('0', 'o', 1)!r}; did you mean '"
     )
-
-
-def test_an_example_of_anyones_by_its_key(tmp_path: Path) -> None:
-    records = [make_example({"image/filename": name}) for name in (b"a.jpg", b"b.jpg", b"b.jpg")]
-    path = write_tfrecord(tmp_path / "x.record", *records)
-    _, stdout, _ = run("show", str(path), "--key", "b.jpg")
-    assert [line.split(",")[1] for line in stdout.splitlines() if line.startswith("x,")] == [
-        " example 2",
-        " example 3",
-    ]
-    assert show_error(path, "--key", "c.jpg").startswith(f"{path}: no example with the key 'c.jpg'")
 
 
 def test_values_as_json(dataset: Build) -> None:
