@@ -135,15 +135,14 @@ def test_a_box_stays_around_what_it_was_drawn_around(
     assert built.counts()["corrections"] == applied
 
 
-@pytest.mark.parametrize(("orientation", "scale"), [("apply", 0.5), ("keep", 3)])
 @pytest.mark.parametrize(
-    ("annotated_as", "frame", "orientations"),
+    ("annotated_as", "frame", "orientations", "orientation", "scale"),
     [
-        ("auto", "upright", ORIENTATIONS),
-        ("upright", "upright", ORIENTATIONS),
-        ("stored", "stored", ORIENTATIONS),
+        ("auto", "upright", ORIENTATIONS, "apply", 0.5),
+        ("upright", "upright", ORIENTATIONS, "keep", 3),
+        ("stored", "stored", ORIENTATIONS, "apply", 0.5),
         # The aspect ratio tells that the stored pixels were annotated.
-        ("auto", "stored", range(5, 9)),
+        ("auto", "stored", range(5, 9), "keep", 3),
     ],
 )
 def test_a_box_stays_around_it_where_a_picture_of_another_size_was_annotated(
@@ -180,14 +179,14 @@ def test_a_box_stays_around_it_in_a_resized_picture(tmp_path: Path) -> None:
         assert example.features["image/object/area"] == [(xmax - xmin) * (ymax - ymin) / 4]
 
 
-@pytest.mark.parametrize("orientation", ["apply", "keep"])
 @pytest.mark.parametrize(
-    ("fit", "size", "area"),
+    ("fit", "size", "area", "orientation"),
     [
-        ("pad", (48, 48), 30 * 16 / 4),
-        ("stretch", (96, 32), 30 * 16 / 2),
+        ("pad", (48, 48), 30 * 16 / 4, "keep"),
+        ("stretch", (96, 32), 30 * 16 / 2, "apply"),
         # Of the upright picture, the columns from 16 to 80 are left.
-        ("crop", (32, 32), 24 * 16 / 4),
+        ("crop", (32, 32), 24 * 16 / 4, "keep"),
+        ("crop", (32, 32), 24 * 16 / 4, "apply"),
     ],
 )
 def test_a_box_stays_around_it_where_all_pictures_get_one_size(
@@ -227,8 +226,7 @@ def test_an_object_outside_of_a_crop_is_left_out_and_not_lost(tmp_path: Path) ->
     assert built.rejects() == []
 
 
-@pytest.mark.parametrize("key", ["annotation/bbox", "annotation/mask"])
-def test_each_object_is_cropped_by_itself(key: str, tmp_path: Path) -> None:
+def test_each_object_is_cropped_by_itself(tmp_path: Path) -> None:
     source = make_dataset(tmp_path, frame="upright")
     document = json.loads(Path(source["annotations"][0]).read_bytes())
     for item in document["annotations"]:
@@ -246,14 +244,12 @@ def test_each_object_is_cropped_by_itself(key: str, tmp_path: Path) -> None:
     assert len(built.examples()) == 8
     for example in built.examples():
         # 16 to 40 and 6 to 22 of 64 x 64 pixels, at half the scale.
-        if key == "annotation/bbox":
-            np.testing.assert_allclose(example.features[key], (0, 3, 12, 8))
-        else:
-            (mask,) = example.features[key]
-            np.testing.assert_array_equal(
-                np.asarray(Image.open(io.BytesIO(mask))),
-                np.pad(np.ones((8, 12), np.uint8), ((3, 21), (0, 20))),
-            )
+        np.testing.assert_allclose(example.features["annotation/bbox"], (0, 3, 12, 8))
+        (mask,) = example.features["annotation/mask"]
+        np.testing.assert_array_equal(
+            np.asarray(Image.open(io.BytesIO(mask))),
+            np.pad(np.ones((8, 12), np.uint8), ((3, 21), (0, 20))),
+        )
 
 
 def test_the_pictures_are_what_pillow_takes_them_for() -> None:

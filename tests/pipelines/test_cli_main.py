@@ -27,6 +27,7 @@ from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
 from tests.support.dataset import COMMAND
 from tests.support.python_runs import LIST_MODULES, run_python
+from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]
 
@@ -51,6 +52,40 @@ def test_help_needs_nothing_heavy(line: str, usage: str) -> None:
     assert "shardbeam.pipelines.cli.arguments" in modules
     packages = {module.partition(".")[0] for module in modules}
     assert packages.isdisjoint({"apache_beam", "fsspec", "tensorflow", "transforms", "rich"})
+
+
+READ = """
+import sys
+
+import shardbeam
+from shardbeam.pipelines.cli.main import main
+
+folder = sys.argv[1]
+for line in (
+    "index {}/in --output {}/index",
+    "show {}/in",
+    "report {}/in --output {}/page.html",
+    "sample shapes --output {}/sample --images 1 --workers 1",
+):
+    assert main(line.replace("{}", folder).split()) == 0, line
+dataset = shardbeam.open(f"{folder}/in", index=f"{folder}/index", decode=True)
+dataset[0], dataset.detection()[0], shardbeam.class_names(f"{folder}/in")
+print("MODULES", *sys.modules)
+"""
+
+
+def test_what_reads_and_draws_needs_neither_beam_nor_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    sides = {f"image/object/bbox/{side}": [0.5] for side in ("xmin", "ymin", "xmax", "ymax")}
+    image = {"image/encoded": draw_image("JPEG", width=30, height=20)}
+    example = make_example({**image, **sides, "image/object/class/label": [1]})
+    write_tfrecord(tmp_path / "in" / "a.record", example)
+    result = run_python(READ, str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    modules = set(result.stdout.rpartition("MODULES ")[2].split())
+    assert {f"shardbeam.pipelines.commands.{name}" for name in ("show", "sample")} <= modules
+    assert {"shardbeam.readers.report.page", "shardbeam.readers.open.sequence"} <= modules
+    assert {"apache_beam", "tensorflow", "google.cloud.storage", "fsspec"}.isdisjoint(modules)
 
 
 def test_help_names_every_flag_of_ours(capsys: pytest.CaptureFixture[str]) -> None:

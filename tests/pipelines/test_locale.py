@@ -45,16 +45,10 @@ def run_in(locale: dict[str, str], *words: str | Path) -> subprocess.CompletedPr
     )
 
 
+# All commands start in the same function, `main`.
 COMMANDS = [
     "build image-folder --images {images} --output {out}",
-    "plan image-folder --images {images} --output {out}",
-    "init {images}",
     "show {images}",
-    "stats {images}",
-    "verify {images}",
-    "report {images}",
-    "diff {images} {images}",
-    "index {images} --output {out}",
     "sample shapes --images 1 --output {out}",
 ]
 

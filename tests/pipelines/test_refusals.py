@@ -205,6 +205,3 @@ def test_a_split_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
     assert "no examples" in built.summary["message"]
     assert built.reasons() == {("cat/1.jpg", "truncated"): 1}
     assert not (built.output / "dataset_info.json").exists()
-
-
-# Input that only looks odd

@@ -84,19 +84,6 @@ def test_the_file_is_the_same_whatever_the_shards(
     assert (again.output / name).read_bytes() == (dataset.output / name).read_bytes()
 
 
-def test_a_reused_dataset_has_the_same_statistics(
-    dataset: Build, shapes: Path, tmp_path: Path
-) -> None:
-    again = build(
-        *words(shapes, shards=3),
-        *("--reuse", str(dataset.output)),
-        output=tmp_path / "out",
-    )
-    assert again.summary["reuse"]["copied_shards"] == 4
-    name = "statistics.json"
-    assert (again.output / name).read_bytes() == (dataset.output / name).read_bytes()
-
-
 def test_files_of_others(tmp_path: Path) -> None:
     image = plain_jpeg((32, 24))
     boxes = {f"image/object/bbox/{side}": [0.25] for side in ("xmin", "ymin")}

@@ -41,7 +41,6 @@ from tests.support.image_makers import photograph
 from tests.support.manifests import list_again
 from tests.support.map_files import panoptic_words, write_maps, write_numbered_maps
 from tests.support.planted import KINDS
-from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 
@@ -509,15 +508,6 @@ def test_changes_since_an_earlier_dataset(mixed: Build, repeated: Build, tmp_pat
     assert ": <bdi>nothing changed</bdi>.</p>" in page
 
 
-def test_an_earlier_dataset_that_is_none(mixed: Build, tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "a.tfrecord", make_example({"n": 1}))
-    output = tmp_path / "page.html"
-    result = run("report", str(mixed.output), "--previous", str(path), "--output", str(output))
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"shardbeam: error: {path}")
-    assert not output.exists()
-
-
 def test_rejects_are_drawn_where_their_images_are_named(mixed: Build, tmp_path: Path) -> None:
     images = mixed.output.parent / "source" / "images"
     plain = parse(report(mixed.output, tmp_path / "page.html"))
@@ -658,25 +648,6 @@ def test_hostile_texts(tmp_path: Path) -> None:
     assert "x" * 500 not in shown
 
 
-def test_a_hostile_dataset_of_ours(tmp_path: Path) -> None:
-    """Names of classes, files, the dataset's description, rejects and config."""
-    name = "<img src=x onerror=pwned=1>"
-    folder = tmp_path / "images" / f"a{name}"
-    folder.mkdir(parents=True)
-    (folder / f"1{name}.jpg").write_bytes(draw_image("JPEG", width=30, height=20))
-    (folder / f"2{name}.jpg").write_bytes(b"broken")
-    built = build(
-        *("image-folder", "--images", tmp_path / "images", "--set", "rejects.max_ratio=1"),
-        *("--set", f"description='{name}'"),
-        output=tmp_path / f"out{name}",
-    )
-    assert built.exit_code == 0, built.stderr
-    page = report(built.output, tmp_path / "page.html")
-    check_harmless(page)
-    assert "&lt;img src=x onerror=pwned=1&gt;" in page
-    assert name not in page
-
-
 def test_the_page_stays_small(tmp_path: Path) -> None:
     """Noise, which compresses badly, and very many objects."""
     count = 2000
@@ -757,13 +728,6 @@ def test_an_empty_file(tmp_path: Path) -> None:
     assert "The dataset has no Examples." in report(path, tmp_path / "page.html")
 
 
-def test_real_files_of_anyones(shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "datumaro" / "tf_detection_api_dataset"
-    page = report(folder, tmp_path / "page.html")
-    assert sorted(keys(section(page, "gallery"))) == ["1.jpg", "2.jpg", "3.jpg"]
-    assert "label_2" in page
-
-
 def test_a_folder_of_tfds(tmp_path: Path) -> None:
     record = make_example({"image": draw_image("PNG", width=20, height=10), "label": 3})
     folder = tmp_path / "1.0.0"
@@ -840,12 +804,3 @@ def test_findings_without_an_index(planted: Build, tmp_path: Path) -> None:
         key for kind in KINDS_IN_ORDER for key in KINDS if KINDS[key] == kind and "box" in kind
     ]
     assert "train 1 (5.26%)" in section(page, "look")
-
-
-def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "a.record", make_example({"n": 1}))
-    result = run_python(LIST_MODULES, "report", str(path), "--output", str(tmp_path / "page.html"))
-    assert result.returncode == 0, result.stderr
-    modules = result.stdout.rpartition("MODULES ")[2].split()
-    assert "shardbeam.readers.report.page" in modules
-    assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
