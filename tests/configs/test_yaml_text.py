@@ -100,7 +100,7 @@ REFUSED = [
     "!!python/object/apply:os.getcwd []",
     "&a [*a]",
     "a: \0",
-    "[" * 5000,
+    "[" * 1000,
 ]
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.support.example_builders import make_image, make_label_map, render, upright
+from tests.support.example_builders import make_image, make_label_map, render
 from tests.support.image_makers import save
 
 Box = tuple[int, int, int, int]
@@ -35,7 +34,6 @@ def match(
     *boxes: Box,
     numbers: tuple[int, ...] = (),
     labels: tuple[str, ...] = (),
-    orientation: int = 1,
 ) -> tuple[list[npt.NDArray[np.uint8]], dict[str, int]]:
     image = Image.new("P", pixels.shape[::-1])
     image.putdata(pixels.ravel().tolist())
@@ -58,11 +56,7 @@ def match(
         label_map=make_label_map({"cat": 1}),
         kinds=(Kind.DETECTION, Kind.INSTANCE_MASKS),
         annotated_as="stored",
-        image=make_image(
-            size=SIZE[::-1] if orientation >= 5 else SIZE,
-            file_size=SIZE,
-            orientation=orientation,
-        ),
+        image=make_image(size=SIZE),
         masks={MaskRole.VOC_OBJECT: save(image, "PNG")},
     )
     return rendered.pictures("image/object/mask"), rendered.corrections
@@ -114,16 +108,3 @@ def test_numbers_become_the_masks_of_objects(
     for mask, number in zip(masks, expected, strict=True):
         np.testing.assert_array_equal(mask, pixels == number)
     assert counted == corrections
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_map_is_turned_with_the_image(orientation: int) -> None:
-    pixels = object_map({1: FIRST, 2: SECOND})
-
-    masks, corrections = match(pixels, FIRST, SECOND, orientation=orientation)
-
-    for number, mask in enumerate(masks, start=1):
-        expected = upright((pixels == number).astype(np.uint8), orientation)
-        np.testing.assert_array_equal(mask, expected)
-    turned = Correction.ORIENTATION_APPLIED.value
-    assert Counter(corrections).keys() <= {turned}

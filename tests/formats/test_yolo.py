@@ -334,7 +334,7 @@ def test_data_yaml(text: bytes, expected: YoloData) -> None:
                 (b"kpt_names: {1: [a, b]}", "kpt_names.1", "there is no such class"),
             )
         ),
-        (b"a: " + b"[" * 5_000, "", "nested too deeply"),
+        (b"a: " + b"[" * 1_000, "", "nested too deeply"),
         (b"names: [a]\n---\nnames: [b]\n", "line 2, column 1", "single document"),
     ],
     ids=lambda value: repr(value)[:30],

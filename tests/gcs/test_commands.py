@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
 from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
-from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 from tests.support.map_files import write_maps
 
@@ -146,31 +144,6 @@ def test_a_config_and_a_classes_file_may_lie_there(
         2,
         f"shardbeam: error: {bucket}/none.yaml: cannot be read: no such file\n",
     )
-
-
-@pytest.mark.usefixtures("source")
-def test_objects_that_changed_after_the_listing_are_rejects(gcs: ProxiedGcs, bucket: str) -> None:
-    replaced, deleted = (f"in/images/00000000000{number}.jpg" for number in (1, 2))
-    other = gcs.read(f"{bucket}/in/images/000000000005.jpg")
-
-    change_once = threading.Lock()
-
-    def decide(request: Request) -> None:
-        # The images are listed when it is written, and none of them is read.
-        is_written = request.name.endswith("totals.json") and request.method == "POST"
-        if is_written and change_once.acquire(blocking=False):
-            gcs.write(f"{bucket}/{replaced}", other)
-            gcs.delete(f"{bucket}/{deleted}")
-
-    gcs.proxy.decide = decide
-    result = run(*words(bucket, "--set", "rejects.max_ratio=0.1", "--json"))
-    assert result.exit_code == 0, result.stderr
-    rejects = gcs.read(f"{bucket}/out/rejects/train.jsonl").splitlines()
-    assert [(json.loads(line)["key"], json.loads(line)["reason"]) for line in rejects] == [
-        ("000000000001.jpg", "changed_since_listing"),
-        ("000000000002.jpg", "changed_since_listing"),
-    ]
-    assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
 
 
 @pytest.mark.parametrize(

@@ -71,26 +71,6 @@ def test_what_a_lease_asks_for(gcs: ProxiedGcs, bucket: str, words: list[str]) -
         assert is_lease(writes[-1])
 
 
-def test_a_lease_that_is_refused_because_of_nothing_ends_the_run(
-    gcs: ProxiedGcs, bucket: str, words: list[str]
-) -> None:
-    """It was asked for again and again."""
-    refused: list[Request] = []
-
-    def refuse(request: Request) -> str | None:
-        if not is_lease(request) or request.kind != "insert":
-            return None
-        refused.append(request)
-        # So that the command ends all the same.
-        return "412" if len(refused) < 9 else "403"
-
-    gcs.proxy.decide = refuse
-    result = run(*words)
-    assert (result.exit_code, len(refused)) == (1, 2), result.stderr
-    assert "/out/runs/.lease.json: the storage refuses the upload" in result.stderr
-    assert gcs.names(f"{bucket}/out") == []
-
-
 def test_a_second_run_asks_for_the_lease_only(
     gcs: ProxiedGcs, bucket: str, words: list[str]
 ) -> None:
@@ -115,23 +95,6 @@ def test_a_build_that_fails_at_once_leaves_nothing(
     result = run(*words, "--set", "labels.include=[sqare]")
     assert (result.exit_code, "no class is named 'sqare'" in result.stderr) == (1, True)
     assert gcs.names(f"{bucket}/out") == []
-
-
-def test_of_two_that_come_at_once_the_later_one_is_told(
-    gcs: ProxiedGcs, bucket: str, words: list[str]
-) -> None:
-    uri = f"{bucket}/out/runs/.lease.json"
-
-    def come_first(request: Request) -> None:
-        if is_lease(request) and request.kind == "insert":
-            gcs.proxy.decide = None
-            write_foreign(gcs, uri)
-
-    gcs.proxy.decide = come_first
-    result = run(*words)
-    assert result.exit_code == 4
-    assert "process 7 of ann@elsewhere" in result.stderr
-    assert gcs.names(f"{bucket}/out") == ["runs/.lease.json"]
 
 
 def test_a_lease_that_is_lost_is_noticed_at_the_gate(
