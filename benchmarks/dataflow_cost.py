@@ -53,22 +53,18 @@ SYSTEM_GB = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A job of the table.
+    """A job of the table, on `n2-standard-4`.
 
     Attributes:
         images: How many images it builds from.
         workers: `--max_num_workers`.
-        threads: `--number_of_worker_harness_threads`.
-        machine: `--machine_type`.
-        vcpus: Its CPUs; Dataflow runs a worker process on each.
-        memory_gb: Its memory.
+        vcpus: CPUs of a machine; Dataflow runs a worker process on each.
+        memory_gb: Memory of a machine.
         disk_gb: `--disk_size_gb`.
     """
 
     images: int
     workers: int
-    threads: int = 2
-    machine: str = "n2-standard-4"
     vcpus: int = 4
     memory_gb: int = 16
     disk_gb: int = 50
@@ -140,22 +136,13 @@ def make_table() -> str:
     rows = [
         (
             f"{job.images:,}",
-            f"{job.shards:,}",
-            f"`{job.machine}`",
-            f"{job.threads}",
             f"{job.workers}",
-            _minutes(job.list_s()),
-            _minutes(job.write_s()),
-            _minutes(job.commit_s()),
             _minutes(job.total_s()),
             f"{job.cost_usd():,.2f}",
         )
         for job in JOBS
     ]
-    heads = ["images", "shards", "machine", "threads", "workers", "listing, minutes"]
-    return markdown_table(
-        [*heads, "writing, minutes", "commit, minutes", "all, minutes", "dollars"], rows
-    )
+    return markdown_table(["images", "workers", "minutes", "dollars"], rows)
 
 
 def _minutes(seconds: float) -> str:
