@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from shardbeam.pipelines.cli.tables import (
     render_table,
     stdout_layout,
 )
-from shardbeam.readers.compare.changed_images import compare_labels, read_changed
+from shardbeam.readers.compare.changed_images import read_changed
 from shardbeam.readers.compare.changes import Change, Difference, SplitDifference
 from shardbeam.readers.compare.describe_changes import (
     StatisticsPairs,
@@ -81,11 +80,8 @@ def run_diff(arguments: DiffArguments) -> None:
         old,
         new,
         limit=arguments.limit or _NAMED,
-        images=arguments.examples,
         # With --examples 0, no shard has to be there.
-        compare_labels=functools.partial(compare_labels, old=old, new=new)
-        if arguments.examples
-        else None,
+        images=arguments.examples,
     )
     pictures = [
         # Keep the words only: fifty pictures would take much memory.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.compare.changes import Change
+from shardbeam.readers.compare.changes import Change, DifferingImage
 from shardbeam.readers.compare.class_changes import (
     ClassNames,
     LabelChanges,
@@ -19,7 +19,6 @@ from shardbeam.readers.compare.class_changes import (
     restore_names,
     uses_class,
 )
-from shardbeam.readers.compare.difference import DifferingImage
 from shardbeam.readers.compare.image_changes import ImageChange, compare_images
 from shardbeam.readers.compare.index_rows import ExamplePlace
 from shardbeam.readers.open.images import Place, PlacedExamples
@@ -57,7 +56,7 @@ def read_changed(
     *,
     old: StoredDataset,
     new: StoredDataset,
-    renames: Mapping[str, str] | None = None,
+    renames: Mapping[str, str],
 ) -> Iterator[ChangedImage]:
     """Yields the pictures that differ, one after another.
 
@@ -73,7 +72,7 @@ def read_changed(
     """
     comparer = _Comparer(images, old=old, new=new)
     for image in images:
-        yield comparer.compare(image, renames=renames or {})
+        yield comparer.compare(image, renames=renames)
 
 
 def compare_labels(
@@ -84,7 +83,7 @@ def compare_labels(
     Boxes that differ by less than a ten-thousandth of the image are the same.
 
     Args:
-        images: The images (`CompareLabels`).
+        images: Images of which only digests say that their labels differ.
         old: The dataset with their old versions.
         new: The dataset with their new versions.
 
@@ -174,32 +173,30 @@ class _ImageReader:
 
     def __init__(self, dataset: StoredDataset, places: Sequence[ExamplePlace]) -> None:
         self.feature_map: FeatureMap = read_feature_map(dataset)
+        self._path = dataset.path
         self._splits = {split.name: split for split in dataset.splits}
-        shards = {
+        self._shards = {
             (split.name, shard.path): number
             for split in dataset.splits
             for number, shard in enumerate(split.shards)
         }
-        self._places: dict[ExamplePlace, Place] = {}
-        for place in places:
-            if (place.split, place.shard) not in shards:
-                problem = f"lacks the shard {place.shard}, which its manifest lists"
-                raise InputError(uri=dataset.path, problem=problem)
-            number = shards[place.split, place.shard]
-            self._places[place] = Place(
-                place.split, place.number, number, place.offset, place.length
-            )
-        self._examples = PlacedExamples(self._splits, self._places.values())
+        self._examples = PlacedExamples(self._splits, map(self._find, places))
 
     def read(self, places: Sequence[ExamplePlace], *, with_objects: bool) -> Picture:
         """Reads a picture; it has the objects of all its Examples."""
-        pictures = [self._read_one(place, with_objects=with_objects) for place in places]
+        pictures = [
+            self._examples.read(self._find(place)).picture(
+                self._splits[place.split], feature_map=self.feature_map, with_objects=with_objects
+            )
+            for place in places
+        ]
         return msgspec.structs.replace(
             pictures[0], objects=tuple(item for picture in pictures for item in picture.objects)
         )
 
-    def _read_one(self, place: ExamplePlace, *, with_objects: bool) -> Picture:
-        stored = self._examples.read(self._places[place])
-        return stored.picture(
-            self._splits[place.split], feature_map=self.feature_map, with_objects=with_objects
-        )
+    def _find(self, place: ExamplePlace) -> Place:
+        shard = self._shards.get((place.split, place.shard))
+        if shard is None:
+            problem = f"lacks the shard {place.shard}, which its manifest lists"
+            raise InputError(uri=self._path, problem=problem)
+        return Place(place.split, place.number, shard, place.offset, place.length)

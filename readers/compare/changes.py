@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from shardbeam.readers.compare.class_changes import ClassChange, list_renames
+from shardbeam.readers.compare.index_rows import ExamplePlace
 
 
 class ChangeKind(str, enum.Enum):
@@ -56,6 +58,23 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     old_split: str = ""
     new_split: str = ""
     old_key: str = ""
+
+
+class DifferingImage(NamedTuple):
+    """An image that is in two datasets, and whose Examples differ.
+
+    Attributes:
+        change: How it differs.
+        old: Its Examples in the old dataset; several with `example_per: annotation`.
+        new: Its Examples in the new dataset.
+        too_many: How many Examples it has, if they are too many to be located: then `old` and `new`
+            are one pair of Examples that match.
+    """
+
+    change: Change
+    old: Sequence[ExamplePlace]
+    new: Sequence[ExamplePlace]
+    too_many: int = 0
 
 
 class SplitDifference(msgspec.Struct, kw_only=True):

@@ -58,7 +58,7 @@ class StatisticsPair(NamedTuple):
 # `{split: what is in it}`.
 StatisticsPairs = Mapping[str, StatisticsPair]
 # Split, class, what is counted, and the counts in the old and in the new dataset.
-_ClassCount = tuple[str, str, str, tuple[int, int]]
+ClassCount = tuple[str, str, str, tuple[int, int]]
 
 
 def compare_statistics(old: StoredDataset, new: StoredDataset) -> dict[str, StatisticsPair]:
@@ -233,7 +233,7 @@ def _short(text: str) -> str:
     return cut(text, _CHARACTERS)
 
 
-def class_counts(statistics: StatisticsPairs, *, renames: Mapping[str, str]) -> list[_ClassCount]:
+def class_counts(statistics: StatisticsPairs, *, renames: Mapping[str, str]) -> list[ClassCount]:
     """Finds the counts of classes that differ, the largest differences first.
 
     Args:
@@ -250,7 +250,7 @@ def class_counts(statistics: StatisticsPairs, *, renames: Mapping[str, str]) -> 
 
 def _class_counts(
     statistics: StatisticsPairs, *, renames: Mapping[str, str]
-) -> Iterator[_ClassCount]:
+) -> Iterator[ClassCount]:
     empty = Statistics()
     for split, pair in statistics.items():
         old, new = (each or empty for each in pair)

@@ -1,29 +1,40 @@
 """Finds what differs between two datasets, by their indexes.
 
 Digests of labels differ, too, if they were made otherwise, or if two values on both sides of a step
-are rounded. So the Examples of images of which only digests say that labels differ are compared by
-a function of the caller; no other shard is read.
+are rounded. So the Examples of images of which only digests say that labels differ are read and
+compared; no other shard is read.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.readers.compare.changes import Change, ChangeKind, Difference, SplitDifference
+from shardbeam.readers.compare.changed_images import compare_labels
+from shardbeam.readers.compare.changes import (
+    Change,
+    ChangeKind,
+    Difference,
+    DifferingImage,
+    SplitDifference,
+)
 from shardbeam.readers.compare.class_changes import (
     ClassChange,
     ClassNames,
-    LabelChanges,
     find_class_changes,
     list_renames,
 )
-from shardbeam.readers.compare.index_rows import ExamplePlace, Places, read_indexes
+from shardbeam.readers.compare.index_rows import (
+    ExamplePlace,
+    Places,
+    examples_of,
+    read_indexes,
+)
 from shardbeam.readers.compare.pairs import Pairs, match_examples
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.core.errors import InputError
@@ -41,23 +52,6 @@ _MOST_EXAMPLES = 1_000
 _MOST_READ = 10_000
 
 
-class DifferingImage(NamedTuple):
-    """An image that is in two datasets, and whose Examples differ.
-
-    Attributes:
-        change: How it differs.
-        old: Its Examples in the old dataset; several with `example_per: annotation`.
-        new: Its Examples in the new dataset.
-        too_many: How many Examples it has, if they are too many to be located: then `old` and `new`
-            are one pair of Examples that match.
-    """
-
-    change: Change
-    old: Sequence[ExamplePlace]
-    new: Sequence[ExamplePlace]
-    too_many: int = 0
-
-
 class Comparison(NamedTuple):
     """The result of a comparison.
 
@@ -69,10 +63,6 @@ class Comparison(NamedTuple):
 
     difference: Difference
     images: Sequence[DifferingImage]
-
-
-# Reads images of which only digests say that their labels differ, and yields for each how they do.
-CompareLabels: TypeAlias = Callable[[Sequence[DifferingImage]], Iterable[LabelChanges]]
 
 
 class _Group(NamedTuple):
@@ -97,7 +87,6 @@ def compare_datasets(
     *,
     limit: int,
     images: int = 0,
-    compare_labels: CompareLabels | None = None,
 ) -> Comparison:
     """Compares two datasets that Shardbeam has built.
 
@@ -106,9 +95,8 @@ def compare_datasets(
         new: The other.
         limit: How many examples of each kind of change are named.
         images: How many of the images whose Examples differ are located, so that they can be read
-            (`changed_images.read_changed`).
-        compare_labels: Compares labels (`changed_images.compare_labels`); None to rely on their
-            digests.
+            (`changed_images.read_changed`). With 0 no Example is read: digests alone say whether
+            labels differ.
 
     Raises:
         InputError: One has no index, or cannot be read.
@@ -118,8 +106,8 @@ def compare_datasets(
         raise InputError(uri=new.path, problem=f"more than {_MAX_SPLITS} splits")
     pairs = match_examples(*(read_indexes(each, splits=splits) for each in (old, new)))
     found = _Labels(_compare_digests(pairs), np.zeros(len(pairs.old), bool))
-    if compare_labels is not None:
-        found = _read_labels(pairs, found.differ, compare_labels=compare_labels)
+    if images:
+        found = _read_labels(pairs, found.differ)
     changes = _find_changes(pairs, found)
     changed = changes.image | changes.labels | changes.other
     differ = np.flatnonzero(changed | changes.reencoded)
@@ -219,13 +207,12 @@ class _Labels(NamedTuple):
     unread: int = 0
 
 
-def _read_labels(pairs: Pairs, differ: Flags, *, compare_labels: CompareLabels) -> _Labels:
+def _read_labels(pairs: Pairs, differ: Flags) -> _Labels:
     """Reads the images of which only digests say that their labels differ, to find out.
 
     Args:
         pairs: The pairs.
         differ: For each pair whether the digests differ.
-        compare_labels: Compares the labels of images.
     """
     old, new = pairs.rows
     names = ClassNames(pairs.before.manifest.labels, pairs.after.manifest.labels)
@@ -241,7 +228,7 @@ def _read_labels(pairs: Pairs, differ: Flags, *, compare_labels: CompareLabels) 
     news = pairs.after.locate(each.new for each in read)
     kinds = (ChangeKind.LABELS,)
     images = [_make_image(each, olds=olds, news=news, kinds=kinds) for each in read]
-    found = list(compare_labels(images))
+    found = list(compare_labels(images, old=pairs.before.dataset, new=pairs.after.dataset))
     class_changes = find_class_changes(found, names=names)
     renames = list_renames(class_changes).items()
     differ, renamed = differ.copy(), np.zeros_like(differ)
@@ -290,13 +277,8 @@ def _group_by_image(pairs: Pairs, at: Places) -> tuple[int, Iterator[_Group]]:
 
     def groups() -> Iterator[_Group]:
         for image in np.argsort(first).tolist():
-            olds, news = (
-                np.arange(start, np.searchsorted(firsts, start, side="right"))
-                for firsts, start in (
-                    (old_firsts, old[first[image]]),
-                    (new_firsts, new[first[image]]),
-                )
-            )
+            olds = examples_of(old[first[image]], old_firsts)
+            news = examples_of(new[first[image]], new_firsts)
             most = max(len(olds), len(news))
             if most <= _MOST_EXAMPLES:
                 yield _Group(by_image[image], olds, news)

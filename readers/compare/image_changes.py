@@ -16,6 +16,7 @@ same result.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -313,7 +314,7 @@ def _match_objects(
         are_many = sum(len(ones) * len(others) for ones, others in groups) > _MOST_PAIRS
         for ones, others in groups:
             if are_many:
-                pairs += _match_equal(ones, others, key=_box_of)
+                pairs += _match_equal(ones, others, key=operator.attrgetter("box"))
             else:
                 pairs += _match_boxes(ones, others, least=least)
     removed, added = _left_over(old_left, new_left, pairs=pairs)
@@ -337,10 +338,6 @@ def _identity(item: PictureObject) -> Hashable:
         *(class_of(item)[0], item.box, item.is_crowd, item.area, item.mask, item.keypoints),
         tuple(sorted(item.attributes.items())),
     )
-
-
-def _box_of(item: PictureObject) -> Hashable:
-    return item.box
 
 
 def _match_equal(

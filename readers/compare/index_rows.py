@@ -19,8 +19,9 @@ from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.dataset.index import first_bits, index_path
+from shardbeam.transforms.dataset.index import INDEX_SCHEMA, first_bits, index_path
 from shardbeam.transforms.dataset.manifest import Manifest
+from shardbeam.transforms.duplicates.near_duplicates import first_of_runs
 from shardbeam.transforms.storage.base import join_uri
 
 Rows: TypeAlias = npt.NDArray[np.void]
@@ -104,35 +105,28 @@ class IndexedDataset(NamedTuple):
 
         With `example_per: annotation`, the Examples of an image follow each other.
         """
-        places = np.arange(len(self.rows))
         if not self.is_by_object:
-            return places
-        keys, splits = self.rows["key"], self.rows["split"]
-        is_first = np.ones(len(places), bool)
-        is_first[1:] = (keys[1:] != keys[:-1]) | (splits[1:] != splits[:-1])
-        return np.maximum.accumulate(np.where(is_first, places, 0))
+            return np.arange(len(self.rows))
+        # A run of Examples of one image ends where the key or the split changes.
+        return np.maximum(*(first_of_runs(self.rows[name]) for name in ("key", "split")))
 
     def read_pictures(self) -> Pictures:
         """Reads what the indexes say about the pictures of all Examples."""
-        parts = [Pictures(np.empty(0, np.uint64), np.empty(0, bool), np.empty((0, 2), np.int64))]
-        for entry in self.manifest.splits.values():
-            for shard in entry.shards:
-                table = load_shard_index(
-                    self.dataset, shard.path, columns=_PICTURE_COLUMNS, max_rows=shard.examples
-                )
-                # Older indexes have no hashes.
-                is_hashed = "dhash" in table.column_names
-                hashes = table["dhash"] if is_hashed else pa.nulls(len(table), pa.uint64())
-                known = hashes.is_valid().to_numpy(zero_copy_only=False)
-                sides = [table[name].to_numpy().astype(np.int64) for name in ("width", "height")]
-                parts.append(
-                    Pictures(
-                        hashes.fill_null(0).to_numpy(zero_copy_only=False),
-                        known,
-                        np.stack(sides, axis=1),
-                    )
-                )
-        return Pictures(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        none = pa.schema([INDEX_SCHEMA.field(name) for name in _PICTURE_COLUMNS]).empty_table()
+        tables = [
+            load_shard_index(
+                self.dataset, shard.path, columns=_PICTURE_COLUMNS, max_rows=shard.examples
+            )
+            for shard in self.manifest.shards()
+        ]
+        # Older indexes have no hashes: they are null then.
+        table = pa.concat_tables([none, *tables], promote_options="default")
+        sides = [table[name].to_numpy().astype(np.int64) for name in ("width", "height")]
+        return Pictures(
+            table["dhash"].fill_null(0).to_numpy(),
+            table["dhash"].is_valid().to_numpy(),
+            np.stack(sides, axis=1),
+        )
 
     def locate(self, wanted: Iterable[Places]) -> dict[int, ExamplePlace]:
         """Reads from the indexes where the Examples at these places in the rows are."""
@@ -153,6 +147,16 @@ class IndexedDataset(NamedTuple):
                         )
                 start += shard.examples
         return located
+
+
+def examples_of(first: int, firsts: Places) -> Places:
+    """Returns the places of an image's Examples, which follow each other.
+
+    Args:
+        first: The place of its first Example.
+        firsts: What `IndexedDataset.first_places` returns.
+    """
+    return np.arange(first, np.searchsorted(firsts, first, side="right"))
 
 
 def read_indexes(dataset: StoredDataset, *, splits: Sequence[str]) -> IndexedDataset:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.readers.compare.index_rows import IndexedDataset, Places, Rows
+from shardbeam.readers.compare.index_rows import IndexedDataset, Places, Rows, examples_of
 from shardbeam.readers.compare.near_pairs import match_near
 
 
@@ -71,7 +71,10 @@ def match_examples(before: IndexedDataset, after: IndexedDataset) -> Pairs:
         pair
         for one, other in zip(images.old.tolist(), images.new.tolist(), strict=True)
         for pair in _match_group(
-            _examples_of(one, old_firsts), _examples_of(other, new_firsts), old=old, new=new
+            examples_of(one, old_firsts).tolist(),
+            examples_of(other, new_firsts).tolist(),
+            old=old,
+            new=new,
         )
     ]
     olds_near, news_near = np.array(near, np.intp).reshape(-1, 2).T
@@ -116,11 +119,6 @@ def _match_by(
         matched.append((pairs[:, 0], pairs[:, 1]))
     old_matched, new_matched = (np.concatenate(places) for places in zip(*matched, strict=True))
     return old_matched, new_matched
-
-
-def _examples_of(first: int, firsts: Places) -> range:
-    """Returns the places of an image's Examples, which follow each other."""
-    return range(first, int(np.searchsorted(firsts, first, side="right")))
 
 
 def _single_places(values: npt.NDArray[np.uint64]) -> Places:
