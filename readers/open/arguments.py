@@ -96,24 +96,19 @@ def check_size(name: str, value: object) -> int:
     return int(value)
 
 
-def check_texts(name: str, values: object, *, what: str) -> tuple[str, ...]:
-    """Returns a list of texts as a tuple.
-
-    Args:
-        name: The argument.
-        values: Its value.
-        what: What the texts are, for errors.
+def check_keys(name: str, values: object) -> tuple[str, ...]:
+    """Returns a list of keys as a tuple.
 
     Raises:
         TypeError: It is no list, or something in it is no text.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name}: expected a list of {what}, got {shown(values)}")
-    texts = tuple(values)
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"{name}: expected a list of {what}, got {shown(text)} in it")
-    return texts
+        raise TypeError(f"{name}: expected a list of keys, got {shown(values)}")
+    keys = tuple(values)
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"{name}: expected a list of keys, got {shown(key)} in it")
+    return keys
 
 
 def shown(value: object) -> str:

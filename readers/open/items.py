@@ -115,43 +115,23 @@ class Dictionaries(msgspec.Struct, Form[Item], frozen=True):
         """Returns a function that reads the values of each key."""
         chosen = self._choose(contents)
         readers = {feature.key: _value_reader(feature, decode=self.decode) for feature in chosen}
-        absent = {feature.key: feature for feature in chosen if feature.repeated}
-        number = len(readers)
-        find = readers.get
-        # The image of most datasets, gray or not.
-        if self.decode and _IMAGE in readers:
-            readers[_IMAGE] = _value_reader(
-                next(feature for feature in chosen if feature.key == _IMAGE),
-                decode=True,
-                is_colour=True,
-            )
-
-        def complete(item: Item) -> Item:
-            for key in readers.keys() - item.keys():
-                if key not in absent:
-                    raise ValueError(f"the Example has no {key!r}")
-                dtype = _DTYPES.get(absent[key].kind)
-                item[key] = np.empty((0, *absent[key].shape), dtype) if dtype else []
-            return item
+        repeated = {feature.key: feature for feature in chosen if feature.repeated}
+        takes_others = self.features is None and contents.is_inferred
 
         def make(example: Example) -> Item:
-            item: Item = {}
-            unknown = 0
-            for key, feature in example.features.feature.items():
-                read = find(key)
-                if read is not None:
-                    item[key] = read(feature)
-                elif contents.is_inferred:
-                    item[key] = _read_unknown(feature)
-                    unknown += 1
-            return item if len(item) - unknown == number else complete(item)
-
-        def make_chosen(example: Example) -> Item:
             stored = example.features.feature
             item = {key: read(stored[key]) for key, read in readers.items() if key in stored}
-            return item if len(item) == number else complete(item)
+            if len(item) < len(readers):
+                for key in readers.keys() - item.keys():
+                    if key not in repeated:
+                        raise ValueError(f"the Example has no {key!r}")
+                    dtype = _DTYPES.get(repeated[key].kind)
+                    item[key] = np.empty((0, *repeated[key].shape), dtype) if dtype else []
+            if takes_others:
+                item |= {key: _read_unknown(stored[key]) for key in stored if key not in readers}
+            return item
 
-        return make if self.features is None else make_chosen
+        return make
 
     def _choose(self, contents: SplitContents) -> Sequence[StoredFeature]:
         """Returns the features to read.
@@ -381,9 +361,7 @@ class _ExampleValues:
         return values
 
 
-def _value_reader(
-    feature: StoredFeature, *, decode: bool, is_colour: bool = False
-) -> Callable[[Feature], ItemValue]:
+def _value_reader(feature: StoredFeature, *, decode: bool) -> Callable[[Feature], ItemValue]:
     """Returns a function that reads the values of a key."""
     key, field = feature.key, _FIELDS[feature.kind]
     find = operator.attrgetter(f"{field}.value")
@@ -394,7 +372,7 @@ def _value_reader(
             raise ValueError(f"{key!r} is a {kind}, not a {field}")
 
     if not feature.repeated and not feature.shape:
-        decoder = _decoder(feature, is_colour=is_colour) if decode else None
+        decoder = _decoder(feature) if decode else None
 
         def read_single(stored: Feature) -> ItemValue:
             values = find(stored)
@@ -432,12 +410,14 @@ def _value_reader(
     return read_array
 
 
-def _decoder(feature: StoredFeature, *, is_colour: bool) -> Callable[[bytes], ItemValue] | None:
+def _decoder(feature: StoredFeature) -> Callable[[bytes], ItemValue] | None:
     if feature.image_shape is None:
         return None
     from shardbeam.readers.open.pixels import decode_gray, decode_rgb
 
-    return decode_gray if feature.image_shape[-1] == 1 and not is_colour else decode_rgb
+    # The image of most datasets has colours, gray or not.
+    is_gray = feature.image_shape[-1] == 1 and feature.key != _IMAGE
+    return decode_gray if is_gray else decode_rgb
 
 
 def _read_unknown(stored: Feature) -> ItemValue:

@@ -28,8 +28,8 @@ from shardbeam.readers.open.arguments import (
     as_number,
     as_numbers,
     check_flag,
+    check_keys,
     check_size,
-    check_texts,
     check_where,
     is_list,
     select,
@@ -346,7 +346,7 @@ def open(  # As in gzip and tarfile.
         raise TypeError(f"split: expected a name, got {shown(split)}")
     form = Dictionaries(
         decode=bool(decode),
-        features=None if features is None else check_texts("features", features, what="keys"),
+        features=None if features is None else check_keys("features", features),
     )
     cache = None if cache is None else absolute_path("cache", cache)
     if cache is not None and is_uri(cache):
