@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -237,10 +237,8 @@ def _compare_images(
         boxes, classes, scores = given.boxes[own], given.classes[own], given.scores[own]
         for each in compare_image(image, classes=classes, boxes=boxes, scores=scores):
             is_there, number = each.label >= 0, each.detection
-            yield _found(
-                image,
-                kind=each.kind,
-                margin=each.margin,
+            yield PredictedImage(
+                **_of_image(image, kind=each.kind, margin=each.margin),
                 object=int(image.numbers[each.label]) if is_there else None,
                 label=dataset.names[image.objects[each.label]] if is_there else "",
                 label_box=_round(_sides(image.boxes[each.label])) if is_there else None,
@@ -298,46 +296,27 @@ def _compare_rows(
             others[given] = -1
             best = int(others.argmax())
             if others[best] > row[label]:
-                yield _found(
-                    dataset.images[number],
-                    kind=WRONG_CLASS,
-                    margin=float(min(1, others[best] - max(0, row[label]))),
+                margin = float(min(1, others[best] - max(0, row[label])))
+                yield PredictedImage(
+                    **_of_image(dataset.images[number], kind=WRONG_CLASS, margin=margin),
                     label=dataset.names[label],
                     predicted=dataset.names[best],
                     score=round(float(others[best]), 4),
                 )
 
 
-def _found(
-    image: GivenLabels,
-    *,
-    kind: str,
-    margin: float,
-    label: str,
-    predicted: str,
-    score: float,
-    object: int | None = None,
-    label_box: _Box | None = None,
-    box: _Box | None = None,
-    iou: float | None = None,
-) -> PredictedImage:
-    return PredictedImage(
-        split=image.place.split,
-        number=image.place.number,
-        source="",
-        key=image.key,
-        kind=kind,
-        strength=round(margin * _STRENGTH),
-        object=object,
-        label=label,
-        label_box=label_box,
-        predicted=predicted,
-        score=score,
-        box=box,
-        iou=iou,
-        margin=round(margin, 4),
-        place=image.place,
-    )
+def _of_image(image: GivenLabels, *, kind: str, margin: float) -> dict[str, Any]:
+    """Returns the fields of `PredictedImage` that say which image it is, and how sure that is."""
+    return {
+        "split": image.place.split,
+        "number": image.place.number,
+        "source": "",
+        "key": image.key,
+        "place": image.place,
+        "kind": kind,
+        "strength": round(margin * _STRENGTH),
+        "margin": round(margin, 4),
+    }
 
 
 def _strongest(found: Iterable[PredictedImage]) -> list[PredictedImage]:
