@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -58,6 +59,19 @@ class RunError(ShardbeamError):
 
 class NotStartedError(RunError):
     """The runner does not answer, so no job was started."""
+
+
+@contextlib.contextmanager
+def blaming(named: str) -> Iterator[None]:
+    """Makes a system's error one of usage: the file or folder that a flag names cannot be used.
+
+    Args:
+        named: The flag and its value, which begin the message.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{named}: {error.strerror or error}") from error
 
 
 def explain_failure(error: Exception | None) -> Exception:

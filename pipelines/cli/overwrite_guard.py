@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import UsageError, blaming
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_file
 from shardbeam.transforms.core.text import Mark
@@ -30,14 +30,12 @@ def write_file(uri: str, data: bytes, *, flag: str) -> None:
     Raises:
         UsageError: It cannot be written.
     """
-    try:
+    with blaming(f"{flag}: {uri}"):
         with delay_interrupts():
             storage_for(uri).replace(uri, data)
         if not is_uri(uri):
             folder, name = os.path.split(uri)
             remove_scratch(folder, names=[name])
-    except OSError as error:
-        raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
 
 
 def check_replaceable(
@@ -58,7 +56,7 @@ def check_replaceable(
     """
     if not uri:
         raise UsageError(f"{flag}: expected the name of a file, got ''")
-    try:
+    with blaming(f"{flag}: {uri}"):
         within = check_file(uri, name=flag, inputs=inputs)
         storage = storage_for(uri)
         file = storage.stat(uri)
@@ -67,8 +65,6 @@ def check_replaceable(
         if file is None or (overwrite and not within):
             return
         beginning = storage.read(uri, size_bytes=_MARK_BYTES)
-    except OSError as error:
-        raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
     if not (beginning.startswith(start) and mark.text.encode() in beginning):
         fix = "name another file" + ("" if within else ", or replace it with --overwrite")
         raise UsageError(

@@ -12,7 +12,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable
 from shardbeam.pipelines.cli.progress import watch_job
-from shardbeam.pipelines.failures import RunError, UsageError, explain_failure
+from shardbeam.pipelines.failures import RunError, UsageError, blaming, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.counters import counters
@@ -179,11 +179,9 @@ def check_report(uri: str, *, mark: Mark, overwrite: bool, dataset: str) -> None
     check_replaceable(
         uri, flag="--report", start=start, mark=mark, overwrite=overwrite, inputs=[dataset]
     )
-    try:
+    with blaming(f"--report: {uri}"):
         write_report({}, uri=uri, mark=mark)
         storage_for(uri).delete(uri)
-    except OSError as error:
-        raise UsageError(f"--report: {uri}: {error.strerror or error}") from error
 
 
 def write_report(report: msgspec.Struct | Mapping[str, object], *, uri: str, mark: Mark) -> None:

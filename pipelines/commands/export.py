@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.reader_commands import ExportArguments
 from shardbeam.pipelines.cli.tables import PLAIN, cell_text, make_table, render_table
-from shardbeam.pipelines.failures import UsageError, machine_error
+from shardbeam.pipelines.failures import UsageError, blaming, machine_error
 from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
@@ -107,7 +107,7 @@ def _check_output(output: str, *, overwrite: bool) -> str:
         raise UsageError(f"--output: {output}: expected a folder on disk; copy the export from it")
     check_outside_datasets(output, name="--output")
     path = os.path.realpath(output)
-    try:
+    with blaming(f"--output: {output}"):
         if not os.path.lexists(path):
             return path
         if not os.path.isdir(path):
@@ -126,8 +126,6 @@ def _check_output(output: str, *, overwrite: bool) -> str:
                 f"--output: {output} holds other files than a finished export of Shardbeam; "
                 "name a new or an empty folder"
             )
-    except OSError as error:
-        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
     if not overwrite:
         raise UsageError(
             f"--output: {output} holds an export; name another folder, or replace it, with "

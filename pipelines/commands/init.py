@@ -19,7 +19,7 @@ from shardbeam.pipelines.cli.commands import InitArguments
 from shardbeam.pipelines.cli.logging import end_progress, write_stderr, write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import write_file
 from shardbeam.pipelines.commands.init_hints import describe_tool, explain_unrecognized, suggest_zip
-from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.failures import RunError, UsageError, blaming
 from shardbeam.pipelines.overlap import check_apart, check_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
@@ -119,7 +119,7 @@ def _check_output(output: str, *, folder: str, overwrite: bool) -> None:
     """
     within = check_file(output, name="--output", inputs=[folder])
     storage = storage_for(output)
-    try:
+    with blaming(f"--output: {output}"):
         if storage.stat(output) is None:
             return
         if not overwrite:
@@ -129,8 +129,6 @@ def _check_output(output: str, *, folder: str, overwrite: bool) -> None:
                 f"--output: {output} exists, and is not a config that `shardbeam init` wrote, but "
                 "may be a file of the dataset; name another file"
             )
-    except OSError as error:
-        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
 
 
 def _choose(folder: Folder, *, only: str | None) -> _Candidate:

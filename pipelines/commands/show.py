@@ -28,7 +28,7 @@ from shardbeam.pipelines.cli.tables import (
     render_table,
     stdout_layout,
 )
-from shardbeam.pipelines.commands.show_predictions import show_predictions
+from shardbeam.pipelines.commands.show_predictions import print_keys, show_predictions
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.readers.open.images import StoredExample, read_with_places
 from shardbeam.readers.open.read_rejects import (
@@ -357,9 +357,7 @@ def _show_findings(arguments: ShowArguments) -> None:
         names = [dataset.find_split(arguments.split).name]
     found = read_findings(dataset, splits=names, kinds=kinds, indexes=arguments.index)
     if arguments.all:
-        for key in dict.fromkeys(each.key for each in found):
-            if not write_stdout(f"{escape(key)}\n"):
-                return
+        print_keys(found)
         return
     # Programs get all of them.
     most = sys.maxsize if arguments.json else _FINDINGS

@@ -13,6 +13,7 @@ from shardbeam.pipelines.cli.tables import cell_text, make_table, render_table, 
 from shardbeam.transforms.core.text import escape
 
 if TYPE_CHECKING:
+    from shardbeam.readers.open.find_findings import FoundImage
     from shardbeam.readers.predictions.find_by_predictions import PredictedImage
 
 _ONLY_AS_GOOD = (
@@ -44,9 +45,7 @@ def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
     if isinstance(arguments.findings, str):
         found = [each for each in found if each.kind == arguments.findings]
     if arguments.all:
-        for key in dict.fromkeys(each.key for each in found):
-            if not write_stdout(f"{escape(key)}\n"):
-                return
+        print_keys(found)
         return
     if arguments.limit is not None or not arguments.json:
         found = strongest_images(iter(found), limit=limit)
@@ -59,6 +58,13 @@ def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
         return
     lines = "".join(f"{escape(line)}\n" for line in (*notes, _ONLY_AS_GOOD))
     write_stdout("\n".join([*_render(found), lines]))
+
+
+def print_keys(found: Iterable[FoundImage]) -> None:
+    """Prints the keys of images, each once, as long as there is a reader."""
+    for key in dict.fromkeys(each.key for each in found):
+        if not write_stdout(f"{escape(key)}\n"):
+            return
 
 
 def _render(found: Iterable[PredictedImage]) -> Iterable[str]:

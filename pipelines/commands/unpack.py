@@ -16,7 +16,7 @@ from pyarrow import parquet, types
 
 from shardbeam.pipelines.cli.commands import UnpackArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.failures import UsageError, machine_error
+from shardbeam.pipelines.failures import UsageError, blaming, machine_error
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
@@ -126,7 +126,7 @@ def _check_output(output: str, *, source: str) -> str:
     check_outside_datasets(output, name="--to")
     check_apart(output, name="--to", inputs=[source])
     path = os.path.realpath(output)
-    try:
+    with blaming(f"--to: {output}"):
         if os.path.lexists(path):
             if not os.path.isdir(path):
                 raise UsageError(f"--to: {output} is not a folder; name another one")
@@ -140,8 +140,6 @@ def _check_output(output: str, *, source: str) -> str:
                     f"--to: {output} holds other files than unpacked ones of {source}; name a new "
                     "or an empty folder"
                 )
-    except OSError as error:
-        raise UsageError(f"--to: {output}: {error.strerror or error}") from error
     return path
 
 
