@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
 from shardbeam.pipelines.cli.reader_commands import ReportArguments
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import UsageError, blaming
 from shardbeam.readers.open.find_findings import list_kinds
-from shardbeam.readers.open.images import Place, PlacedExamples, read_with_places
+from shardbeam.readers.open.images import PlacedExamples, read_with_places
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     StoredSplit,
@@ -19,7 +19,6 @@ from shardbeam.readers.open.stored_dataset import (
     read_feature_map,
 )
 from shardbeam.readers.predictions.find_by_predictions import Predictions, find_by_predictions
-from shardbeam.readers.report.cards import ClassNumbers
 from shardbeam.readers.report.changes import find_changes
 from shardbeam.readers.report.charts import count_statistics, make_charts
 from shardbeam.readers.report.duplicate_cards import read_duplicates
@@ -157,7 +156,6 @@ def make_page(
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     classes.number_found(name for name, _ in by_frequency)
-    numbers = ClassNumbers({name: number for number, (name, _) in enumerate(by_frequency)})
     duplicates = None
     if facts.duplicates is not None:
         duplicates = read_duplicates(
@@ -180,7 +178,6 @@ def make_page(
         examples=PlacedExamples(splits, places),
         feature_map=feature_map,
         classes=classes,
-        numbers=numbers,
         bars=charts.bars,
         ignored=ignored,
         twins=twins,
@@ -194,7 +191,6 @@ def make_page(
         total=merge_statistics(statistics.values()),
         kinds=list_kinds(statistics, manifest=manifest),
         classes=classes,
-        numbers=numbers,
         sample=sample,
         is_number_given=examples is not None or keys is not None,
         reject_images=draw_rejects(facts.listed_rejects, roots=roots),
@@ -204,7 +200,6 @@ def make_page(
             drawn,
             read=gallery.read_picture,
             classes=classes,
-            numbers=numbers,
             room=int(_PREDICTED_SHARE * MAX_BYTES),
         ),
     )
@@ -242,15 +237,16 @@ def _choose_images(
             return sample
         found = sample.found if sample is not None else None
     counters.shard_bytes.expect(sum(split.num_bytes for split in splits))
-
-    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
-        for stored in read_with_places(split):
-            yield stored.place, stored.picture(split, feature_map=feature_map)
+    pictures = (
+        (stored.place, stored.picture(split, feature_map=feature_map))
+        for split in splits
+        for stored in read_with_places(split)
+    )
 
     def read_map(picture: Picture) -> Collection[str]:
         return classes.name_map(picture.class_map, size=(picture.width, picture.height))
 
-    return sample_images(splits, read=read, read_map=read_map, limit=limit, keys=keys, found=found)
+    return sample_images(pictures, read_map=read_map, limit=limit, keys=keys, found=found)
 
 
 def _fill_page(report: Report, *, gallery: Gallery) -> str:
@@ -291,13 +287,12 @@ def _read_keys(path: str) -> frozenset[str]:
     Raises:
         UsageError: The file cannot be read, or has no keys.
     """
-    try:
+    with blaming(f"--keys: {path}"):
         data = storage_for(path).read(path, size_bytes=_MAX_KEYS_BYTES + 1)
-        if len(data) > _MAX_KEYS_BYTES:
-            raise UsageError(f"--keys: {path}: has more than {_MAX_KEYS_BYTES:,} bytes")
+    if len(data) > _MAX_KEYS_BYTES:
+        raise UsageError(f"--keys: {path}: has more than {_MAX_KEYS_BYTES:,} bytes")
+    try:
         keys = frozenset(filter(None, data.decode("utf-8-sig").splitlines()))
-    except OSError as error:
-        raise UsageError(f"--keys: {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
             f"--keys: {path}: not UTF-8: {error.reason} at byte {error.start}"

@@ -61,14 +61,6 @@ class _Feature(NamedTuple):
     values: str
 
 
-class ClassNumbers(dict[str, int]):
-    """`{class: its number in the page}`; a class that is new gets the next number."""
-
-    def __missing__(self, name: str) -> int:
-        self[name] = len(self)
-        return self[name]
-
-
 class Card(NamedTuple):
     """An image, as the template needs it.
 
@@ -80,7 +72,7 @@ class Card(NamedTuple):
         notes: Its findings, each of another kind.
         odd: Numbers of the objects with findings, from 0.
         bars: Numbers of the bars that count it, separated by spaces.
-        numbers: `{class: number}` of the page.
+        classes: The dataset's classes.
         class_numbers: Numbers of its classes in the page, separated by spaces.
         font_size: Font size of the labels on a card, in pixels of the image.
     """
@@ -103,7 +95,7 @@ class Card(NamedTuple):
     has_image: bool
     font_size: str
     is_coarse: bool
-    numbers: ClassNumbers
+    classes: Classes
     class_numbers: str
     tags: Sequence[ShownTag]
     labels: Sequence[_Label]
@@ -154,7 +146,6 @@ def make_card(
     thumbnail: Thumbnail,
     *,
     classes: Classes,
-    numbers: ClassNumbers,
     name: str,
     split: int = 0,
     notes: Sequence[Note] = (),
@@ -166,7 +157,6 @@ def make_card(
         image: The image.
         thumbnail: Its thumbnail.
         classes: The dataset's classes.
-        numbers: `{class: number}`.
         name: The card's id in the page.
         split: Number of its split.
         notes: Its findings.
@@ -208,17 +198,17 @@ def make_card(
         has_image=bool(thumbnail.uri),
         font_size=write_number(_em(_CARD_PX, width=width, height=height)),
         is_coarse=max(width, height) < _COARSE_PX,
-        numbers=numbers,
-        class_numbers=" ".join(map(str, sorted(numbers[name] for name in shown))),
+        classes=classes,
+        class_numbers=" ".join(map(str, sorted(map(classes.number, shown)))),
         tags=list(_place_tags(thumbnail.figure, width=width, height=height)),
-        labels=[_Label(numbers[name], style_of(name), name) for name in labels],
+        labels=[_Label(classes.number(name), style_of(name), name) for name in labels],
         captions=image.captions[:_CAPTIONS],
         # If there is no thumbnail, the page says why in its place.
         problems=[*image.problems, *thumbnail.figure.problems],
         rows=[
             _row(
                 item,
-                number=numbers[class_name(item)],
+                number=classes.number(class_name(item)),
                 index=index,
                 style=style_of(class_name(item)),
                 width=width,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.compare.changed_images import ChangedImage, compare_labels, read_changed
+from shardbeam.readers.compare.changed_images import ChangedImage, read_changed
 from shardbeam.readers.compare.changes import Difference
 from shardbeam.readers.compare.describe_changes import (
     COMPARED,
+    ClassCount,
     class_counts,
     compare_statistics,
     describe_change,
@@ -23,11 +23,10 @@ from shardbeam.readers.compare.describe_changes import (
 from shardbeam.readers.compare.difference import compare_datasets
 from shardbeam.readers.compare.image_changes import MASK
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_feature_map
-from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
+from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.styles import Classes
-from shardbeam.readers.report.thumbnails import draw_thumbnail
-from shardbeam.transforms.core.text import NO_NAME
+from shardbeam.readers.report.thumbnails import fit_thumbnail
 from shardbeam.transforms.examples.decode.picture import Picture
 
 # At most this many examples of each kind of change, and this many classes, are named.
@@ -37,31 +36,6 @@ _NAMED, _CLASSES = 10, 50
 _SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
 # At most this many lines about one picture are shown.
 _LINES = 12
-
-
-class _NoNumbers(ClassNumbers):
-    """Classes without numbers: the gallery's switches of classes leave these pictures alone."""
-
-    def __missing__(self, name: str) -> int:
-        return -1
-
-
-class ChangedExample(NamedTuple):
-    """An example that differs: how, in which splits, and its key."""
-
-    what: str
-    splits: str
-    key: str
-
-
-class ChangedClass(NamedTuple):
-    """A class whose count in a split has changed."""
-
-    split: str
-    name: str
-    unit: str
-    old: int
-    new: int
 
 
 class ChangedCard(NamedTuple):
@@ -92,8 +66,8 @@ class Changes(NamedTuple):
         difference: What differs.
         summary: The same in one sentence.
         class_changes: Objects that have another class, in words.
-        examples: The first examples of each kind of change.
-        classes: The classes whose counts have changed, the largest changes first.
+        examples: `(change, splits, key)` of the first examples of each kind of change, in words.
+        classes: The classes whose counts have changed (`class_counts`), the largest changes first.
         pictures: The first pictures that have changed, before and after.
     """
 
@@ -102,8 +76,8 @@ class Changes(NamedTuple):
     difference: Difference
     summary: str
     class_changes: Sequence[str]
-    examples: Sequence[ChangedExample]
-    classes: Sequence[ChangedClass]
+    examples: Sequence[tuple[str, str, str]]
+    classes: Sequence[ClassCount]
     pictures: Sequence[ChangedCard] = ()
 
 
@@ -121,13 +95,7 @@ def find_changes(
         InputError: One of them is not a dataset of Shardbeam, or cannot be read.
     """
     old = open_dataset(previous)
-    difference, images = compare_datasets(
-        old,
-        dataset,
-        limit=_NAMED,
-        images=COMPARED,
-        compare_labels=functools.partial(compare_labels, old=old, new=dataset),
-    )
+    difference, images = compare_datasets(old, dataset, limit=_NAMED, images=COMPARED)
     facts = read_facts(old)
     counts = class_counts(compare_statistics(old, dataset), renames=difference.renames)
     return Changes(
@@ -137,13 +105,9 @@ def find_changes(
         summary=describe_difference(difference),
         class_changes=list_class_changes(difference)[:_CLASSES],
         examples=[
-            ChangedExample(*describe_change(change), describe_key(change))
-            for change in difference.changes
+            (*describe_change(change), describe_key(change)) for change in difference.changes
         ],
-        classes=[
-            ChangedClass(split, name or NO_NAME, unit, *values)
-            for split, name, unit, values in counts[:_CLASSES]
-        ],
+        classes=counts[:_CLASSES],
         pictures=list(
             _draw(
                 read_changed(images, old=old, new=dataset, renames=difference.renames),
@@ -203,12 +167,10 @@ def _make_cards(
             has_masks=any(MASK in change.kinds for change in picture.what.objects),
             has_maps=bool(picture.what.maps),
         )
-        thumbnail = draw_thumbnail(
+        thumbnail = fit_thumbnail(
             shown, max_side=_SIDE, classes=classes if shown.class_map else after
         )
-        yield make_card(
-            shown, thumbnail, classes=after, numbers=_NoNumbers(), name=f"{name}-{place}"
-        )
+        yield make_card(shown, thumbnail, classes=after, name=f"{name}-{place}")
 
 
 def _show_changed(

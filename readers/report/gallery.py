@@ -9,7 +9,7 @@ import msgspec
 
 from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
+from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.charts import Bars
 from shardbeam.readers.report.duplicate_cards import Group, Pair
 from shardbeam.readers.report.finding_cards import make_notes
@@ -41,7 +41,6 @@ class Gallery(NamedTuple):
         examples: Reads the Examples that are shown.
         feature_map: How the Examples are to be read.
         classes: The dataset's classes.
-        numbers: Numbers of its classes in the page.
         bars: The bars of the page's charts.
         ignored: Kinds of findings that the dataset's config ignores.
         twins: `{(split, number): the image that shows what is wrong with it}`.
@@ -51,7 +50,6 @@ class Gallery(NamedTuple):
     examples: PlacedExamples
     feature_map: FeatureMap
     classes: Classes
-    numbers: ClassNumbers
     bars: Bars
     ignored: Collection[str] = ()
     twins: Mapping[tuple[str, int], Twin] = {}
@@ -128,7 +126,6 @@ class Gallery(NamedTuple):
             picture,
             fit_thumbnail(picture, room=room, classes=self.classes),
             classes=self.classes,
-            numbers=self.numbers,
             name=name,
             split=list(self.splits).index(split.name),
             notes=make_notes(odd, of_index),
@@ -170,7 +167,6 @@ class Gallery(NamedTuple):
             picture,
             fit_thumbnail(picture, room=room, classes=self.classes, max_side=side),
             classes=self.classes,
-            numbers=self.numbers,
             name=name,
         )
 

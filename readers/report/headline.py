@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from rich.filesize import decimal
 
@@ -14,20 +13,10 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics
 _SPLITS = 4
 
 
-class Tile(NamedTuple):
-    """A number of a dataset.
-
-    Attributes:
-        value: The number.
-        words: What is counted, and how it is spread.
-    """
-
-    value: str
-    words: str
-
-
-def make_tiles(facts: Facts, *, examples: Mapping[str, int], total: Statistics) -> Iterator[Tile]:
-    """Yields the numbers that say what a dataset is.
+def make_tiles(
+    facts: Facts, *, examples: Mapping[str, int], total: Statistics
+) -> Iterator[tuple[str, str]]:
+    """Yields the numbers that say what a dataset is, and the words for each.
 
     Args:
         facts: Its metadata.
@@ -37,7 +26,7 @@ def make_tiles(facts: Facts, *, examples: Mapping[str, int], total: Statistics) 
     number = sum(examples.values())
     # With an Example for each object, an image counts several times.
     what = "images" if total.images == number else "examples"
-    yield Tile(f"{number:,}", f"{what}{_list_splits(examples)}")
+    yield f"{number:,}", f"{what}{_list_splits(examples)}"
     counts = total.objects_by_class or total.images_by_class
     objects = sum(total.objects_by_class.values())
     by_objects = {int(key): images for key, images in total.images_by_objects.items()}
@@ -46,26 +35,26 @@ def make_tiles(facts: Facts, *, examples: Mapping[str, int], total: Statistics) 
         if number and by_objects:
             average = objects / number
             spread = f", {average:.1f} an image ({min(by_objects):,} to {max(by_objects):,})"
-        yield Tile(f"{objects:,}", f"objects{spread}")
+        yield f"{objects:,}", f"objects{spread}"
     if total.captions:
-        yield Tile(f"{total.captions:,}", f"captions, {total.captions / number:.1f} an image")
+        yield f"{total.captions:,}", f"captions, {total.captions / number:.1f} an image"
     names = counts.keys() | facts.labels.keys()
     if names:
         found = [count for count in counts.values() if count]
         of = "objects" if total.objects_by_class else "images"
         least = min(found, default=0) if len(found) == len(names) else 0
         spread = f", {least:,} to {max(found):,} {of} each" if len(found) > 1 else ""
-        yield Tile(f"{len(names):,}", f"{'class' if len(names) == 1 else 'classes'}{spread}")
+        yield f"{len(names):,}", f"{'class' if len(names) == 1 else 'classes'}{spread}"
     without, which = (
         (by_objects.get(0, 0), "objects") if objects else (total.unannotated, "annotations")
     )
     if without:
         images = "image" if without == 1 else "images"
-        yield Tile(f"{without:,}", f"{images} without {which} ({without / max(1, number):.1%})")
+        yield f"{without:,}", f"{images} without {which} ({without / max(1, number):.1%})"
     size = decimal(sum(split.num_bytes for split in facts.splits))
     shards = sum(len(split.shards) for split in facts.splits)
     sizes = f", images of {_describe_sizes(total)}" if total.width_range else ""
-    yield Tile(size, f"in {shards:,} {'shard' if shards == 1 else 'shards'}{sizes}")
+    yield size, f"in {shards:,} {'shard' if shards == 1 else 'shards'}{sizes}"
 
 
 def _list_splits(examples: Mapping[str, int]) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.collectors.grids import GRID_SIDE, read_grid
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
+
+# (rows, columns)
+Counts: TypeAlias = npt.NDArray[np.int64]
 
 # Shades of a heat map. The square root of a cell's count decides, so that rare cells are seen.
 _SHADES = 8
@@ -123,26 +128,20 @@ def _draw(
     rises: bool = False,
 ) -> HeatMap:
     """Draws a grid; `words` names its rows and columns from `middle[0]` up to `middle[1]`."""
-    counts = read_grid(grid)
+    counts = np.array(read_grid(grid)).reshape(GRID_SIDE, GRID_SIDE)
+    inside = slice(*middle)
     return HeatMap(
         name,
         title,
         axes,
         grid,
         rises,
-        share=_percent(_sum(counts, *middle), sum(counts)),
+        share=_percent(counts[inside, inside].sum(), counts.sum()),
         words=words,
         paths=list(_shade(counts, rises=rises)),
         columns=headings,
-        rows=list(_tabulate(counts, headings, rises=rises)),
+        rows=_tabulate(counts, headings, rises=rises),
         ends=ends,
-    )
-
-
-def _sum(counts: Sequence[int], start: int, end: int) -> int:
-    """Adds up the cells whose row and column are both in a range."""
-    return sum(
-        sum(counts[GRID_SIDE * row + start : GRID_SIDE * row + end]) for row in range(start, end)
     )
 
 
@@ -150,24 +149,22 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / max(whole, 1):.0f} %"
 
 
-def _shade(counts: Sequence[int], *, rises: bool) -> Iterator[str]:
-    most = max(counts)
-    shades = [math.ceil(_SHADES * math.sqrt(count / most)) for count in counts]
+def _shade(counts: Counts, *, rises: bool) -> Iterator[str]:
+    shades = np.ceil(_SHADES * np.sqrt(counts / counts.max()))
     for shade in range(1, _SHADES + 1):
-        cells = (divmod(cell, GRID_SIDE) for cell, each in enumerate(shades) if each == shade)
         yield "".join(
-            f"M{column} {GRID_SIDE - 1 - row if rises else row}h1v1h-1z" for row, column in cells
+            f"M{column} {GRID_SIDE - 1 - row if rises else row}h1v1h-1z"
+            for row, column in np.argwhere(shades == shade).tolist()
         )
 
 
 def _tabulate(
-    counts: Sequence[int], headings: Sequence[str], *, rises: bool
-) -> Iterator[tuple[str, Sequence[str]]]:
-    side, whole = GRID_SIDE // _PARTS, sum(counts)
-    order = range(_PARTS)
-    for part in reversed(order) if rises else order:
-        sums = [0] * _PARTS
-        for row in range(part * side, part * side + side):
-            for column in range(GRID_SIDE):
-                sums[column // side] += counts[GRID_SIDE * row + column]
-        yield headings[part], [_percent(each, whole) for each in sums]
+    counts: Counts, headings: Sequence[str], *, rises: bool
+) -> Sequence[tuple[str, Sequence[str]]]:
+    side = GRID_SIDE // _PARTS
+    sums = counts.reshape(_PARTS, side, _PARTS, side).sum(axis=(1, 3))
+    rows = [
+        (heading, [_percent(each, counts.sum()) for each in row])
+        for heading, row in zip(headings, sums, strict=True)
+    ]
+    return rows[::-1] if rises else rows

@@ -26,7 +26,7 @@ from shardbeam.readers.compare.changes import SplitDifference
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.read_rejects import StoredReject
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.readers.report.cards import Card, ClassNumbers
+from shardbeam.readers.report.cards import Card
 from shardbeam.readers.report.changes import Changes
 from shardbeam.readers.report.charts import MOST_SPLITS, Charts
 from shardbeam.readers.report.duplicate_cards import Duplicates, Pair
@@ -103,7 +103,6 @@ class Report(NamedTuple):
         total: What is in all splits.
         kinds: Its findings.
         classes: Its classes.
-        numbers: Numbers of its classes in the page.
         sample: The pictures that were chosen for the gallery.
         cards: The cards of the gallery, in the order of the dataset.
         is_number_given: Whether the caller has named the number of pictures, or the pictures.
@@ -119,7 +118,6 @@ class Report(NamedTuple):
     total: Statistics
     kinds: Sequence[KindFound]
     classes: Classes
-    numbers: ClassNumbers
     sample: Sample
     cards: Sequence[ShownCard] = ()
     is_number_given: bool = False
@@ -128,13 +126,6 @@ class Report(NamedTuple):
     changes: Changes | None = None
     predictions: PredictionsShown | None = None
     reject_images: Mapping[int, str] = {}
-
-
-class _CorrectionRows(NamedTuple):
-    """The listed corrections of one kind."""
-
-    code: Code
-    rows: Sequence[tuple[Corrected, str, str]]
 
 
 class Lines(str):
@@ -160,12 +151,6 @@ class _SplitRow(NamedTuple):
     excluded: int
 
 
-class _RejectRow(NamedTuple):
-    reject: StoredReject
-    uri: str
-    alt: str
-
-
 def render_card(card: Card) -> Markup:
     """Renders a card of the gallery, without its end tag, which comes after its twin."""
     return Markup(_macro("card_item")(card))
@@ -183,10 +168,9 @@ def render_page(report: Report) -> str:
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
     shown = Counter(number for card in cards for number in card.class_numbers.split())
-    names = sorted(report.numbers.items(), key=lambda item: item[1])
     classes = {
         name: _Class(number, report.classes.style(name).css_classes, name, shown[str(number)])
-        for name, number in names
+        for name, number in report.classes.numbered().items()
         if shown[str(number)]
     }
     by_class = report.charts.classes
@@ -195,11 +179,7 @@ def render_page(report: Report) -> str:
         row.name: OBJECT if row.name == NO_NAME else row.name
         for row in ((*by_class.rows, *by_class.more) if by_class is not None else ())
     }
-    rejects = [
-        _RejectRow(reject, report.reject_images.get(number, ""), f"the rejected {reject.key}")
-        for number, reject in enumerate(facts.listed_rejects)
-    ]
-    corrections = list(_correction_rows(facts))
+    corrections = [(code, rows) for code in facts.corrections if (rows := _list_rows(facts, code))]
     findings = show_findings(report.kinds, cards=cards, facts=facts, pairs=report.pairs)
     return (
         _environment()
@@ -209,9 +189,9 @@ def render_page(report: Report) -> str:
             policy=_policy(style, script),
             style=Markup(style),
             script=Markup(script),
-            facts=facts,
+            **report._asdict(),
+            no_name=NO_NAME,
             sections=list(_sections(report)),
-            charts=report.charts,
             columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
             tiles=list(make_tiles(facts, examples=sample.examples, total=report.total)),
             splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
@@ -220,14 +200,13 @@ def render_page(report: Report) -> str:
             findings=findings,
             is_indexed=sample.is_indexed,
             gallery_hint=_gallery_hint(report),
-            cards=report.cards,
             ids=_ids(report),
-            classes=list(classes.values()),
+            gallery_classes=list(classes.values()),
             charted={
                 row: (classes.get(name), report.classes.style(name).css_classes)
                 for row, name in charted.items()
             },
-            kinds=_kinds_shown(cards),
+            gallery_kinds=_list_kinds(cards),
             bar_pictures=Counter(int(number) for card in cards for number in card.bars.split()),
             split_pictures=Counter(card.split for card in cards),
             layers=[
@@ -235,23 +214,12 @@ def render_page(report: Report) -> str:
                 for layer, title in _LAYERS.items()
                 if any(layer in shown.layers for shown in report.cards)
             ],
-            changes=report.changes,
-            predictions=report.predictions
-            and report.predictions._replace(
-                lists=[each._replace(keys=Lines(each.keys)) for each in report.predictions.lists]
-            ),
             change_columns=SplitDifference.__struct_fields__,
-            duplicates=report.duplicates,
-            pairs=report.pairs,
-            rejects=rejects,
             rejects_title=_rejects_title(facts),
-            first_rejects=_first_of_each(rejects),
-            correction_links={
-                rows.code.code: f"correction-{rows.code.code}" for rows in corrections
-            },
-            has_reject_pictures=bool(report.reject_images),
+            first_rejects=_first_of_each(facts.listed_rejects),
+            correction_links={code.code: f"correction-{code.code}" for code, _ in corrections},
             corrections=corrections,
-            config=Lines(facts.config[:_CONFIG_CHARACTERS]),
+            config=facts.config[:_CONFIG_CHARACTERS],
             shards=facts.files[:_SHARDS],
         )
     )
@@ -270,6 +238,7 @@ def _environment() -> jinja2.Environment:
         "breakable": _breakable,
         "with_code": _with_code,
         "line": markupsafe.escape,
+        "lines": Lines,
         "px": write_number,
     }
     environment.filters.update(filters)
@@ -356,17 +325,17 @@ def _ids(report: Report) -> dict[tuple[str, int], str]:
     }
 
 
-def _kinds_shown(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
+def _list_kinds(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
     """Lists the kinds of findings in the gallery: name, words, and how many pictures have it."""
     counts = Counter(kind for card in cards for kind in card.kinds.split())
     return [(kind, KINDS[kind], counts[kind]) for kind in KINDS if counts[kind]]
 
 
-def _first_of_each(rejects: Sequence[_RejectRow]) -> dict[str, str]:
+def _first_of_each(rejects: Sequence[StoredReject]) -> dict[str, str]:
     """Returns `{reason: id of its first listed reject}`."""
     first: dict[str, str] = {}
-    for number, row in enumerate(rejects):
-        first.setdefault(row.reject.reason, f"reject-{number}")
+    for number, reject in enumerate(rejects):
+        first.setdefault(reject.reason, f"reject-{number}")
     return first
 
 
@@ -410,7 +379,8 @@ def _gallery_hint(report: Report) -> str:
     places = {card.place for card in report.cards}
     known = (each.classes for each in sample.chosen if each.place in places)
     numbers = {number for shown in report.cards for number in shown.card.class_numbers.split()}
-    drawn = {name for name, number in report.numbers.items() if str(number) in numbers}
+    numbered = report.classes.numbered()
+    drawn = {name for name, number in numbered.items() if str(number) in numbers}
     absent = sorted(sample.classes.keys() - drawn.union(*known))
     if absent:
         missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
@@ -426,12 +396,10 @@ def _rejects_title(facts: Facts) -> str:
     return f"The first {listed:,} of {total:,}" if listed < total else "All of them"
 
 
-def _correction_rows(facts: Facts) -> Iterator[_CorrectionRows]:
-    for code in facts.corrections:
-        rows = [
-            (line, describe_value(line.before), describe_value(line.after))
-            for line in facts.listed_corrections
-            if line.what == code.code
-        ]
-        if rows:
-            yield _CorrectionRows(code, rows)
+def _list_rows(facts: Facts, code: Code) -> list[tuple[Corrected, str, str]]:
+    """Lists the corrections of a kind, each with the values before and after in words."""
+    return [
+        (line, describe_value(line.before), describe_value(line.after))
+        for line in facts.listed_corrections
+        if line.what == code.code
+    ]

@@ -16,7 +16,7 @@ from shardbeam.readers.predictions.find_by_predictions import (
     Predictions,
 )
 from shardbeam.readers.predictions.matching import BADLY_PLACED, MISSING_OBJECT, WRONG_CLASS
-from shardbeam.readers.report.cards import Card, ClassNumbers, make_card
+from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.figure import BoxShape, shorten
 from shardbeam.readers.report.styles import LINES, Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
@@ -95,7 +95,6 @@ def draw_predictions(
     *,
     read: Callable[[Place], Picture],
     classes: Classes,
-    numbers: ClassNumbers,
     room: int,
 ) -> PredictionsShown:
     """Draws the first pictures of each kind.
@@ -105,7 +104,6 @@ def draw_predictions(
         drawn: The pictures to draw.
         read: Reads a picture.
         classes: The dataset's classes.
-        numbers: Numbers of its classes in the page.
         room: How many bytes the pictures may have together.
 
     Raises:
@@ -120,7 +118,6 @@ def draw_predictions(
                 read(each.place),
                 name=f"m{len(lists)}-{number}",
                 classes=classes,
-                numbers=numbers,
                 room=share,
             )
             for number, each in enumerate(each for each in drawn if each.kind == kind)
@@ -138,13 +135,7 @@ def _keys(predictions: Predictions, kind: str) -> Iterator[str]:
 
 
 def _draw(
-    found: PredictedImage,
-    picture: Picture,
-    *,
-    name: str,
-    classes: Classes,
-    numbers: ClassNumbers,
-    room: float,
+    found: PredictedImage, picture: Picture, *, name: str, classes: Classes, room: float
 ) -> PredictedCard:
     objects = [*picture.objects]
     # Those in question come first, because only the first objects of an image are drawn.
@@ -167,13 +158,7 @@ def _draw(
 
     figure = thumbnail.figure
     figure = figure._replace(boxes=tuple(map(restyle, figure.boxes)), poses=())
-    card = make_card(
-        picture,
-        thumbnail._replace(figure=figure),
-        classes=classes,
-        numbers=numbers,
-        name=name,
-    )
+    card = make_card(picture, thumbnail._replace(figure=figure), classes=classes, name=name)
     words = f"label {found.label}" if found.label else "no label"
     iou = "" if found.iou is None else f", IoU {found.iou:.2f}"
     return PredictedCard(

@@ -7,6 +7,7 @@ the dataset has an index that knows their classes, no Example is read to choose 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import heapq
 import itertools
@@ -34,8 +35,6 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import limits_of
 from shardbeam.transforms.examples.decode.picture import Picture
 
-# Reads the pictures of a split with their places, in order.
-ReadImages = Callable[[StoredSplit], Iterator[tuple[Place, Picture]]]
 # Names the classes that a picture's map shows.
 ReadMap = Callable[[Picture], Collection[str]]
 
@@ -94,19 +93,17 @@ class Sample(NamedTuple):
 
 
 def sample_images(
-    splits: Sequence[StoredSplit],
+    pictures: Iterable[tuple[Place, Picture]],
     *,
-    read: ReadImages,
     read_map: ReadMap,
     limit: int,
     keys: Collection[str] | None = None,
     found: Sequence[FoundCandidate] | None = None,
 ) -> Sample:
-    """Reads all Examples of a dataset, and chooses pictures.
+    """Reads all pictures of a dataset, and chooses some.
 
     Args:
-        splits: The dataset's splits.
-        read: Reads the pictures of a split.
+        pictures: The pictures with their places, in order.
         read_map: Reads a picture's map.
         limit: At most this many pictures are chosen.
         keys: If given, the pictures with these keys are chosen, and no others.
@@ -117,11 +114,10 @@ def sample_images(
     """
     collector = _Collector(limit=limit, keys=keys)
     maps_left = _DECODED_MAPS
-    for split in splits:
-        for place, picture in read(split):
-            maps_left -= bool(picture.class_map)
-            classes = _classes_of(picture, read_map=read_map if maps_left >= 0 else None)
-            collector.add(_candidate(place, picture.key, classes))
+    for place, picture in pictures:
+        maps_left -= bool(picture.class_map)
+        classes = _classes_of(picture, read_map=read_map if maps_left >= 0 else None)
+        collector.add(_candidate(place, picture.key, classes))
     return collector.sample(found)
 
 
@@ -152,7 +148,12 @@ def sample_by_index(
     """
     counters.indexes.expect(sum(len(split.shards) for split in splits))
     collector = _Collector(limit=limit, keys=keys)
-    names = _Names(class_names)
+
+    @functools.cache
+    def name_classes(ids: tuple[int, ...]) -> frozenset[str]:
+        # Cached, so that many pictures share one set of names.
+        return frozenset(class_names.get(number, f"class {number}") for number in ids)
+
     try:
         label_conflicts = read_label_conflicts(dataset)
         found = (
@@ -164,7 +165,7 @@ def sample_by_index(
                 statistics=statistics,
                 label_conflicts=label_conflicts,
                 collector=collector,
-                names=names,
+                name_classes=name_classes,
             )
             if each.kind in kinds
         )
@@ -175,19 +176,6 @@ def sample_by_index(
     return collector.sample(sorted(strongest, key=lambda each: order.index(each.kind)))
 
 
-class _Names(dict[tuple[int, ...], frozenset[str]]):
-    """`{ids of classes: their names}`; many pictures share one set of names."""
-
-    def __init__(self, class_names: Mapping[int, str]) -> None:
-        super().__init__()
-        self._class_names = class_names
-
-    def __missing__(self, ids: tuple[int, ...]) -> frozenset[str]:
-        names = frozenset(self._class_names.get(number, f"class {number}") for number in ids)
-        self[ids] = names
-        return names
-
-
 def _read_indexes(
     split: StoredSplit,
     *,
@@ -195,7 +183,7 @@ def _read_indexes(
     statistics: Mapping[str, Statistics],
     label_conflicts: LabelConflicts,
     collector: _Collector,
-    names: _Names,
+    name_classes: Callable[[tuple[int, ...]], frozenset[str]],
 ) -> Iterator[FoundCandidate]:
     """Collects the rows of a split's indexes, and yields its findings.
 
@@ -241,7 +229,7 @@ def _read_indexes(
             candidate = _candidate(
                 Place(split.name, number, index, offset, length),
                 key,
-                names[class_ids],
+                name_classes(class_ids),
                 kinds=tuple((each.kind, each.strength) for each in of_row),
             )
             collector.add(candidate)

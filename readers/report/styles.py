@@ -83,17 +83,18 @@ class Style(NamedTuple):
 
 
 class Classes:
-    """The classes of a dataset: their names in maps, and their colours."""
+    """The classes of a dataset: their names in maps, their colours, their numbers in the page."""
 
     def __init__(self, names: Mapping[int, str], *, numbered_maps: bool = False) -> None:
         """Keeps `{id: name}`, and whether the values of maps are numbers instead of ids."""
         self._names = {} if numbered_maps else names
         # Large ids would share colours where their places in the list do not.
         are_small = max(names, default=0) < len(PALETTE)
-        self._numbers = {
+        self._colours = {
             name: class_id if are_small else rank
             for rank, (class_id, name) in enumerate(sorted(names.items()))
         }
+        self._numbers: dict[str, int] | None = None
 
     def style(self, name: str) -> Style:
         """Returns the style of a class that is alone in an image.
@@ -101,17 +102,34 @@ class Classes:
         Its colour follows from its id, or from its place among all ids if there are large ones. The
         dataset may give it none: then it follows from its name, unless `number_found` was called.
         """
-        number = self._numbers.get(name)
+        number = self._colours.get(name)
         if number is None:
             digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=4).digest()
             number = int.from_bytes(digest, "big")
         return Style(number % len(PALETTE))
 
     def number_found(self, names: Iterable[str]) -> None:
-        """Gives colours to classes without ids, in this order, so that the first ones differ."""
-        first = max(self._numbers.values(), default=-1) + 1
-        others = [name for name in dict.fromkeys(names) if name not in self._numbers]
-        self._numbers |= {name: number for number, name in enumerate(others, first)}
+        """Numbers the classes of the gallery, in this order.
+
+        Those without ids get colours in this order, too, so that the first ones differ.
+        """
+        self._numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        first = max(self._colours.values(), default=-1) + 1
+        others = [name for name in self._numbers if name not in self._colours]
+        self._colours |= {name: number for number, name in enumerate(others, first)}
+
+    def number(self, name: str) -> int:
+        """Returns the number of a class in the gallery; a class that is new gets the next number.
+
+        It is -1 before `number_found`: the gallery's switches leave such pictures alone.
+        """
+        if self._numbers is None:
+            return -1
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def numbered(self) -> Mapping[str, int]:
+        """Returns `{class: its number in the gallery}`, in the order of the numbers."""
+        return self._numbers or {}
 
     def name_value(self, value: int) -> str:
         """Names the class of a map's value; empty for a value without a class."""

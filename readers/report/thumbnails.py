@@ -123,29 +123,13 @@ def decode_small(
     raise RejectedError(Reason.NOT_AN_IMAGE, "it is not an image file")
 
 
-def draw_thumbnail(image: Picture, *, max_side: int, classes: Classes) -> Thumbnail:
-    """Makes the thumbnail of an image.
-
-    The pixels are always encoded again, so that nothing else in the file gets into the page.
-
-    Args:
-        image: The image.
-        max_side: The longer side of the thumbnail in pixels; smaller images stay as they are.
-        classes: The dataset's classes.
-    """
-    try:
-        pixels, size = decode_small(image.image, image_format=image.format, side=max_side)
-    except RejectedError as error:
-        return _without_pixels(image, error)
-    return _draw(image, pixels, size=size, side=max_side, classes=classes)
-
-
 def fit_thumbnail(
-    image: Picture, *, room: float, classes: Classes, max_side: int = _MOST_SIDE
+    image: Picture, *, room: float = math.inf, classes: Classes, max_side: int = _MOST_SIDE
 ) -> Thumbnail:
     """Makes the largest thumbnail of an image that adds at most `room` bytes to the page.
 
-    The smallest thumbnail may add more.
+    The smallest thumbnail may add more. The pixels are always encoded again, so that nothing else
+    in the file gets into the page.
 
     Args:
         image: The image.
@@ -153,12 +137,17 @@ def fit_thumbnail(
         classes: The dataset's classes.
         max_side: The greatest length of its longer side in pixels.
     """
-    side = min(max_side, max(_LEAST_SIDE, int(math.sqrt(room / _CHARACTERS_PER_PIXEL))))
+    side = int(min(max_side, max(_LEAST_SIDE, math.sqrt(room / _CHARACTERS_PER_PIXEL))))
     reach = min(max_side, 2 * side)
     try:
         pixels, size = decode_small(image.image, image_format=image.format, side=reach)
     except RejectedError as error:
-        return _without_pixels(image, error)
+        return Thumbnail(
+            uri="",
+            width=image.width,
+            height=image.height,
+            problem=f"the image cannot be drawn: {error}" if image.image else "no image",
+        )
     reach = min(reach, max(pixels.size))
     side = min(side, reach)
     fitting = None
@@ -169,7 +158,7 @@ def fit_thumbnail(
             if fitting is not None and fitting.num_bytes >= drawn.num_bytes:
                 break
             fitting = drawn
-            following = min(reach, int(side * scale))
+            following = int(min(reach, side * scale))
             if following <= 1.2 * side:
                 break
         elif fitting is not None or side <= _LEAST_SIDE:
@@ -217,15 +206,6 @@ def _read(key: str, *, roots: Sequence[str]) -> Iterator[bytes]:
                 yield storage_for(uri).read(uri, size_bytes=file.size_bytes)
         except (OSError, InputError):
             continue
-
-
-def _without_pixels(image: Picture, error: RejectedError) -> Thumbnail:
-    return Thumbnail(
-        uri="",
-        width=image.width,
-        height=image.height,
-        problem=f"the image cannot be drawn: {error}" if image.image else "no image",
-    )
 
 
 def _draw(

@@ -19,7 +19,7 @@ def tiles(examples: dict[str, int], labels: tuple[str, ...] = (), **fields: Any)
     facts = Facts("a", "a", "", "", splits=(), labels=dict.fromkeys(labels, 1))
     total = convert_value({"images": sum(examples.values()), **fields}, Statistics)
     return [
-        f"{tile.value} {tile.words}" for tile in make_tiles(facts, examples=examples, total=total)
+        f"{value} {words}" for value, words in make_tiles(facts, examples=examples, total=total)
     ]
 
 

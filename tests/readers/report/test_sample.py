@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
 
 from shardbeam.readers.open.images import Place
-from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.sampled_images import Candidate, FoundCandidate, Sample, sample_images
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
@@ -24,23 +23,22 @@ def sample(
     read_map: Callable[[Picture], Collection[str]] = lambda _: (),
 ) -> Sample:
     """Samples pictures, given by the classes of each, by split."""
-
-    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
-        for number, names in enumerate(classes[split.name], 1):
-            yield (
-                Place(split.name, number, 0, number),
-                Picture(
-                    key=f"{split.name}/{number}",
-                    split=split.name,
-                    shard="shard",
-                    number=number,
-                    objects=tuple(PictureObject(label=name) for name in names),
-                    class_map=b"map" if "map" in names else b"",
-                ),
-            )
-
-    splits = [StoredSplit(name=name, shards=()) for name in classes]
-    return sample_images(splits, read=read, read_map=read_map, limit=limit, keys=keys)
+    pictures = (
+        (
+            Place(split, number, 0, number),
+            Picture(
+                key=f"{split}/{number}",
+                split=split,
+                shard="shard",
+                number=number,
+                objects=tuple(PictureObject(label=name) for name in names),
+                class_map=b"map" if "map" in names else b"",
+            ),
+        )
+        for split, images in classes.items()
+        for number, names in enumerate(images, 1)
+    )
+    return sample_images(pictures, read_map=read_map, limit=limit, keys=keys)
 
 
 def many(count: int, *names: str) -> list[list[str]]:
@@ -117,11 +115,6 @@ def test_some_of_every_class_go_before_others() -> None:
 
 
 def test_what_is_worth_a_look_goes_first() -> None:
-    def read(split: StoredSplit) -> Iterator[tuple[Place, Picture]]:
-        for number in range(1, 101):
-            picture = Picture(key=str(number), split=split.name, labels=("a",))
-            yield Place(split.name, number, 0, number), picture
-
     def found(kind: str, number: int) -> FoundCandidate:
         place = Place("train", number, 0, number)
         return FoundCandidate(
@@ -135,8 +128,13 @@ def test_what_is_worth_a_look_goes_first() -> None:
         )
 
     sample = sample_images(
-        [StoredSplit(name="train", shards=())],
-        read=read,
+        (
+            (
+                Place("train", number, 0, number),
+                Picture(key=str(number), split="train", labels=("a",)),
+            )
+            for number in range(1, 101)
+        ),
         read_map=lambda _: (),
         limit=10,
         found=[

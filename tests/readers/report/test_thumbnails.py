@@ -17,7 +17,6 @@ from shardbeam.readers.report.thumbnails import (
     Overlay,
     Thumbnail,
     decode_small,
-    draw_thumbnail,
     fit_thumbnail,
 )
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
@@ -29,7 +28,7 @@ CLASSES = Classes({1: "cat", 2: "sky", 3: "sea"})
 
 
 def draw(picture: Picture, *, max_side: int = 1000) -> Thumbnail:
-    return draw_thumbnail(picture, max_side=max_side, classes=CLASSES)
+    return fit_thumbnail(picture, max_side=max_side, classes=CLASSES)
 
 
 def make_picture(image: bytes, **more: object) -> Picture:
