@@ -178,8 +178,8 @@ class PanopticConfig(_Strict, frozen=True, kw_only=True):
     Attributes:
         stuff: What `image/panoptic/instance_mask` holds where stuff is: 0, as the TF Model Garden
             writes it, or the segment's `index`, so that no segment is lost.
-        bits: Bits per pixel of `image/panoptic/*`: 8, as most readers expect, or 16 for more than
-            255 segments in an image or class ids above 255.
+        bits: Bits per pixel of `image/panoptic/*`; 16 allows more than 255 segments in an image,
+            and class ids above 255.
     """
 
     stuff: Literal["zero", "index"] = "zero"
