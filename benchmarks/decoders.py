@@ -22,7 +22,7 @@ from PIL import Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.decode import open_image
-from shardbeam.transforms.images.sniff import sniff_format
+from shardbeam.transforms.images.header import sniff_format
 
 # {name: (Pillow's format, mode, options)}
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {

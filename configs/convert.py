@@ -17,8 +17,7 @@ import msgspec
 
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import choices, key_paths, keys_of
-from shardbeam.configs.nearest import did_you_mean, named_otherwise
-from shardbeam.configs.problem import Path, Problem, format_path
+from shardbeam.configs.problem import Path, Problem, did_you_mean, format_path, named_otherwise
 from shardbeam.configs.schema import Config, Source
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 
 VERSION, DATE, FINGERPRINT = "version", "date", "fingerprint"
 # Placeholders that `output.path` may contain.

@@ -28,8 +28,7 @@ from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, formats_in, read_manifest
 from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.staging.folder_lock import FolderLock
-from shardbeam.transforms.staging.lease import Lease
+from shardbeam.transforms.staging.lease import FolderLock, Lease
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for

@@ -28,8 +28,7 @@ from shardbeam.transforms.formats.join.join import (
     without_loose,
 )
 from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.join.values import decode_join_key, decode_join_value
+from shardbeam.transforms.formats.join.sources import Source, decode_join_key, decode_join_value
 
 _MAIN = "main"
 

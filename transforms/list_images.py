@@ -28,8 +28,13 @@ from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_f
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.join.join import join_entries
 from shardbeam.transforms.formats.join.settings import JoinSettings, is_plain, needs_join
-from shardbeam.transforms.formats.join.sources import Root, Source, list_files, list_roots
-from shardbeam.transforms.formats.join.values import encode_join_value
+from shardbeam.transforms.formats.join.sources import (
+    Root,
+    Source,
+    encode_join_value,
+    list_files,
+    list_roots,
+)
 from shardbeam.transforms.storage.archives.open import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.find import storage_for

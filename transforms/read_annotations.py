@@ -25,10 +25,10 @@ from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.join.sources import (
     FilePart,
     Source,
+    encode_join_value,
     list_annotation_files,
     read_listed_file,
 )
-from shardbeam.transforms.formats.join.values import encode_join_value
 from shardbeam.transforms.storage.find import storage_for
 
 _PARTS = "parts"

@@ -27,8 +27,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
-from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE
-from shardbeam.transforms.formats.join.values import encode_join_value
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, encode_join_value
 from shardbeam.transforms.storage.find import storage_for
 
 _MAIN = "main"

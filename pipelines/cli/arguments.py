@@ -22,7 +22,7 @@ from shardbeam.configs.load import (
     make_config,
     ready_configs,
 )
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.base import Arguments
 from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, SampleArguments

@@ -18,7 +18,7 @@ from shardbeam.configs.convert import describe_mismatch
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of, named
 from shardbeam.configs.load import Override
-from shardbeam.configs.nearest import did_you_mean, named_otherwise
+from shardbeam.configs.problem import did_you_mean, named_otherwise
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.base import Arguments
 from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, TopArguments

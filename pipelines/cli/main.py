@@ -93,7 +93,7 @@ def _help(words: Sequence[str]) -> str:
 
 
 def _run(words: Sequence[str]) -> int:
-    from shardbeam.transforms.core.process import without_collector
+    from shardbeam.transforms.core.resources import without_collector
 
     started_s = time.monotonic()
     arguments: Arguments | None = None
@@ -150,7 +150,7 @@ def _check_room() -> None:
         RunError: The limit is too low.
     """
     from shardbeam.transforms.core.memory import address_space_limit, has_room
-    from shardbeam.transforms.core.process import reachable_cpus
+    from shardbeam.transforms.core.resources import reachable_cpus
 
     room_bytes = _ROOM_BYTES + reachable_cpus() * _ROOM_BYTES_PER_CPU
     if address_space_limit() is not None and not has_room(room_bytes):

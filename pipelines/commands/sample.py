@@ -48,7 +48,7 @@ from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.resources import usable_cpus
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.shards.worker import without_interrupts
 from shardbeam.transforms.storage.base import is_uri

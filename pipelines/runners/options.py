@@ -27,7 +27,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError, was_interrupted
 from shardbeam.transforms.beam.stages import REQUESTS, USAGE_COUNTERS, USAGE_NAMESPACE
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter

@@ -22,8 +22,8 @@ from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.geometry.boxes import Size, orient_size
 from shardbeam.transforms.images.check import store_cifar
+from shardbeam.transforms.images.header import FileFormat
 from shardbeam.transforms.images.read_header import recognize_image
-from shardbeam.transforms.images.sniff import FileFormat
 
 # Keys of an image, its boxes and its keypoints that an export can hold; some of them, such as the
 # digest, follow from the others.

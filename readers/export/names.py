@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from shardbeam.transforms.formats.names import is_hidden, is_image_name
-from shardbeam.transforms.images.sniff import FileFormat, claimed_format, usual_extension
+from shardbeam.transforms.images.header import FileFormat, claimed_format, usual_extension
 
 # Most file systems allow 255 bytes; this leaves room for `~` and a number.
 _MAX_NAME_BYTES = 240

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.example_pb2 import Example, Feature

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.commit.pointer import pointed_folder
 from shardbeam.transforms.containers.base import find_container, find_tfds_container
 from shardbeam.transforms.containers.tfrecord import (

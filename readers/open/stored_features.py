@@ -19,8 +19,8 @@ from shardbeam.transforms.containers.base import read_examples
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, StoredFeature, feature_values
+from shardbeam.transforms.images.header import FileFormat
 from shardbeam.transforms.images.read_header import recognize_image
-from shardbeam.transforms.images.sniff import FileFormat
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.listed_files import read_listed

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.text import cut, show_name
 from shardbeam.transforms.storage.find import storage_for

@@ -21,7 +21,7 @@ from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.convert import shrink, to_rgb
 from shardbeam.transforms.images.decode import open_image
-from shardbeam.transforms.images.sniff import FileFormat, sniff_format
+from shardbeam.transforms.images.header import FileFormat, sniff_format
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 

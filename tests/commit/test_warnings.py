@@ -10,6 +10,7 @@ import pytest
 
 from shardbeam.transforms.commit.gate import describe_duplicates, describe_void_maps
 from shardbeam.transforms.commit.warnings import find_warnings, warn_of_void_maps
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
@@ -18,7 +19,6 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
 )
 from shardbeam.transforms.duplicates.duplicates import Duplicates
-from shardbeam.transforms.formats.box_format import BoxReading
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.core import process
-from shardbeam.transforms.core.process import (
+from shardbeam.transforms.core import resources
+from shardbeam.transforms.core.resources import (
     cpu_quota,
     reachable_cpus,
     usable_cpus,
@@ -33,7 +33,7 @@ def test_the_collector_pauses_and_comes_back(
 
 
 def test_cpus_that_this_process_may_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "cpu_quota", lambda: None)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     assert (usable_cpus(), reachable_cpus()) == (3, 3)
     monkeypatch.delattr(os, "sched_getaffinity")
@@ -45,7 +45,7 @@ def test_cpus_that_this_process_may_not_use_do_not_count(monkeypatch: pytest.Mon
 def test_a_quota_limits_the_usable_cpus(
     quota: float, cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: quota)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     assert (usable_cpus(), reachable_cpus()) == (cpus, 3)
 

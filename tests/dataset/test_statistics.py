@@ -18,7 +18,6 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import count_all
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors import base, statistics
-from shardbeam.transforms.dataset.collectors import facets as facets_module
 from shardbeam.transforms.dataset.collectors import objects as objects_module
 from shardbeam.transforms.dataset.collectors.base import (
     NO_ITEM,
@@ -371,7 +370,6 @@ def test_parts_add_up_in_any_order_and_grouping(
         mock.patch.object(base, "MAX_PAIRS", max_pairs),
         mock.patch.object(base, "MAX_FACET_VALUES", max_pairs % 3 + 1),
         mock.patch.object(base, "MAX_FACETS", max_pairs % 2 + 2),
-        mock.patch.object(facets_module, "MAX_COLLECTED", folded),
         mock.patch.object(statistics, "MAX_COLLECTED", folded),
         mock.patch.object(objects_module, "MAX_COLLECTED", folded),
         mock.patch.object(objects_module, "_MAX_OBJECTS", 3 * folded),

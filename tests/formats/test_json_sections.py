@@ -16,16 +16,18 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.formats import json_text
 from shardbeam.transforms.formats.annotation_file import decode_json
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco.entries import read_entries
 from shardbeam.transforms.formats.coco.lvis import LvisFormat
-from shardbeam.transforms.formats.json_text import TextInMemory, TextOnDisk
 from shardbeam.transforms.formats.parsing import json_sections
-from shardbeam.transforms.formats.parsing.json_sections import find_sections
+from shardbeam.transforms.formats.parsing.json_sections import (
+    TextInMemory,
+    TextOnDisk,
+    find_sections,
+)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.disk_file import DiskFile
 from shardbeam.transforms.storage.local import LocalStorage
@@ -56,7 +58,7 @@ _PANOPTIC: dict[str, Any] = {"panoptic": URI, "panoptic_masks": "m", "_masks": T
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_sections, "_PIECE_BYTES", 100)
-    monkeypatch.setattr(json_text, "_STEP_BYTES", 70)
+    monkeypatch.setattr(json_sections, "_STEP_BYTES", 70)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -104,7 +106,7 @@ def test_shards_have_the_same_bytes(
             super().__init__(file)
             opened.append(self)
 
-    monkeypatch.setattr("shardbeam.transforms.formats.annotation_file.TextOnDisk", Recording)
+    monkeypatch.setattr("shardbeam.transforms.formats.parsing.json_sections.TextOnDisk", Recording)
     build(*sample.command(data), output=tmp_path / "on disk")
     assert opened
     assert read_dataset(tmp_path / "on disk") == read_dataset(tmp_path / "in memory")
@@ -231,7 +233,7 @@ def test_any_text(data: bytes, source: Format, piece_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_sections, "_PIECE_BYTES", piece_bytes)
         patch.setattr(json_sections, "_TOKEN_BYTES", 12)
-        patch.setattr(json_text, "_STEP_BYTES", piece_bytes)
+        patch.setattr(json_sections, "_STEP_BYTES", piece_bytes)
         with contextlib.suppress(InputError):
             # It compares the two.
             read_content(source, data)

@@ -56,7 +56,7 @@ def test_the_same_dataset(
 
 def test_content_encoding_gzip_is_unpacked(gcs: ProxiedGcs, bucket: str, temporary: Path) -> None:
     """Such an object is read whole, because a part of it cannot be unpacked."""
-    from shardbeam.transforms.formats.annotation_file import open_json
+    from shardbeam.transforms.formats.parsing.json_sections import open_json
 
     text = json.dumps({"images": []}).encode()
     uri = f"{bucket}/x.json"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
+from shardbeam.transforms.images.header import FileFormat, claimed_format, sniff_format
 from tests.support.image_makers import photograph, save
 
 

@@ -22,7 +22,7 @@ from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.cli.main import main
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.process import reachable_cpus
+from shardbeam.transforms.core.resources import reachable_cpus
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
 from tests.support.dataset import COMMAND

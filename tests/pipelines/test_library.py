@@ -415,7 +415,7 @@ INTERRUPTED = """
 
     import shardbeam
     from shardbeam.transforms.staging import staging
-    from shardbeam.transforms.staging.folder_lock import FolderLock
+    from shardbeam.transforms.staging.lease import FolderLock
 
     # Tests in the background of a shell inherit that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.staging.folder_lock import FolderLock
-from shardbeam.transforms.staging.lease import LeaseError
+from shardbeam.transforms.staging.lease import FolderLock, LeaseError
 
 # Locks a folder, starts a process that outlives it, says so, and waits.
 HOLDER = """
 import subprocess, sys
-from shardbeam.transforms.staging.folder_lock import FolderLock
+from shardbeam.transforms.staging.lease import FolderLock
 lock = FolderLock(sys.argv[1])
 lock.take()
 child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)

@@ -18,7 +18,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.json_text import TextOnDisk
+from shardbeam.transforms.formats.parsing.json_sections import TextOnDisk
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, StoredFile
 from shardbeam.transforms.storage.disk_file import DiskFile

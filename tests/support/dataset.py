@@ -21,7 +21,7 @@ import google_crc32c
 from shardbeam.pipelines.cli import progress
 from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
-from shardbeam.transforms.staging.folder_lock import FolderLock
+from shardbeam.transforms.staging.lease import FolderLock
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.

@@ -24,7 +24,7 @@ from shardbeam.transforms import write_shards
 from shardbeam.transforms.commit import commit, moves
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.shards.worker import _without_main
-from shardbeam.transforms.staging import folder_lock
+from shardbeam.transforms.staging import lease
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import local
 from shardbeam.transforms.storage.base import StoredFile, join_uri
@@ -199,7 +199,7 @@ def _resume_by_place() -> None:
 
 
 def _hold_nothing() -> None:
-    vars(folder_lock)["_flock"] = lambda descriptor, folder: None
+    vars(lease)["_flock"] = lambda descriptor, folder: None
 
 
 def _replace_anything() -> None:

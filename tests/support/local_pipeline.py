@@ -10,7 +10,7 @@ from apache_beam.testing.util import equal_to
 
 from shardbeam.pipelines.runners.options import LocalRunner, make_options
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
-from shardbeam.transforms.formats.join.values import decode_join_key, decode_join_value
+from shardbeam.transforms.formats.join.sources import decode_join_key, decode_join_value
 
 
 def local_pipeline() -> test_pipeline.TestPipeline:

@@ -22,8 +22,7 @@ from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.join.join import join_entries
 from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.join.values import encode_join_value
+from shardbeam.transforms.formats.join.sources import Source, encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.merge_counts import MergeCounts
 from tests.support.local_pipeline import local_pipeline

@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardbeam.transforms.beam.stages import in_global_window, report_usage
-from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.resources import usable_cpus
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

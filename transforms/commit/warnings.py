@@ -15,7 +15,7 @@ from shardbeam.transforms.commit.gate import (
     describe_tolerance,
     find_void_maps,
 )
-from shardbeam.transforms.core.kinds import BoxFormat
+from shardbeam.transforms.core.kinds import BoxFormat, BoxReading
 from shardbeam.transforms.core.labels import LabelMap, list_classes
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import Corrected
@@ -38,7 +38,6 @@ from shardbeam.transforms.examples.box_readings import (
     TURNED,
     other_reading,
 )
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import FILE_FOLDERS, is_split_name
 
 # Fewer boxes do not show what their numbers mean.

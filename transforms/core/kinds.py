@@ -1,10 +1,17 @@
-"""The groups of Example keys that a format can fill, and the ways to write a box."""
+"""The groups of Example keys that a format can fill, and the ways to write a box.
+
+The keys `box_format` and `box_units` mean the same in every format that has them.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import msgspec
+
+from shardbeam.configs.keys import named
 
 
 class Kind(str, enum.Enum):
@@ -42,3 +49,27 @@ def present_kinds(found: Mapping[Kind, object]) -> frozenset[Kind]:
 # corners with rows first.
 BoxFormat: TypeAlias = Literal["xywh", "xyxy", "cxcywh", "yxyx"]
 BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
+BoxUnits: TypeAlias = Literal["px", "fraction"]
+
+BoxFormatKey = Annotated[
+    BoxFormat,
+    named(
+        "numbers of a box: corner and sides (xywh), two corners (xyxy, yxyx), or centre and sides "
+        "(cxcywh)"
+    ),
+]
+BoxUnitsKey = Annotated[BoxUnits, named("units of boxes: pixels, or fractions of the image")]
+
+
+class BoxReading(msgspec.Struct, frozen=True):
+    """How a format reads the numbers of boxes, which may be wrong for a source.
+
+    Attributes:
+        format: What the four numbers mean.
+        has_keys: Whether the format has the keys `box_format` and `box_units`.
+        fitting: The readings that agree with the outlines of objects; all if there are none.
+    """
+
+    format: BoxFormat = "xyxy"
+    has_keys: bool = False
+    fitting: tuple[BoxFormat, ...] = BOX_FORMATS

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import LabelsConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category

@@ -16,6 +16,7 @@ import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
 from shardbeam.transforms.containers.base import ExampleSchema, find_container
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, LabelMap, Skeletons
 from shardbeam.transforms.dataset.card import (
     Card,
@@ -46,7 +47,6 @@ from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, FeatureSpec
-from shardbeam.transforms.formats.box_format import BoxReading
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}

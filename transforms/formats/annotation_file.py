@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import json
 import re
 from collections import Counter
@@ -16,18 +17,16 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category
-from shardbeam.transforms.formats.json_text import JsonText, TextInMemory, TextOnDisk
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.base import Storage, StoredFile, nearest_path, too_large
-from shardbeam.transforms.storage.disk_file import open_on_disk
+from shardbeam.transforms.storage.base import Storage, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 
 T = TypeVar("T")
 
 # Beginnings of files that are not JSON, and what such a file is.
-_GZIP = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _SIGNATURES = (
-    (_GZIP, "the file is compressed with gzip: unpack it first"),
+    (GZIP_MAGIC, "the file is compressed with gzip: unpack it first"),
     (b"PK\x03\x04", "the file is a zip archive: unpack it first"),
     (
         b"version https://git-lfs",
@@ -76,31 +75,6 @@ def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
     with explain_errors(uri):
         data = storage.read_small(uri, max_bytes=limits.ANNOTATION_BYTES)
     return data.removeprefix(codecs.BOM_UTF8)
-
-
-def open_json(uri: str, *, storage: Storage) -> JsonText:
-    """Reads a JSON file of annotations, without its mark; a long one is opened and stays on disk.
-
-    Raises:
-        InputError: The file is missing, cannot be read, or is too large; or it is on a remote
-            storage, and the folder of temporary files has no room for it.
-    """
-    with explain_errors(uri):
-        stored = storage.stat(uri)
-        if stored is None or not _stays_on_disk(stored, storage=storage):
-            return TextInMemory(read_annotation_file(uri, storage=storage))
-        if stored.size_bytes > limits.ANNOTATION_BYTES:
-            raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
-        return TextOnDisk(open_on_disk(stored, storage=storage))
-
-
-def _stays_on_disk(stored: StoredFile, *, storage: Storage) -> bool:
-    if stored.size_bytes <= limits.WHOLE_ANNOTATION_BYTES:
-        return False
-    # Remote storage may unpack an object, which is possible only if it is read whole.
-    return not storage.is_remote or not storage.read(
-        stored.uri, size_bytes=len(_GZIP), version=stored.version
-    ).startswith(_GZIP)
 
 
 def read_part(uri: str, *, storage: Storage, offset: int = 0, size_bytes: int) -> bytes:
@@ -189,7 +163,8 @@ def decode_json(
         raise _validation_error(error, uri=uri, root=place or "$") from error
     except UnicodeDecodeError as error:
         text = bytes(data)
-        where = place or (place_at or TextInMemory(text).at)(_first_undecodable(text))
+        place_at = place_at or functools.partial(_place_in, text)
+        where = place or place_at(_first_undecodable(text))
         raise InputError(uri=uri, place=where, problem="expected UTF-8 text") from error
     except msgspec.DecodeError as error:
         text = bytes(data)
@@ -198,10 +173,16 @@ def decode_json(
             return decode_json(replaced, decoder=decoder, uri=uri, place=place, place_at=place_at)
         if place:
             raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
-        place_at = place_at or TextInMemory(text).at
+        place_at = place_at or functools.partial(_place_in, text)
         raise _malformed(error, data=text, uri=uri, place_at=place_at) from error
     except RecursionError as error:
         raise InputError(uri=uri, place=place, problem="the JSON is nested too deeply") from error
+
+
+def _place_in(data: bytes, position: int) -> str:
+    line_begin = data.rfind(b"\n", 0, position)
+    lines = data.count(b"\n", 0, position)
+    return f"line {lines + 1}, column {position - line_begin}"
 
 
 def _first_undecodable(data: bytes) -> int:

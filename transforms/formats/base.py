@@ -10,6 +10,7 @@ import msgspec
 
 from shardbeam.configs.keys import named
 from shardbeam.configs.schema import Source
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.kinds import Kind as Kind
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import (
@@ -22,7 +23,6 @@ from shardbeam.transforms.core.records import (
     MaskValues,
 )
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.configs.nearest import did_you_mean
-from shardbeam.configs.problem import Problem
+from shardbeam.configs.problem import Problem, did_you_mean
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import NAMED_CLASSES, list_classes
 from shardbeam.transforms.core.reasons import Exclusion, Reason

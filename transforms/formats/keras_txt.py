@@ -19,6 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -29,7 +30,6 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.base import Format, Kind, Match
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.parsing.lines import binary_problem, read_lines
 from shardbeam.transforms.formats.parsing.root_files import find_file, read_file, require_file

@@ -13,8 +13,7 @@ import threading
 from types import ModuleType
 
 from shardbeam.configs.decoding import MsgpackDecoder
-from shardbeam.configs.nearest import did_you_mean
-from shardbeam.configs.problem import ShardbeamError
+from shardbeam.configs.problem import ShardbeamError, did_you_mean
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for

@@ -40,10 +40,10 @@ from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import (
     PlacedFile,
     Source,
+    find_join_key,
     list_files,
     read_listed_file,
 )
-from shardbeam.transforms.formats.join.values import find_join_key
 from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.storage.archives.open import expand_root
 from shardbeam.transforms.storage.base import ListingPart, Storage, StoredFile

@@ -29,7 +29,13 @@ from shardbeam.transforms.images.convert import (
 )
 from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import has_more_frames, open_image, verify_png
-from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
+from shardbeam.transforms.images.header import (
+    FileFormat,
+    ImageHeader,
+    check_pixel_count,
+    claimed_format,
+    sniff_format,
+)
 from shardbeam.transforms.images.jpeg import (
     CheckedFile,
     check_by_decoding,
@@ -39,7 +45,6 @@ from shardbeam.transforms.images.jpeg import (
 )
 from shardbeam.transforms.images.measures import measure_image
 from shardbeam.transforms.images.png import scan_png
-from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer
 
 # Libraries inside Pillow that decode or encode.

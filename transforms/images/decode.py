@@ -37,8 +37,12 @@ from shardbeam.transforms.core.extras import import_heif, install_command
 from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, check_tags, icon_bytes, pillow_bytes
-from shardbeam.transforms.images.header import ImageHeader, exif_orientation, valid_orientation
-from shardbeam.transforms.images.sniff import FileFormat
+from shardbeam.transforms.images.header import (
+    FileFormat,
+    ImageHeader,
+    exif_orientation,
+    valid_orientation,
+)
 
 # Pillow's classes are called directly: `Image.open` would try other formats, replace the cause of
 # an error by "cannot identify", and warn of large images by its own limits.

@@ -19,14 +19,13 @@ from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
 from shardbeam.transforms.images.decode import open_image
-from shardbeam.transforms.images.header import ImageHeader, exif_orientation
+from shardbeam.transforms.images.header import FileFormat, ImageHeader, exif_orientation
 from shardbeam.transforms.images.measures import (
     GrayImage,
     jpeg_scale,
     measure_image,
     measure_pixels,
 )
-from shardbeam.transforms.images.sniff import FileFormat
 
 # Bytes before the next marker are junk, which libjpeg skips, too.
 _MARKER = re.compile(rb"\xff([\x01-\xfe])")

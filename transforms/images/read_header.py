@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.images.header import ImageHeader
+from shardbeam.transforms.images.header import FileFormat, ImageHeader, sniff_format
 from shardbeam.transforms.images.jpeg import scan_jpeg
 from shardbeam.transforms.images.png import scan_png
-from shardbeam.transforms.images.sniff import FileFormat, sniff_format
 
 _SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 

@@ -16,9 +16,9 @@ from shardbeam.transforms.dataset.collectors.collect import (
     COUNTING,
     ShardCollectors,
 )
-from shardbeam.transforms.dataset.collectors.facets import OWN_KEYS
 from shardbeam.transforms.dataset.collectors.index_columns import MeasuresCollector
 from shardbeam.transforms.dataset.collectors.statistics import (
+    OWN_KEYS,
     Statistics,
     keep_largest_grids,
     merge_statistics,

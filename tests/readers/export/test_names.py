@@ -20,7 +20,7 @@ from shardbeam.readers.export.names import (
     strip_layout,
 )
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, listing_exclusion
-from shardbeam.transforms.images.sniff import FileFormat
+from shardbeam.transforms.images.header import FileFormat
 
 JPEG = FileFormat.JPEG
 

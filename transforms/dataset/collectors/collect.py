@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.dataset.collectors.base import Collector, Item, ShardFacts
-from shardbeam.transforms.dataset.collectors.facets import FacetsCollector
 from shardbeam.transforms.dataset.collectors.index_columns import (
     LabelsCollector,
     MeasuresCollector,
@@ -15,6 +14,7 @@ from shardbeam.transforms.dataset.collectors.index_columns import (
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
 from shardbeam.transforms.dataset.collectors.statistics import (
     Collected,
+    FacetsCollector,
     Statistics,
     StatisticsCollector,
     merge_statistics,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, PanopticConfig
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap

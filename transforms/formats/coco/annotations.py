@@ -15,7 +15,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import BoxFormat, Kind
+from shardbeam.transforms.core.kinds import BoxFormat, BoxUnits, Kind
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32
@@ -26,7 +26,6 @@ from shardbeam.transforms.formats.annotation_file import (
     decode_json,
     lost_classes,
 )
-from shardbeam.transforms.formats.box_format import BoxUnits
 from shardbeam.transforms.formats.coco.boxes import BoxReader, find_rotation
 from shardbeam.transforms.formats.coco.coco_file import (
     CocoAnnotation,

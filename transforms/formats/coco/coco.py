@@ -13,9 +13,9 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.kinds import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Kind, Match, Place, Role
-from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco.coco_panoptic import PanopticReader, PngNames, find_png_names

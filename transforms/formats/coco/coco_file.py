@@ -20,9 +20,8 @@ from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
     explain_errors,
-    open_json,
 )
-from shardbeam.transforms.formats.parsing.json_sections import Entries, find_sections
+from shardbeam.transforms.formats.parsing.json_sections import Entries, find_sections, open_json
 from shardbeam.transforms.storage.base import Storage
 
 # Crowd annotations have ids beyond int32.

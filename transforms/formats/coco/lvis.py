@@ -14,6 +14,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.kinds import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.examples.features import (
@@ -23,7 +24,6 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Kind, Match, Place, Role
-from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.coco.entries import read_entries

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.configs.keys import Location
-from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat
+from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat, BoxReading, BoxUnits
 from shardbeam.transforms.core.labels import BACKGROUND_NAMES
 from shardbeam.transforms.examples.box_readings import CORNERS
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around
 from shardbeam.transforms.examples.geometry.mask_crops import box_iou
 from shardbeam.transforms.formats.annotation_file import explain_errors
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.box_format import BoxReading, BoxUnits
 from shardbeam.transforms.formats.coco.annotations import panoptic_file_error
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, too_large

@@ -19,7 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import present_kinds
+from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -34,10 +34,8 @@ from shardbeam.transforms.formats.annotation_file import (
     decode_json,
     explain_errors,
     lost_classes,
-    open_json,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.label_studio.regions import Result, read_results
 from shardbeam.transforms.formats.names import (
     escape_key,
@@ -46,7 +44,7 @@ from shardbeam.transforms.formats.names import (
     normalize_for_match,
     normalize_key,
 )
-from shardbeam.transforms.formats.parsing.json_sections import find_entries
+from shardbeam.transforms.formats.parsing.json_sections import find_entries, open_json
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, describe_missing
 from shardbeam.transforms.storage.base import Storage

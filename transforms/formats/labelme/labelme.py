@@ -18,7 +18,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.kinds import present_kinds
+from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -39,7 +39,6 @@ from shardbeam.transforms.formats.annotation_file import (
     replace_surrogates,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.labelme.shapes import NO_CLASSES, Shape, Shapes
 from shardbeam.transforms.formats.names import (
     is_hidden,

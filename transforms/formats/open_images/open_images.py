@@ -16,6 +16,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -32,7 +33,6 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
 from shardbeam.transforms.formats.open_images.rows import (
     ATTRIBUTES,

@@ -1,4 +1,4 @@
-"""Finds the sections of a JSON file, and the entries of its long arrays.
+"""Opens a JSON file, and finds its sections and the entries of its long arrays.
 
 A file in memory is decoded as a whole. One on disk is walked through once, in pieces; what is kept
 of an entry is its position, and its text is read when it is needed.
@@ -6,7 +6,9 @@ of an entry is its position, and its text is read when it is needed.
 
 from __future__ import annotations
 
+import abc
 import bisect
+import codecs
 import re
 from array import array
 from collections import Counter
@@ -17,8 +19,16 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.annotation_file import decode_json, replace_surrogates
-from shardbeam.transforms.formats.json_text import JsonText, TextInMemory
+from shardbeam.transforms.formats.annotation_file import (
+    GZIP_MAGIC,
+    decode_json,
+    explain_errors,
+    read_annotation_file,
+    replace_surrogates,
+)
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import Storage, StoredFile, too_large
+from shardbeam.transforms.storage.disk_file import DiskFile, open_on_disk
 
 _PIECE_BYTES = 1 << 20
 # An error this close to the end of a piece may go away with more of the text.
@@ -35,6 +45,98 @@ _key_decoder = JsonDecoder(str)
 _object_decoder = JsonDecoder(dict[str, msgspec.Raw])
 _array_decoder = JsonDecoder(list[msgspec.Raw] | None)
 _root_decoder = JsonDecoder(list[msgspec.Raw])
+
+
+_STEP_BYTES = 1 << 20
+
+
+class JsonText(abc.ABC):
+    """A text without its byte order mark.
+
+    Attributes:
+        size_bytes: Its length.
+    """
+
+    size_bytes: int
+
+    @abc.abstractmethod
+    def read(self, begin: int, end: int) -> bytes:
+        """Reads the bytes between two positions, which lie in the text.
+
+        Raises:
+            UnreadableError: The file has changed since it was opened, or its disk has failed.
+        """
+
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Reads the bytes between each two positions."""
+        return [self.read(begin, end) for begin, end in ranges]
+
+    def at(self, position: int) -> str:
+        """Returns the place at a number of bytes from the beginning: `line 4, column 17`."""
+        lines, line_begin = 1, -1
+        for begin in range(0, position, _STEP_BYTES):
+            step = self.read(begin, min(begin + _STEP_BYTES, position, self.size_bytes))
+            lines += step.count(b"\n")
+            last = step.rfind(b"\n")
+            line_begin = begin + last if last >= 0 else line_begin
+        return f"line {lines}, column {position - line_begin}"
+
+
+class TextInMemory(JsonText):
+    """A text in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size_bytes = len(data)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Reads the bytes between two positions."""
+        return self._data[begin:end]
+
+
+class TextOnDisk(JsonText):
+    """A text that stays on disk."""
+
+    def __init__(self, file: DiskFile) -> None:
+        self._file = file
+        head = file.read(0, min(len(codecs.BOM_UTF8), file.size_bytes))
+        self._begin = len(head) if head == codecs.BOM_UTF8 else 0
+        self.size_bytes = file.size_bytes - self._begin
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Reads the bytes between two positions."""
+        return self.read_many([(begin, end)])[0]
+
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Reads the bytes between each two positions."""
+        data = [self._file.read(self._begin + begin, self._begin + end) for begin, end in ranges]
+        self._file.check()
+        return data
+
+
+def open_json(uri: str, *, storage: Storage) -> JsonText:
+    """Reads a JSON file of annotations, without its mark; a long one is opened and stays on disk.
+
+    Raises:
+        InputError: The file is missing, cannot be read, or is too large; or it is on a remote
+            storage, and the folder of temporary files has no room for it.
+    """
+    with explain_errors(uri):
+        stored = storage.stat(uri)
+        if stored is None or not _stays_on_disk(stored, storage=storage):
+            return TextInMemory(read_annotation_file(uri, storage=storage))
+        if stored.size_bytes > limits.ANNOTATION_BYTES:
+            raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
+        return TextOnDisk(open_on_disk(stored, storage=storage))
+
+
+def _stays_on_disk(stored: StoredFile, *, storage: Storage) -> bool:
+    if stored.size_bytes <= limits.WHOLE_ANNOTATION_BYTES:
+        return False
+    # Remote storage may unpack an object, which is possible only if it is read whole.
+    return not storage.is_remote or not storage.read(
+        stored.uri, size_bytes=len(GZIP_MAGIC), version=stored.version
+    ).startswith(GZIP_MAGIC)
 
 
 class Entries:

@@ -12,9 +12,8 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import Name
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import BoxFormat
+from shardbeam.transforms.core.kinds import BoxFormat, BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.base import Format, Match
-from shardbeam.transforms.formats.box_format import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.parsing.roots import TableRoots, short_names
 from shardbeam.transforms.formats.parsing.table_columns import ColumnType, parse_type
 

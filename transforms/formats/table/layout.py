@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.formats.image_size import stored_sizes
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.parsing.table_columns import (

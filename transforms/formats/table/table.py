@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import present_kinds
+from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_image_name, normalize_key
 from shardbeam.transforms.formats.parsing.table_columns import column_feature, join_names
 from shardbeam.transforms.formats.table.first_rows import Row

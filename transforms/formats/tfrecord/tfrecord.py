@@ -20,12 +20,12 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
 from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.recognition import (

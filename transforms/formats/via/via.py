@@ -13,13 +13,13 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, encode_annotations
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.base import Format, Kind, Match
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.roots import short_names
 from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, SplitList

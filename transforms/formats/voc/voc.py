@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import Name, PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import present_kinds
+from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -34,7 +34,6 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.box_format import BoxReading
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
     MaskValuesKey,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from shardbeam.configs.load import MAX_CONFIG_BYTES
-from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.annotation_file import text_lines
