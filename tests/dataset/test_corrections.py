@@ -8,14 +8,13 @@ import random
 import pytest
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core import corrections as module
+from shardbeam.transforms.core.corrections import Corrections, first_corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Corrected, Record
-from shardbeam.transforms.dataset import corrections as module
-from shardbeam.transforms.dataset.corrections import (
+from shardbeam.transforms.dataset.rejects import (
     CorrectionsCollector,
     encode_corrections,
-    first_corrections,
 )
 
 CLIPPED, LABEL = Correction.BOX_CLIPPED, Correction.EXCLUDED_LABEL_DROPPED

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.formats.annotation_file import KeyCheck, repeated_key
+from shardbeam.transforms.formats.annotation_file import repeated_key
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.coco_reading import URI, annotation, document, image, read_coco
@@ -238,7 +238,6 @@ def test_a_key_is_repeated_or_not(
     all_keys: list[list[str]], values: list[Any], is_ascii: bool
 ) -> None:
     """As Python's decoder sees it; lone surrogates are replaced."""
-    check = KeyCheck()
     for keys in all_keys:
         pairs = [
             f"{json.dumps(key, ensure_ascii=is_ascii or not key.isprintable())}: "
@@ -250,8 +249,6 @@ def test_a_key_is_repeated_or_not(
         data = f"{{{', '.join(pairs)}}}".encode()
 
         assert repeated_key(data) == next(iter(repeated), None)
-        # Also after other objects.
-        assert check.repeated_key(data) == next(iter(repeated), None)
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:

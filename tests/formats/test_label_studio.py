@@ -21,8 +21,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.geometry.segmentation import draw_segmentation
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.label_studio.brush import decode_brush
 from shardbeam.transforms.formats.label_studio.label_studio import LabelStudioFormat
+from shardbeam.transforms.formats.label_studio.regions import decode_brush
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.storage import limits
 from tests.support.label_studio_files import encode_brush, region, task

@@ -41,11 +41,6 @@ from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.counts import Count, lost_error
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
-from shardbeam.transforms.dataset.corrections import (
-    CORRECTIONS_FOLDER,
-    corrections_path,
-    encode_corrections,
-)
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.findings import UNUSED_CLASS, KindFound, find_kinds
 from shardbeam.transforms.dataset.index import index_path
@@ -53,7 +48,13 @@ from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, run_path
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files, metadata_paths
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
-from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_pattern
+from shardbeam.transforms.dataset.rejects import (
+    CORRECTIONS_FOLDER,
+    RejectsFile,
+    corrections_path,
+    encode_corrections,
+    rejects_pattern,
+)
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, Duplicates
 from shardbeam.transforms.staging.staging import OUTCOME, Staging, explain_write_errors
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri

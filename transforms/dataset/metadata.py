@@ -26,7 +26,6 @@ from shardbeam.transforms.dataset.card import (
     data_card,
 )
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
-from shardbeam.transforms.dataset.corrections import corrections_path
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
     ShardEntry,
@@ -44,6 +43,7 @@ from shardbeam.transforms.dataset.manifest import (
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
+from shardbeam.transforms.dataset.rejects import corrections_path
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, FeatureSpec

@@ -1,4 +1,4 @@
-"""The files of rejects: sorted JSON Lines, in several files if there are many rejects."""
+"""The files of rejects and of corrections: sorted JSON Lines; many rejects make several files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from shardbeam.configs.passwords import hide_passwords
+from shardbeam.transforms.core.corrections import MOST_NAMED, Corrections, first_corrections
 from shardbeam.transforms.core.counts import Count, count_all, encode_element
-from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.core.records import Corrected, Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, describe_data
@@ -124,3 +125,53 @@ def write_rejects(
         first=tuple(ordered[:_NAMED]),
         received=count_all(map(encode_element, ordered)),
     )
+
+
+CORRECTIONS_FOLDER = "corrections"
+
+
+class CorrectionsCollector:
+    """Collects the first corrections of each kind in a shard; images may come in any order."""
+
+    def __init__(self, split: str) -> None:
+        self._split = split
+        self._lines: list[Corrected] = []
+        self._room = 0
+
+    def add(self, record: Record, corrections: Corrections) -> None:
+        """Adds the corrections of an image."""
+        if not corrections:
+            return
+        self._lines += self._lines_of(record, corrections)
+        if len(self._lines) > self._room:
+            self._lines = list(self.first())
+            # Sort again only after the list has doubled, so that sorting stays cheap.
+            self._room = 2 * len(self._lines) + MOST_NAMED
+
+    def _lines_of(self, record: Record, corrections: Corrections) -> Iterator[Corrected]:
+        for what, count in corrections.items():
+            changes = corrections.changes.get(what, [])
+            for number in range(min(count, MOST_NAMED)):
+                before, after = changes[number] if number < len(changes) else (None, None)
+                yield Corrected(
+                    split=self._split,
+                    source=record.source,
+                    key=record.key,
+                    what=what,
+                    before=before,
+                    after=after,
+                )
+
+    def first(self) -> tuple[Corrected, ...]:
+        """Returns the first corrections of each kind."""
+        return first_corrections(self._lines)
+
+
+def corrections_path(split: str) -> str:
+    """Names the file of a split's corrections, below the dataset's folder."""
+    return f"{CORRECTIONS_FOLDER}/{split}.jsonl"
+
+
+def encode_corrections(lines: Iterable[Corrected]) -> bytes:
+    """Renders the file of a split's corrections."""
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)

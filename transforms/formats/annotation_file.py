@@ -58,9 +58,8 @@ _ESCAPE = re.compile(
 
 # Longer JSON skips the quick comparison of its texts: a whole file has too many.
 _SHORT_BYTES = 1 << 16
-# What is left out of an object to compare its keys with those of others, and the most of these.
+# What is left out of an object to compare its texts.
 _OF_NUMBERS = b"0123456789.-+ ,[]"
-_MOST_KNOWN = 1_000
 # U+FFFD in a spelling that no program writes, so that replaced surrogates can be counted.
 _REPLACED = rb"\uFffD"
 _object_decoder = JsonDecoder(dict[str, msgspec.Raw])
@@ -237,7 +236,9 @@ def decode_row(line: bytes, *, decoder: JsonDecoder[T]) -> tuple[T, int]:
 def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     """Finds a key that a JSON object has twice; a decoder would silently take the last one."""
     data = bytes(text)
-    if _has_different_texts(data):
+    # Keys that differ without their digits differ with them. Most objects of a file have the same
+    # keys, and are the same without their numbers.
+    if len(data) < _SHORT_BYTES and _has_different_texts(data.translate(None, _OF_NUMBERS)):
         return None
     try:
         values = {key: bytes(value) for key, value in _object_decoder.decode(data).items()}
@@ -251,32 +252,11 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     return None if outside == 2 * len(values) else _first_repeated(data)
 
 
-class KeyCheck:
-    """Finds keys that JSON objects have twice, quickly where most have the same keys."""
-
-    def __init__(self) -> None:
-        # Good objects without their numbers and the marks between these.
-        self._known: set[bytes] = set()
-
-    def repeated_key(self, text: bytes | msgspec.Raw) -> str | None:
-        """Finds a key that an object has twice."""
-        data = bytes(text)
-        skeleton = data.translate(None, _OF_NUMBERS)
-        if skeleton in self._known:
-            return None
-        # Keys that differ without their digits differ with them.
-        if len(self._known) < _MOST_KNOWN and _has_different_texts(skeleton):
-            self._known.add(skeleton)
-            return None
-        return repeated_key(data)
-
-
+@functools.lru_cache(maxsize=1_000)
 def _has_different_texts(data: bytes) -> bool:
-    """Whether all texts of a short JSON value differ, so that no key can be there twice."""
-    if len(data) >= _SHORT_BYTES or b"\\" in data:
-        return False
+    """Whether all texts of a JSON value differ, so that no key can be there twice."""
     texts = data.split(b'"')[1::2]
-    return len(set(texts)) == len(texts)
+    return b"\\" not in data and len(set(texts)) == len(texts)
 
 
 def _first_repeated(data: bytes) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,43 @@ _MOST_NAMES = 1000
 _NAMED = 3
 
 
-class SplitFolderFormat(Format, frozen=True, kw_only=True):
+class TopFolderFormat(Format, frozen=True, kw_only=True):
+    """A format whose top folders may be splits.
+
+    Attributes:
+        _splits: The top folders that are splits; `resolve` finds them.
+        _mixed: The top folders, in words, if only some of them are named like splits.
+    """
+
+    _splits: tuple[str, ...] = ()
+    _mixed: str = ""
+
+    def predefined_splits(self) -> Sequence[str]:
+        """Returns the folders that are splits.
+
+        Raises:
+            Problem: Some folders are named like splits and others are not.
+        """
+        if self._mixed:
+            key = self.ROOTS[0]
+            raise Problem(
+                (key,),
+                f"{getattr(self, key)} holds annotated images {self._mixed}: --split NAME puts all "
+                "of them into one split, and `splits` of a config names a folder for each",
+            )
+        return self._splits
+
+    def split_listed(self, key: str) -> str:
+        """Returns the image's top folder, if it is a split."""
+        top = top_folder(self.join_text(key))
+        return top if top in self._splits else ""
+
+    def join_text(self, key: str) -> str:
+        """Returns the text that joins an image to its annotations; by default its key."""
+        return key
+
+
+class SplitFolderFormat(TopFolderFormat, frozen=True, kw_only=True):
     """Images below one root, whose top folders may be splits.
 
     `resolve` looks at them before the run. Folders without images do not count.
@@ -33,7 +69,6 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         needs_classes: Whether a split's folder must hold folders.
         images: Root folder of the images.
         split_folders: Whether the top folders are splits; where None, their names decide.
-        _splits: The top folders that are splits.
     """
 
     needs_classes: ClassVar[bool] = False
@@ -43,7 +78,6 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         bool | None,
         named("treat the top folders as splits, or not (default: if they are named like splits)"),
     ] = None
-    _splits: tuple[str, ...] = ()
 
     @classmethod
     def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
@@ -94,15 +128,6 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
             )
         return msgspec.structs.replace(self, _splits=tuple(splits))
 
-    def predefined_splits(self) -> Sequence[str]:
-        """Returns the top folders, if they are splits."""
-        return self._splits
-
-    def split_listed(self, key: str) -> str:
-        """Returns the image's top folder, if it is a split."""
-        folder = key.partition("/")[0]
-        return folder if folder in self._splits else ""
-
     def below_split(self, key: str) -> str:
         """Returns an image's key without the folder of its split."""
         return key.partition("/")[2] if self.split_listed(key) else key
@@ -133,6 +158,13 @@ class TopFolders(NamedTuple):
         """
         return len(self.splits) > 1 and bool(self.others)
 
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of a `TopFolderFormat`."""
+        return {
+            "_splits": tuple(sort_splits(self.splits)) if self.are_splits else (),
+            "_mixed": self.describe() if self.is_mixed else "",
+        }
+
     def describe(self) -> str:
         """Names the folders in an error."""
         return (
@@ -150,13 +182,10 @@ def sort_tops(tops: Iterable[str]) -> TopFolders:
     )
 
 
-def mixed_problem(root: str, *, mixed: str, key: str = "root") -> Problem:
-    """Makes the error for a root of which only some folders are named like splits."""
-    return Problem(
-        (key,),
-        f"{root} holds annotated images {mixed}: --split NAME puts all of them into one split, and "
-        "`splits` of a config names a folder for each",
-    )
+def top_folder(path: str) -> str:
+    """Returns the top folder of a path; empty if there is none."""
+    top, slash, _ = path.partition("/")
+    return top if slash else ""
 
 
 def sort_splits(folders: Iterable[str]) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from shardbeam.transforms.core.records import ImageRef, Reject
-from shardbeam.transforms.dataset.corrections import CorrectionsCollector
 from shardbeam.transforms.dataset.files import RecordOutcomes
 from shardbeam.transforms.dataset.input_counts import add_fingerprints, fingerprint
+from shardbeam.transforms.dataset.rejects import CorrectionsCollector
 from shardbeam.transforms.examples.encode.encode import EncodedRecord
 
 # Unread files of a shard that are recorded for the next run.

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.transforms.core.corrections import first_corrections
 from shardbeam.transforms.core.counts import Count, sum_counts
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.collectors.base import (
@@ -38,7 +39,6 @@ from shardbeam.transforms.dataset.collectors.objects import (
     ObjectStatistics,
     object_names,
 )
-from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.examples.features import FeatureKind
 
 # If an image has more classes, only its first ones are paired.

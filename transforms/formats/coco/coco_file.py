@@ -16,10 +16,10 @@ from shardbeam.transforms.core.counters import BLOCK, counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import (
     DECODING_ERRORS,
-    KeyCheck,
     count_replaced,
     decode_json,
     explain_errors,
+    repeated_key,
 )
 from shardbeam.transforms.formats.parsing.json_sections import Entries, find_sections, open_json
 from shardbeam.transforms.storage.base import Storage
@@ -159,14 +159,13 @@ class CocoFile(Generic[ImageT]):
         Raises:
             InputError: An entry is not what `decoder` expects, or has a key twice.
         """
-        check, decode = KeyCheck(), decoder.decode
         for index, text in _count_bytes(self._sections.get(section) or Entries()):
             try:
-                item = decode(text)
+                item = decoder.decode(text)
             except DECODING_ERRORS:
                 place = f"$.{section}[{index}]"
                 item = decode_json(text, decoder=decoder, uri=self.uri, place=place)
-            if (key := check.repeated_key(text)) is not None:
+            if (key := repeated_key(text)) is not None:
                 place, problem = f"$.{section}[{index}]", f"the key {key!r} is given twice"
                 raise InputError(uri=self.uri, place=place, problem=problem)
             yield index, text, item

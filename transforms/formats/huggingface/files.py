@@ -26,6 +26,7 @@ from shardbeam.transforms.formats.split_folders import sort_splits
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri, nearest_path
 from shardbeam.transforms.storage.find import expand_pattern, storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 _TABLES = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet_table"}
 _METADATA = re.compile(r"(?:.*/)?metadata(\.csv|\.jsonl|\.parquet)\Z")
@@ -286,12 +287,9 @@ class _FolderReader:
     def _json(self, path: str) -> dict[str, Any]:
         uri = join_uri(self._folder, path)
         try:
-            data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-            return _json_decoder.decode(data)
+            return _json_decoder.decode(read_listed(uri, max_bytes=limits.METADATA_BYTES))
         except DECODING_ERRORS as error:
             raise InputError(uri=uri, problem=f"expected a JSON object: {error}") from error
-        except OSError as error:
-            raise unreadable(uri, error) from error
 
     def _describe(self, features: object) -> None:
         classes, images = describe_features(features)
@@ -379,10 +377,7 @@ class _FolderReader:
         if "README.md" not in self._paths:
             return {}
         uri = join_uri(self._folder, "README.md")
-        try:
-            data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        except OSError as error:
-            raise unreadable(uri, error) from error
+        data = read_listed(uri, max_bytes=limits.METADATA_BYTES)
         match = _README.match(decode_text(data, uri=uri))
         if match is None:
             return {}

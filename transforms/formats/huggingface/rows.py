@@ -23,14 +23,13 @@ from shardbeam.transforms.formats.huggingface.pages import (
     stored_images,
 )
 from shardbeam.transforms.formats.table.first_rows import Row
-from shardbeam.transforms.formats.table.parquet import holds_bytes, rows_of
+from shardbeam.transforms.formats.table.parquet import holds_bytes, is_list, rows_of
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, ParquetRows, describe_parquet_error
 
 # Rows of an Arrow file that are decoded at a time.
 _BATCH_ROWS = 32
 _HEAD_BYTES = 200
-_IS_LIST = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
 def read_first(uri: str, *, storage: Storage, number: int) -> FirstColumns:
@@ -148,6 +147,6 @@ def _is_image(kind: pa.DataType) -> bool:
 
 
 def _fields_of(kind: pa.DataType) -> list[str]:
-    if any(is_list(kind) for is_list in _IS_LIST):
+    if is_list(kind):
         kind = kind.value_type
     return [field.name for field in kind] if types.is_struct(kind) else []

@@ -29,11 +29,11 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
-    KeyCheck,
     count_replaced,
     decode_json,
     explain_errors,
     lost_classes,
+    repeated_key,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.label_studio.regions import Result, read_results
@@ -198,7 +198,6 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
         found: dict[str, None] = {}
         lost: dict[str, dict[str, int]] = {}
         tags: set[str] = set()
-        check = KeyCheck()
         for position, text in self._tasks(storage=storage, file_index=file_index):
             place = f"$[{position}]"
             entry = AnnotationEntry(
@@ -214,7 +213,7 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
                 if problem := key_problem(key):
                     reason, key = Reason.UNREADABLE_NAME, escape_key(key) or entry.key
                 entry = msgspec.structs.replace(entry, key=key)
-                if problem or (problem := _repeated(check, text)):
+                if problem or (problem := _repeated(text)):
                     raise ValueError(problem)
                 annotations = self._annotations(task, uri=uri, place=place)
                 if annotations is None:
@@ -355,8 +354,8 @@ def _has_data(text: bytes | msgspec.Raw, *, uri: str, position: int) -> bool:
     return True
 
 
-def _repeated(check: KeyCheck, text: bytes | msgspec.Raw) -> str:
-    key = check.repeated_key(text)
+def _repeated(text: bytes | msgspec.Raw) -> str:
+    key = repeated_key(text)
     return "" if key is None else f"the key {key!r} is given twice"
 
 

@@ -9,7 +9,7 @@ import codecs
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import msgspec
@@ -38,7 +38,7 @@ from shardbeam.transforms.formats.annotation_file import (
     lost_classes,
     replace_surrogates,
 )
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.labelme.shapes import NO_CLASSES, Shape, Shapes
 from shardbeam.transforms.formats.names import (
     is_hidden,
@@ -51,10 +51,10 @@ from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.roots import common_folder
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.split_folders import (
+    TopFolderFormat,
     TopFolders,
-    mixed_problem,
-    sort_splits,
     sort_tops,
+    top_folder,
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -90,7 +90,7 @@ _decoder = JsonDecoder(_File, strict=False)
 _any_decoder = JsonDecoder()
 
 
-class LabelMeFormat(Format, frozen=True, kw_only=True):
+class LabelMeFormat(TopFolderFormat, frozen=True, kw_only=True):
     """LabelMe: JSON files and their images below one folder.
 
     A JSON file annotates the image beside it that has the name in `imagePath`. If there is none, it
@@ -104,8 +104,6 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         keypoints: Labels of points that are keypoints, in order. They belong to the object with
             the same `group_id` or, without one, to the one object that contains them.
         _masks: Whether objects carry their polygons and masks.
-        _splits: The folders that are splits.
-        _mixed: The root's folders, in words, if only some of them are named like splits.
     """
 
     SUMMARY = "LabelMe JSON: boxes, polygons, masks, and flags as labels"
@@ -120,8 +118,6 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
     keypoints: Annotated[list[str], named("label of a keypoint; give them in their order")] = []
     _masks: bool = False
-    _splits: tuple[str, ...] = ()
-    _mixed: str = ""
 
     def __post_init__(self) -> None:
         if "" in self.keypoints or len(set(self.keypoints)) < len(self.keypoints):
@@ -162,27 +158,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: The root cannot be listed.
         """
-        found = self._find_top_folders()
-        return msgspec.structs.replace(
-            self,
-            _splits=tuple(sort_splits(found.splits)) if found.are_splits else (),
-            _mixed=found.describe() if found.is_mixed else "",
-        )
-
-    def predefined_splits(self) -> Sequence[str]:
-        """Returns the folders that are splits.
-
-        Raises:
-            Problem: Some folders are named like splits and others are not.
-        """
-        if self._mixed:
-            raise mixed_problem(self.root, mixed=self._mixed)
-        return self._splits
-
-    def split_listed(self, key: str) -> str:
-        """Returns the image's top folder, if it is a split."""
-        folder = key.partition("/")[0]
-        return folder if folder in self._splits else ""
+        return msgspec.structs.replace(self, **self._find_top_folders().fields())
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
@@ -201,8 +177,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         # {top folder: its first JSON files}
         files: dict[str, list[tuple[str, ImageRef]]] = {}
         for path, file in self._files.walk():
-            top, slash, _ = path.partition("/")
-            found = files.setdefault(top if slash else "", [])
+            found = files.setdefault(top_folder(path), [])
             if self.place(path, root=0).role is Role.CONTAINER and len(found) < _FILES:
                 found.append((path, file))
         return sort_tops(

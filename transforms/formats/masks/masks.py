@@ -20,7 +20,7 @@ from shardbeam.transforms.core.records import (
     MaskValues,
 )
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
     MaskReading,
@@ -47,7 +47,7 @@ from shardbeam.transforms.formats.masks.naming import (
 from shardbeam.transforms.formats.names import is_hidden, listing_exclusion, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, relative_path
 from shardbeam.transforms.formats.recognition import MASKS, Folder, Recognized
-from shardbeam.transforms.formats.split_folders import mixed_problem, sort_splits, sort_tops
+from shardbeam.transforms.formats.split_folders import TopFolderFormat, sort_tops, top_folder
 from shardbeam.transforms.storage.base import Storage
 
 _EXPECTED = (
@@ -56,7 +56,7 @@ _EXPECTED = (
 )
 
 
-class MasksFormat(Format, frozen=True, kw_only=True):
+class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
     """Images and masks of classes, matched by their names.
 
     Attributes:
@@ -65,8 +65,6 @@ class MasksFormat(Format, frozen=True, kw_only=True):
         mask_classes: `{class id: name}` of the classes of maps.
         mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids.
         _naming: How masks are named.
-        _splits: The top folders that are splits.
-        _mixed: The top folders, in words, if only some of them are named like splits.
         _table: The classes, and the file that names them.
         _table_uri: That file, or the archive that holds it; empty if no file names the classes.
         _reading: How the masks' pixels are read.
@@ -86,8 +84,6 @@ class MasksFormat(Format, frozen=True, kw_only=True):
     mask_classes: MaskClassesKey = {}
     mask_values: MaskValuesKey = {}
     _naming: Naming = Naming()
-    _splits: tuple[str, ...] = ()
-    _mixed: str = ""
     _table: ClassTable = ClassTable()
     _table_uri: str = ""
     _reading: MaskReading = MaskReading()
@@ -144,13 +140,11 @@ class MasksFormat(Format, frozen=True, kw_only=True):
                 f"most images have several masks, such as {' and '.join(min(several)[:2])}: name "
                 "the folder of those that count",
             )
-        tops = sort_tops(map(_top, joins))
         table, uri = self._read_classes(tables)
         found = msgspec.structs.replace(
             self,
             _naming=naming,
-            _splits=tuple(sort_splits(tops.splits)) if tops.are_splits else (),
-            _mixed=tops.describe() if tops.is_mixed else "",
+            **sort_tops(map(top_folder, joins)).fields(),
             _table=table,
             _table_uri=uri,
         )
@@ -259,20 +253,9 @@ class MasksFormat(Format, frozen=True, kw_only=True):
         """Declares the classes of the file."""
         yield from self.declared_categories()
 
-    def predefined_splits(self) -> Sequence[str]:
-        """Returns the folders that are splits.
-
-        Raises:
-            Problem: Some folders are named like splits and others are not.
-        """
-        if self._mixed:
-            raise mixed_problem(self.images, mixed=self._mixed, key="images")
-        return self._splits
-
-    def split_listed(self, key: str) -> str:
-        """Returns the image's top folder, if it is a split."""
-        top = _top(self._naming.join_image(key))
-        return top if top in self._splits else ""
+    def join_text(self, key: str) -> str:
+        """Returns the text that joins an image to its mask."""
+        return self._naming.join_image(key)
 
     def place(self, path: str, *, root: int) -> Place:
         """Distinguishes images and masks by their roots, or by their folders and names."""
@@ -286,10 +269,4 @@ class MasksFormat(Format, frozen=True, kw_only=True):
                 return Place(role=Role.OTHER)
             mask, values = self._role(key), self._reading.values
             return Place(role=Role.MASK, key=key, join=join, mask=mask, values=values)
-        return Place(role=Role.IMAGE, key=key, join=self._naming.join_image(key))
-
-
-def _top(join: str) -> str:
-    """Returns the top folder of a text that joins; empty if there is none."""
-    top, slash, _ = join.partition("/")
-    return top if slash else ""
+        return Place(role=Role.IMAGE, key=key, join=self.join_text(key))

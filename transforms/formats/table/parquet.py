@@ -154,17 +154,27 @@ def _to_plain(column: pa.Array) -> pa.Array:
 
 
 def _is_readable(kind: pa.DataType) -> bool:
-    if any(is_kind(kind) for is_kind in (*_IS_PLAIN, *_IS_TEXT)):
-        return True
-    if types.is_dictionary(kind) or any(is_kind(kind) for is_kind in _IS_LIST):
-        return _is_readable(kind.value_type)
-    return types.is_struct(kind) and all(_is_readable(field.type) for field in kind)
+    return all(
+        any(is_kind(value) for is_kind in (*_IS_PLAIN, *_IS_TEXT)) for value in _values_of(kind)
+    )
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
     """Whether a column holds bytes, alone or in structs and lists."""
-    if any(is_kind(kind) for is_kind in _IS_BYTES):
-        return True
-    if types.is_dictionary(kind) or any(is_kind(kind) for is_kind in _IS_LIST):
-        return holds_bytes(kind.value_type)
-    return types.is_struct(kind) and any(holds_bytes(field.type) for field in kind)
+    return any(is_kind(value) for value in _values_of(kind) for is_kind in _IS_BYTES)
+
+
+def _values_of(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yields the types of the values in a column, its structs and its lists."""
+    if types.is_struct(kind):
+        for field in kind:
+            yield from _values_of(field.type)
+    elif types.is_dictionary(kind) or is_list(kind):
+        yield from _values_of(kind.value_type)
+    else:
+        yield kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column holds lists."""
+    return any(is_kind(kind) for is_kind in _IS_LIST)

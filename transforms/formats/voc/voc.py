@@ -33,7 +33,7 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.annotation_file import lost_classes
-from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.base import Kind, Match, Place, Role
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
     MaskValuesKey,
@@ -43,16 +43,17 @@ from shardbeam.transforms.formats.names import is_hidden, is_image_name, normali
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, SplitList
 from shardbeam.transforms.formats.parsing.xml_file import read_xml
 from shardbeam.transforms.formats.recognition import Folder, Recognized
-from shardbeam.transforms.formats.split_folders import mixed_problem, sort_splits
+from shardbeam.transforms.formats.split_folders import TopFolderFormat, sort_splits
 from shardbeam.transforms.formats.voc.folders import (
     ANNOTATION_FOLDERS,
     IMAGE_FOLDERS,
-    _top,
+    choose_lists,
     find_folders,
+    find_lists,
     join_text,
+    read_list,
     recognize_voc,
 )
-from shardbeam.transforms.formats.voc.lists import choose_lists, find_lists, read_list
 from shardbeam.transforms.formats.voc.maps import LABEL_MAP, MASK_FOLDERS, MapClasses, read_maps
 from shardbeam.transforms.formats.voc.objects import (
     DIFFICULT,
@@ -76,7 +77,7 @@ _OTHER_MASK_FOLDERS = ("segmentationclass", "segmentationobject")
 _MAX_DEPTH = 5
 
 
-class VocFormat(Format, frozen=True, kw_only=True):
+class VocFormat(TopFolderFormat, frozen=True, kw_only=True):
     """Pascal VOC: `JPEGImages`, `Annotations`, `ImageSets`, `Segmentation*` below one folder.
 
     Files are joined by their names without extension and by their folders, without folders named
@@ -98,8 +99,6 @@ class VocFormat(Format, frozen=True, kw_only=True):
         _masks: Whether images carry the maps of `SegmentationObject`.
         _lists: The lists of the splits, in order. A split has several lists where the root holds
             several datasets.
-        _splits: The folders that are splits.
-        _mixed: The root's folders, in words, if only some of them are named like splits.
         _copies: Folders of XML files that are not read, because they repeat others:
             `{folder: (number of its files, number of those with the names of others)}`.
         _has_image_folder: Whether there is a `JPEGImages`, so that pictures elsewhere are input
@@ -130,8 +129,6 @@ class VocFormat(Format, frozen=True, kw_only=True):
     match: Match = "path"
     _masks: bool = False
     _lists: tuple[SplitList, ...] = ()
-    _splits: tuple[str, ...] = ()
-    _mixed: str = ""
     _copies: Mapping[str, tuple[int, int]] = {}
     _has_image_folder: bool = False
     _maps: MapClasses = MapClasses()
@@ -257,14 +254,12 @@ class VocFormat(Format, frozen=True, kw_only=True):
         Raises:
             Problem: Some folders are named like splits and others are not.
         """
-        if self._mixed:
-            raise mixed_problem(self.root, mixed=self._mixed)
-        return self._splits or list(dict.fromkeys(item.split for item in self._lists))
+        folders = super().predefined_splits()
+        return folders or list(dict.fromkeys(item.split for item in self._lists))
 
-    def split_listed(self, key: str) -> str:
-        """Returns the image's top folder, if it is a split."""
-        top = _top(join_text(key))
-        return top if top in self._splits else ""
+    def join_text(self, key: str) -> str:
+        """Returns the text that joins the files of an image."""
+        return join_text(key)
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares VOC's attributes of objects, under TF Object Detection API's keys.
