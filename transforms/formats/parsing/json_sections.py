@@ -21,6 +21,7 @@ from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import (
     GZIP_MAGIC,
+    TRUNCATED,
     decode_json,
     explain_errors,
     read_annotation_file,
@@ -419,10 +420,15 @@ class _Scanner:
         Args:
             before: A short file up to there.
         """
-        data = before + self._piece[self._at :]
-        place_at = self.place_at(-len(before))
-        try:
-            decode_json(data, decoder=_object_decoder, uri=self._uri, place_at=place_at)
-        except InputError as error:
-            return error
-        raise AssertionError("the text is JSON")
+        while True:
+            data = before + self._piece[self._at :]
+            place_at = self.place_at(-len(before))
+            try:
+                decode_json(data, decoder=_object_decoder, uri=self._uri, place_at=place_at)
+            except InputError as error:
+                # More of the text may show what is wrong.
+                if error.problem != TRUNCATED or self._is_last:
+                    return error
+                self._read(max(self._piece_bytes, 2 * len(data)))
+            else:
+                raise AssertionError("the text is JSON")
