@@ -1,9 +1,14 @@
-"""WriteToTFRecord: Beam's transform of that name, with deterministic shards of Examples."""
+"""WriteToTFRecord: Beam's transform of that name, with deterministic shards of Examples.
+
+No lease is held. A prefix that has files already is refused, and shards are moved into place only
+after all of them are written and the counts add up.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,24 +24,21 @@ from shardbeam.configs.convert import convert
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
 from shardbeam.transforms.beam.stages import counting
+from shardbeam.transforms.commit.gate import count_splits, decide, find_lost
 from shardbeam.transforms.commit.join_checks import check_arrived
-from shardbeam.transforms.commit.moves import CommitBatch, move
-from shardbeam.transforms.commit.prefix import (
-    PrefixSettings,
-    approve,
-    check_free,
-    count_reject,
-    name_files,
-)
+from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved, move
 from shardbeam.transforms.commit_dataset import clear_staging
-from shardbeam.transforms.core.counts import Count
+from shardbeam.transforms.core.counts import REJECTS, Count, Counts, encode_element
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.collectors.statistics import merge_counted
+from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, merge_counted
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
+from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
+from shardbeam.transforms.dataset.rejects import describe_rejects
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.formats.join.settings import JoinSettings
@@ -45,8 +47,9 @@ from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.shards.writer import ShardSettings
-from shardbeam.transforms.staging.staging import TOTALS, Staging
-from shardbeam.transforms.storage.base import is_uri
+from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors
+from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards
 
@@ -167,7 +170,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         digest = hashlib.sha256(
             msgspec.msgpack.encode([*decides, self._labels, seed], order="deterministic")
         ).hexdigest()[:16]
-        self._settings = PrefixSettings(
+        self._settings = _PrefixSettings(
             naming=FileNaming(prefix=prefix, suffix=file_name_suffix, template=shard_name_template),
             splits=tuple(splits),
             staging=Staging(
@@ -225,7 +228,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         # one InputCounts of rejects
         rejected = (
             rejects
-            | "CountReject" >> beam.Map(count_reject).with_output_types(InputCounts)
+            | "CountReject" >> beam.Map(_count_reject).with_output_types(InputCounts)
             | "CountRejects"
             >> beam.CombineGlobally(merge_inputs)
             .with_input_types(InputCounts)
@@ -239,7 +242,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             inputs
             | "Approve"
             >> beam.FlatMap(
-                counting(approve),
+                counting(_approve),
                 shards,
                 pvalue.AsSingleton(rejected),
                 settings=settings,
@@ -258,6 +261,111 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         return WrittenFiles(files=files, rejects=rejects, label_map=label_map)
 
 
+class _PrefixSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of the files below a prefix.
+
+    Attributes:
+        naming: How the files are named.
+        splits: The splits' names.
+        staging: Where the shards wait.
+        max_reject_ratio: The greatest share of a split's records that may be rejected.
+    """
+
+    naming: FileNaming
+    splits: Sequence[str]
+    staging: Staging
+    max_reject_ratio: float
+
+
+def _check_free(settings: _PrefixSettings) -> None:
+    """Refuses a prefix that has files already.
+
+    Raises:
+        InputError: A file has a name that a shard may get.
+    """
+    folder = settings.staging.output
+    shard = re.compile(settings.naming.pattern(settings.splits))
+    for file in storage_for(folder).list(folder):
+        if shard.fullmatch(file.path):
+            raise InputError(
+                uri=join_uri(folder, file.path),
+                problem="is there already; choose another prefix",
+            )
+
+
+def _count_reject(reject: Reject) -> InputCounts:
+    """Counts a reject that was received."""
+    inputs = InputCounts()
+    inputs.add_reject(reject)
+    inputs.counts = Counts()
+    inputs.counts.receive(REJECTS, encode_element(reject))
+    return inputs
+
+
+def _approve(
+    inputs: InputCounts,
+    shards: Sequence[ShardResult],
+    rejected: InputCounts,
+    *,
+    settings: _PrefixSettings,
+    statistics: Mapping[str, CountedStatistics],
+) -> list[CommitBatch]:
+    """Checks that every record was written, rejected or excluded, and plans the moves.
+
+    Raises:
+        InputError: The counts do not add up, too much was rejected, or the prefix has files.
+    """
+    inputs = merge_inputs([inputs, InputCounts(counts=rejected.counts)])
+    lost = find_lost(
+        inputs,
+        splits=settings.splits,
+        shards=shards,
+        rejects=(),
+        statistics=statistics,
+    )
+    counts = count_splits(splits=settings.splits, inputs=inputs, shards=shards, rejects=())
+    for split, count in rejected.splits.items():
+        more = SplitOutcome(rejected=count.rejected, unlisted=count.unlisted)
+        counts.setdefault(split, SplitOutcome()).add(more)
+    outcome = decide(
+        counts, max_ratio=settings.max_reject_ratio, rejects_root="", lost_elements=lost
+    )
+    if outcome.status is not Status.APPROVED:
+        problem = outcome.message.partition("\n")[0]
+        problem = problem.replace("rejects.max_ratio", "max_reject_ratio")
+        for split, first in rejected.samples.first_rejects.items():
+            problem += f"; {describe_rejects(counts[split].rejected, first=first)}"
+        raise InputError(uri=settings.naming.prefix, problem=problem)
+    with explain_write_errors(settings.staging.output):
+        _check_free(settings)
+    return [CommitBatch((_move_of(shard),)) for shard in shards]
+
+
+def _move_of(shard: ShardResult) -> Move:
+    return Move(shard.staged, (shard.data,))
+
+
+def _name_files(
+    inputs: InputCounts,
+    shards: Iterable[ShardResult],
+    moved: Iterable[Count],
+    *,
+    settings: _PrefixSettings,
+) -> list[str]:
+    """Names the shards after all of them have been moved.
+
+    Returns:
+        The shards' URIs.
+
+    Raises:
+        InputError: A runner lost a move.
+    """
+    del inputs
+    moves = [_move_of(shard) for shard in shards]
+    check_all_moved(moves, moved)
+    return sorted(join_uri(settings.staging.output, move.files[0].path) for move in moves)
+
+
 def _read(
     given: Mapping[str, Any] | None, kind: type[msgspec.Struct], *, name: str
 ) -> dict[str, Any]:
@@ -272,10 +380,10 @@ def _read(
         raise ValueError(str(Problem((name, *problem.path), problem.text))) from problem
 
 
-def _check(inputs: InputCounts, *, settings: PrefixSettings) -> InputCounts:
+def _check(inputs: InputCounts, *, settings: _PrefixSettings) -> InputCounts:
     """Fails before any image is read if the runner lost records, or the prefix has files."""
     inputs = check_arrived(inputs, sources=[GIVEN_SOURCE])
-    check_free(settings)
+    _check_free(settings)
     return inputs
 
 
@@ -285,14 +393,3 @@ def _build_label_map(inputs: InputCounts, *, settings: LabelSettings) -> LabelMa
         settings=settings,
         objects=inputs.classes.have_boxes,
     )
-
-
-def _name_files(
-    inputs: InputCounts,
-    shards: Sequence[ShardResult],
-    moved: Iterable[Count],
-    *,
-    settings: PrefixSettings,
-) -> list[str]:
-    del inputs
-    return name_files(shards, moved, settings=settings)
