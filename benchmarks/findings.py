@@ -173,6 +173,12 @@ def _contradict(picture: Picture, rng: random.Random, classes: Sequence[int]) ->
     return dataclasses.replace(picture, name=f"copy-{picture.name}", objects=objects)
 
 
+def _lack(picture: Picture, *_: object) -> Picture:
+    copy = picture.copy()
+    copy.objects.pop()
+    return copy
+
+
 def _rename_all(picture: Picture, rng: random.Random, classes: Sequence[int]) -> Picture:
     copy = picture.copy()
     for each, name in zip((picture, copy), rng.sample(classes, 2), strict=True):
@@ -203,6 +209,7 @@ ERRORS: Mapping[str, tuple[str, Change]] = {
     "a smaller copy in another split": ("leak", _leak),
     "an equal file with another class": ("contradiction", _contradict),
     "a smaller copy with classes of its own": ("same_picture", _rename_all),
+    "a smaller copy that lacks an object": ("unequal_objects", _lack),
     "another class": ("", _swap),
     "a shifted box": ("", _move(lambda x, y, w, h, _: (x + w / 3, y, w, h))),
     "a loose box": ("", _move(lambda x, y, w, h, _: (x - w / 4, y - h / 4, w * 1.5, h * 1.5))),

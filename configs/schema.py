@@ -367,6 +367,7 @@ FindingKind = Literal[
     "many_objects",
     "no_objects",
     "same_picture",
+    "unequal_objects",
     "dark_picture",
     "bright_picture",
     "low_contrast",

@@ -22,7 +22,7 @@ from shardbeam.pipelines.splits import assign_splits
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.findings import SAME_PICTURE
+from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.encode.encode import library_versions
@@ -309,8 +309,9 @@ def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> 
 def _check_max_findings(config: schema.Config, *, encoder: EncoderSettings) -> None:
     """Refuses limits on kinds of findings that are not looked for: nothing would exceed them."""
     pictures = () if config.image.verify == "decode" else PICTURE_KINDS
-    same = (SAME_PICTURE,) if _duplicates(config, encoder=encoder).find == "none" else ()
-    for kinds, needed in ((pictures, "image.verify: decode"), (same, "duplicates.find: all")):
+    is_off = _duplicates(config, encoder=encoder).find == "none"
+    similar = OF_SIMILAR_PICTURES if is_off else ()
+    for kinds, needed in ((pictures, "image.verify: decode"), (similar, "duplicates.find: all")):
         for kind in sorted({*kinds} & {*(config.expect.max_findings or ())}):
             raise _wrong(f"it is found only with {needed}", "expect", "max_findings", kind)
 

@@ -33,7 +33,7 @@ def test_each_error_has_a_picture_of_its_own() -> None:
     clean = make_pictures()
     planted, names = plant(copy.deepcopy(clean), classes=CLASSES, each=2, seed=3)
     assert names.keys() == ERRORS.keys()
-    assert [len(each) for kind, each in names.items() if kind != "no objects"] == [2] * 25
+    assert [len(each) for kind, each in names.items() if kind != "no objects"] == [2] * 26
     changed = [name for each in names.values() for name in each]
     assert len({name.removeprefix("copy-") for name in changed}) == len(changed)
     before = {each.name: each for each in clean}

@@ -339,10 +339,11 @@ def _show_findings(arguments: ShowArguments) -> None:
     # Imported here, as pyarrow takes a while.
     from shardbeam.readers.open.find_findings import (
         list_kinds,
+        list_warnings,
         read_findings,
-        read_warnings,
         strongest_images,
     )
+    from shardbeam.transforms.commit.runs import read_last_run
     from shardbeam.transforms.dataset.statistics_file import read_statistics
 
     dataset = open_dataset(arguments.path)
@@ -372,7 +373,7 @@ def _show_findings(arguments: ShowArguments) -> None:
     ]
     # Warnings are of no kind, and most are of all splits.
     is_all = manifest is not None and arguments.findings is True and arguments.split is None
-    warnings = read_warnings(dataset) if is_all else ()
+    warnings = list_warnings(read_last_run(dataset.path)) if is_all else ()
     if arguments.json:
         found_all = {"findings": shown, "classes": of_classes, "warnings": warnings}
         write_json({"path": dataset.path, **found_all})

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -15,12 +15,18 @@ import pyarrow.compute as pc
 
 from shardbeam.readers.open.record_reader import find_indexes, load_shard_index, read_bounds
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
-from shardbeam.transforms.commit.runs import read_last_run
+from shardbeam.transforms.commit.runs import RunRecord
 from shardbeam.transforms.commit.warnings import NEVER_OCCUR
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.example_findings import ObjectLimits, limit_objects
-from shardbeam.transforms.dataset.findings import SAME_PICTURE, KindFound, find_kinds, limits_of
+from shardbeam.transforms.dataset.findings import (
+    OF_SIMILAR_PICTURES,
+    SAME_PICTURE,
+    KindFound,
+    find_kinds,
+    limits_of,
+)
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.statistics_file import read_statistics
@@ -29,15 +35,15 @@ from shardbeam.transforms.storage.base import join_uri
 
 # The columns of an index that `find_in_index` needs.
 COLUMNS = ("key", "source", "objects", "findings")
-# The columns of `duplicates.parquet` that `read_label_conflicts` needs.
-_MARKED_COLUMNS = ("split", "shard", "row", "same_picture")
+# The columns of `duplicates.parquet` that `read_label_conflicts` needs, besides the strengths.
+_PLACE_COLUMNS = ("split", "shard", "row")
 
 # The warning that says what `UNUSED_CLASS` does.
 _UNUSED = re.compile(rf"[\d,]+ of [\d,]+ {NEVER_OCCUR}: ")
 
 _Image = TypeVar("_Image", bound="FoundImage")
-# {(split, shard, row): strength}
-LabelConflicts: TypeAlias = Mapping[tuple[str, int, int], int]
+# {(split, shard, row): [(kind, strength)]}
+LabelConflicts: TypeAlias = Mapping[tuple[str, int, int], Sequence[tuple[str, int]]]
 
 
 def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -> list[KindFound]:
@@ -49,26 +55,24 @@ def list_kinds(splits: Mapping[str, Statistics], *, manifest: Manifest | None) -
     """
     if manifest is None:
         return find_kinds(splits)
-    duplicates = manifest.duplicates
     return find_kinds(
         splits,
         # A sample (`limit`) does not show which classes never occur.
         classes=() if manifest.config.get("limit") else manifest.labels,
         corrections={name: split.outcome.corrections for name, split in manifest.splits.items()},
-        same_pictures=None if duplicates is None else duplicates.same_pictures,
+        similar=None if manifest.duplicates is None else manifest.duplicates.findings,
         ignore=manifest.ignored_findings,
     )
 
 
-def read_warnings(dataset: StoredDataset) -> tuple[str, ...]:
-    """Returns what the build that committed a dataset last has warned of; empty if unknown.
+def list_warnings(run: RunRecord | None) -> tuple[str, ...]:
+    """Returns what a build has warned of; empty if it is unknown.
 
     Classes that never occur are left out, because they are a finding.
 
-    Raises:
-        InputError: The record of a run cannot be read.
+    Args:
+        run: The record of the build that committed the dataset last.
     """
-    run = read_last_run(dataset.path)
     warnings = () if run is None else run.outcome.warnings
     return tuple(line for line in warnings if not _UNUSED.match(line))
 
@@ -123,7 +127,8 @@ def read_findings(
             "other TFRecord files, make an index with `shardbeam index`, and name its folder with "
             "--index",
         )
-    label_conflicts = read_label_conflicts(dataset) if SAME_PICTURE in kinds and not indexes else {}
+    is_marked = not indexes and any(kind in kinds for kind in OF_SIMILAR_PICTURES)
+    label_conflicts = read_label_conflicts(dataset) if is_marked else {}
     for name in splits:
         split = dataset.find_split(name)
         if indexes is None:
@@ -138,24 +143,37 @@ def read_findings(
 
 
 def read_label_conflicts(dataset: StoredDataset) -> LabelConflicts:
-    """Reads the pictures that `duplicates.parquet` marks: `{(split, shard, row): strength}`.
+    """Reads the pictures that `duplicates.parquet` marks.
+
+    Returns:
+        `{(split, shard, row): [(kind of finding, strength)]}`.
 
     Raises:
         InputError: The file is missing or damaged.
     """
     manifest = dataset.read_manifest()
-    if manifest is None or manifest.duplicates is None or not manifest.duplicates.same_pictures:
+    counts = None if manifest is None else manifest.duplicates
+    if counts is None or not any(counts.findings.values()):
         return {}
     table = load_duplicates(
-        dataset.path, listed=dataset.listed_files().get(DUPLICATES), columns=_MARKED_COLUMNS
+        dataset.path,
+        listed=dataset.listed_files().get(DUPLICATES),
+        columns=[*_PLACE_COLUMNS, *OF_SIMILAR_PICTURES],
     )
-    if table.column_names != [*_MARKED_COLUMNS]:
+    if not {*_PLACE_COLUMNS, SAME_PICTURE} <= {*table.column_names}:
         raise InputError(
             uri=join_uri(dataset.path, DUPLICATES),
             problem="not the duplicates of a dataset: a column is missing",
         )
-    rows = table.filter(table["same_picture"].is_valid()).to_pylist()
-    return {(row["split"], row["shard"], row["row"]): row["same_picture"] for row in rows}
+    return {
+        (row["split"], row["shard"], row["row"]): marks
+        for row in table.to_pylist()
+        if (
+            marks := [
+                (kind, row[kind]) for kind in OF_SIMILAR_PICTURES if row.get(kind) is not None
+            ]
+        )
+    }
 
 
 def _read_indexes(split: StoredSplit, *, dataset: StoredDataset) -> Iterator[tuple[str, pa.Table]]:
@@ -263,14 +281,14 @@ def find_in_index(
     by_objects = map(limits.finding, table["objects"].to_pylist())
     lengths = pc.list_value_length(table["findings"]).to_pylist()
     for row, (of_objects, length) in enumerate(zip(by_objects, lengths, strict=True)):
-        same_picture = label_conflicts.get((split, shard, row))
-        if of_objects is None and not length and same_picture is None:
+        conflicts = label_conflicts.get((split, shard, row), ())
+        if of_objects is None and not length and not conflicts:
             # Most rows are like this, so only the others are decoded as a whole.
             continue
         (values,) = table.slice(row, 1).to_pylist()
         found = [(each["kind"], each["strength"]) for each in values["findings"] or ()]
         found += [] if of_objects is None else [of_objects]
-        found += [] if same_picture is None else [(SAME_PICTURE, same_picture)]
+        found += conflicts
         for kind, strength in found:
             yield FoundImage(
                 split=split,

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from shardbeam.readers.open.images import Place
@@ -14,9 +15,10 @@ from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.readers.report.cards import Card
 from shardbeam.readers.report.twins import Twin, find_twins
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.findings import SAME_PICTURE
+from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.duplicates.duplicates import DUPLICATES, Row, find_pair, load_duplicates
+from shardbeam.transforms.duplicates.label_conflicts import ClassCounts, read_classes
 from shardbeam.transforms.storage.base import join_uri
 
 # At most this many groups are drawn, the harmful ones first, and usually at most this many pictures
@@ -32,9 +34,12 @@ _NEW_COLUMNS = {
     "near_contradiction": False,
     SAME_PICTURE: None,
     "cropped": False,
+    UNEQUAL_OBJECTS: None,
 }
 # Columns that older datasets have under another name.
 _OLD_NAMES = {"classes": "classes_digest"}
+# The columns of an index that show where an Example is, and which objects it has.
+_INDEX_COLUMNS = ("key", "source", "offset", "length", "objects", "classes", "class_objects")
 # Columns that say what is wrong with a group, the worst first.
 _FLAGS = ("contradiction", "leak", "near_contradiction")
 
@@ -196,6 +201,7 @@ class _Indexes:
         self._dataset = dataset
         self._splits = {split.name: split for split in dataset.splits}
         self._tables: dict[str, pa.Table] = {}
+        self._classes: dict[str, Sequence[ClassCounts]] = {}
 
     def find_row(self, place: Place) -> tuple[str, int, int]:
         """Returns the split, the shard and the row there of an Example."""
@@ -203,32 +209,44 @@ class _Indexes:
 
     def find_place(self, row: Row) -> Place:
         """Returns where the Example of a row is."""
-        values = self._read(row)
+        table = self._tables[self._read(row)]
         number = self._first(row["split"], row["shard"]) + row["row"]
-        return Place(row["split"], number, row["shard"], values["offset"], values["length"])
+        offset, length = (table[name][row["row"]].as_py() for name in ("offset", "length"))
+        return Place(row["split"], number, row["shard"], offset, length)
 
-    def find_classes(self, row: Row) -> frozenset[int]:
-        """Returns the ids of the classes that the Example of a row shows."""
-        # An older index does not know them.
-        return frozenset(self._read(row).get("classes") or ())
+    def find_classes(self, row: Row) -> Mapping[int, int]:
+        """Returns the classes of the image whose Examples begin with a row: `{id: objects}`."""
+        path = self._read(row)
+        if path not in self._classes:
+            table = self._tables[path]
+            self._classes[path] = list(read_classes(table, np.arange(table.num_rows)))
+        return dict(self._classes[path][row["row"]])
 
     def _first(self, split: str, shard: int) -> int:
         """Returns the number of a shard's first Example in its split, from 1."""
         return sum(self._splits[split].shard_examples[:shard]) + 1
 
-    def _read(self, row: Row) -> Row:
-        try:
-            split = self._splits[row["split"]]
-            path = split.shards[row["shard"]].path
-            if path not in self._tables:
-                self._tables[path] = load_shard_index(
-                    self._dataset,
-                    path,
-                    columns=["offset", "length", "classes"],
-                    max_rows=split.shard_examples[row["shard"]],
-                )
-            table = self._tables[path]
-            return {name: table[name][row["row"]].as_py() for name in table.column_names}
-        except (IndexError, KeyError) as error:
-            uri = join_uri(self._dataset.path, DUPLICATES)
-            raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error
+    def _read(self, row: Row) -> str:
+        """Reads the index of the shard that a row names, if it is not read yet.
+
+        Returns:
+            The shard's path.
+        """
+        split = self._splits.get(row["split"])
+        if split is None or not 0 <= row["shard"] < len(split.shards):
+            raise self._error(row)
+        path = split.shards[row["shard"]].path
+        if path not in self._tables:
+            self._tables[path] = load_shard_index(
+                self._dataset,
+                path,
+                columns=_INDEX_COLUMNS,
+                max_rows=split.shard_examples[row["shard"]],
+            )
+        if not 0 <= row["row"] < self._tables[path].num_rows:
+            raise self._error(row)
+        return path
+
+    def _error(self, row: Row) -> InputError:
+        uri = join_uri(self._dataset.path, DUPLICATES)
+        return InputError(uri=uri, problem=f"{row['key']!r} is in no shard")

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from shardbeam.readers.open.find_findings import read_warnings
+from shardbeam.readers.open.find_findings import list_warnings
 from shardbeam.readers.open.read_rejects import StoredReject, read_lines, spread
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit, dataset_name
+from shardbeam.transforms.commit.runs import RunRecord, read_last_run
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import counted
@@ -54,8 +55,7 @@ class Facts(NamedTuple):
         title: The same; the name of its folder if the config names it only after its format.
         version: Its version; may be empty.
         description: A text for readers; may be empty.
-        origin: What it was built from, and by which version; empty if unknown. When is not part of
-            it: the same dataset, built again, gives the same page.
+        origin: What it was built from, by which version, and when; empty if unknown.
         splits: Its splits.
         outcomes: What became of the inputs of each split; empty if the dataset does not say so.
         rejects: How many inputs were rejected, by reason; the most frequent first.
@@ -109,9 +109,10 @@ def read_facts(dataset: StoredDataset) -> Facts:
     )
     if manifest is None:
         return facts
+    last_run = read_last_run(dataset.path)
     outcomes = {name: split.outcome for name, split in manifest.splits.items()}
     return facts._replace(
-        origin=_origin(manifest),
+        origin=_origin(manifest, run=last_run),
         outcomes=outcomes,
         rejects=_codes({name: outcome.rejected for name, outcome in outcomes.items()}),
         listed_rejects=tuple(
@@ -144,14 +145,17 @@ def read_facts(dataset: StoredDataset) -> Facts:
         files=tuple((shard.path, shard.size_bytes, shard.crc32c) for shard in manifest.shards()),
         labels=manifest.labels,
         duplicates=manifest.duplicates,
-        warnings=read_warnings(dataset),
+        warnings=list_warnings(last_run),
     )
 
 
-def _origin(manifest: Manifest) -> str:
+def _origin(manifest: Manifest, *, run: RunRecord | None) -> str:
     formats = ", ".join(formats_in(manifest.config))
     images = counted(manifest.inputs.images, "image")
-    return f"From {images}{f' ({formats})' if formats else ''}, by Shardbeam {manifest.shardbeam}"
+    read = f"{images}{f' ({formats})' if formats else ''}"
+    # 2026-11-27T10:15:58.123456+00:00; a copied dataset may lack the records of its runs.
+    when = f" on {run.finished_at[:10]} at {run.finished_at[11:16]} UTC" if run is not None else ""
+    return f"Built from {read} by Shardbeam {manifest.shardbeam}{when}"
 
 
 def _title(dataset: StoredDataset, name: str, *, config: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from shardbeam.transforms.dataset.example_findings import (
     TINY_BOX,
     Finding,
 )
-from shardbeam.transforms.dataset.findings import KINDS, SAME_PICTURE
+from shardbeam.transforms.dataset.findings import KINDS, SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.images.measures import BRIGHT_PICTURE, DARK_PICTURE, LOW_CONTRAST
 
 # {kind: its strength in words}; strengths are described in docs/reference/statistics.md.
@@ -30,6 +30,7 @@ _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     SPARSE_MASK: lambda strength: f"{100_000 / max(1, strength):.2g} % of the box",
     BOX_OFF_MASK: lambda strength: f"{(1_000_000 - strength) / 10_000:.1f} % in common",
     SAME_PICTURE: lambda strength: f"{strength} of 64 bits agree",
+    UNEQUAL_OBJECTS: lambda strength: f"{strength / 10_000:.1f} % of the objects differ",
     MANY_OBJECTS: lambda strength: f"{strength:,} objects",
     DARK_PICTURE: lambda strength: f"99 of 100 pixels at most at gray level {255 - strength}",
     BRIGHT_PICTURE: lambda strength: f"99 of 100 pixels at least at gray level {strength}",

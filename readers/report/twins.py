@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shardbeam.readers.open.images import Place
-from shardbeam.transforms.dataset.findings import SAME_PICTURE
+from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.duplicates.duplicates import Row
 
 # {kind: its words}, the most telling first.
 _WORDS = {
     "contradiction": "The same file with other labels",
     SAME_PICTURE: "The same picture with objects of other classes",
+    UNEQUAL_OBJECTS: "The same picture with other numbers of objects",
     "leak": "The same picture in another split",
     "near_contradiction": "Nearly the same picture with other classes",
 }
@@ -35,7 +36,7 @@ def find_twins(
     *,
     shown: Mapping[tuple[str, int, int], Place],
     find_place: Callable[[Row], Place],
-    find_classes: Callable[[Row], Collection[int]],
+    find_classes: Callable[[Row], Mapping[int, int]],
     ignored: Collection[str],
 ) -> dict[tuple[str, int], Twin]:
     """Finds the twins of some images.
@@ -44,7 +45,7 @@ def find_twins(
         groups: The rows of `duplicates.parquet`, by group.
         shown: The images, `{(split, shard, row): place}`.
         find_place: Finds the Example of a row.
-        find_classes: Finds the ids of its classes.
+        find_classes: Finds the ids of its image's classes, with the number of objects of each.
         ignored: Kinds of findings that the dataset's config ignores.
 
     Returns:
@@ -67,14 +68,14 @@ def find_twins(
 
 
 def _candidates(
-    row: Row, members: Sequence[Row], *, find_classes: Callable[[Row], Collection[int]]
+    row: Row, members: Sequence[Row], *, find_classes: Callable[[Row], Mapping[int, int]]
 ) -> Iterator[tuple[str, Row]]:
     """Yields rows of a group that show what is wrong with one of its rows, the most telling first.
 
     Args:
         row: The row.
         members: The rows of its group.
-        find_classes: Finds the ids of an Example's classes.
+        find_classes: As for `find_twins`.
     """
     # Equal files show more than similar ones.
     ordered = sorted(members, key=lambda other: other["sha256"] != row["sha256"])
@@ -82,13 +83,24 @@ def _candidates(
         if other["sha256"] == row["sha256"] and other["labels"] != row["labels"]:
             yield "contradiction", other
     if row[SAME_PICTURE]:
-        classes = frozenset(find_classes(row))
+        classes = find_classes(row).keys()
         for other in ordered:
             if other[SAME_PICTURE] and classes.isdisjoint(find_classes(other)):
                 yield SAME_PICTURE, other
+    if row[UNEQUAL_OBJECTS]:
+        others = [other for other in ordered if other[UNEQUAL_OBJECTS]]
+        # The one whose objects differ most.
+        differing = [_count_differing(find_classes(row), find_classes(other)) for other in others]
+        if any(differing):
+            yield UNEQUAL_OBJECTS, others[differing.index(max(differing))]
     for other in ordered:
         if other["split"] != row["split"]:
             yield "leak", other
     for other in ordered:
         if other["sha256"] != row["sha256"] and other["classes_digest"] != row["classes_digest"]:
             yield "near_contradiction", other
+
+
+def _count_differing(one: Mapping[int, int], other: Mapping[int, int]) -> int:
+    """Counts the objects of one of two images without a counterpart of their class in the other."""
+    return sum(abs(one.get(label, 0) - other.get(label, 0)) for label in {*one, *other})

@@ -133,15 +133,15 @@ def test_classes_that_never_occur_and_corrections() -> None:
 def test_the_same_picture_with_other_classes() -> None:
     statistics = Statistics(images=1000)
     splits = {"train": statistics, "test": statistics}
-    (found,) = find_kinds(splits, same_pictures={"test": 4})
+    (found,) = find_kinds(splits, similar={"same_picture": {"test": 4}})
     assert (found.kind, found.split, found.images, found.usual) == (
         "same_picture",
         "test",
         4,
         False,
     )
-    (found,) = find_kinds(splits, same_pictures={"train": 201})
-    assert found.usual
+    (found,) = find_kinds(splits, similar={"unequal_objects": {"train": 201}})
+    assert (found.kind, found.usual) == ("unequal_objects", True)
 
 
 def test_ignored_kinds() -> None:

@@ -18,6 +18,7 @@ INDEX = {
     "findings": "list<element: struct<kind: string, strength: int64>>",
     "map_classes": "list<element: int32>",
     "crop_hashes": "list<element: uint64>",
+    "class_objects": "list<element: int32>",
 }
 STATISTICS = """
 areas aspects box_centres box_centres_by_class box_sizes box_sizes_by_class caption_characters

@@ -45,7 +45,7 @@ class Dataset:
     def add(self, split: str, rows: Sequence[tuple[Any, ...]]) -> ShardResult:
         """Adds a shard of `(key, number of its file, labels, hash)`, and perhaps classes.
 
-        These are the image's classes, and ids of the classes of its objects.
+        These are the image's classes, and ids of the classes of its objects with their numbers.
         """
         index = sum(shard.split == split for shard in self.shards)
         path = index_path(f"{split}-{index}")
@@ -75,6 +75,7 @@ class Dataset:
         dhash: int | None,
         classes: str = "",
         ids: Sequence[int] = (),
+        counts: Sequence[int] = (),
     ) -> IndexRow:
         return msgspec.structs.replace(
             INDEX_ROW,
@@ -88,6 +89,7 @@ class Dataset:
             classes_digest=classes * 16,
             classes=ids,
             objects=len(ids),
+            class_objects=counts or [1] * len(ids),
         )
 
     def report(self, *, near: int = 3) -> Duplicates:
@@ -255,6 +257,18 @@ def test_the_same_picture_with_other_objects(
     # If there is no room for all, these go before others.
     monkeypatch.setattr(module, "MOST_ROWS", 3)
     assert dataset.rows(dataset.report(), *columns) == rows[:3]
+
+
+def test_the_same_picture_with_other_numbers_of_objects(dataset: Dataset) -> None:
+    dataset.add("train", [("a", 1, "a", 0xFF, "", (1, 2), (18, 1)), ("b", 5, "b", None)])
+    dataset.add("validation", [("c", 2, "b", 0xFE, "", (1, 2), (1, 18))])
+    dataset.add("validation", [("d", 3, "b", 0xFE, "", (1, 2), (18, 2))])
+    found = dataset.report()
+    assert found.counts.unequal_objects == {"train": 1, "validation": 2}
+    assert found.counts.same_pictures == {}
+    columns = "key", "unequal_objects"
+    # 17 of each class against 17 + 16: 33 of 36.
+    assert dataset.rows(found, *columns) == [("a", 944_444), ("c", 944_444), ("d", 916_667)]
 
 
 def test_the_same_file_is_named_before_one_that_is_nearly_the_same(dataset: Dataset) -> None:

@@ -1,8 +1,10 @@
-"""Equal and nearly equal pictures of objects that have no class in common."""
+"""Equal and nearly equal pictures whose objects contradict each other."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -11,22 +13,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
 from shardbeam.transforms.duplicates import label_conflicts as module
 from shardbeam.transforms.duplicates import near_duplicates
 from shardbeam.transforms.duplicates.label_conflicts import (
     PictureRows,
-    find_same_pictures,
+    find_conflicts,
     read_rows,
 )
 from tests.support.manifests import INDEX_ROW
 
 
 def find(*pictures: tuple[int, int, tuple[int, ...]], near: int = 3) -> list[int]:
-    """Returns the strengths of pictures that are given as `(group, hash, classes)`."""
+    """Returns the strengths of pictures that are given as `(group, hash, classes of objects)`."""
+    return conflicts(*pictures, near=near)[SAME_PICTURE]
+
+
+def conflicts(
+    *pictures: tuple[int, int, tuple[int, ...]], near: int = 3
+) -> Mapping[str, list[int]]:
     groups, values, classes = zip(*pictures, strict=True) if pictures else ((), (), ())
-    rows = PictureRows(np.array(values, np.uint64), classes)
-    return find_same_pictures(np.array(groups, np.intp), rows, near=near).tolist()
+    rows = PictureRows(
+        np.array(values, np.uint64), [tuple(sorted(Counter(each).items())) for each in classes]
+    )
+    found = find_conflicts(np.array(groups, np.intp), rows, near=near)
+    return {kind: strengths.tolist() for kind, strengths in found.items()}
 
 
 def test_pictures_of_other_classes() -> None:
@@ -36,6 +48,14 @@ def test_pictures_of_other_classes() -> None:
 
 def test_one_class_in_common_is_enough() -> None:
     assert find((0, 0xFF, (1, 2)), (0, 0xFE, (2, 3))) == [0, 0]
+
+
+def test_other_numbers_of_objects() -> None:
+    found = conflicts((0, 1, (1,) * 18 + (2,)), (0, 1, (2,) * 18 + (1,)), (0, 3, (1, 1, 3)))
+    # 34 of 36; 3 of 20, and 20 of 21 objects have no counterpart.
+    assert found[UNEQUAL_OBJECTS] == [944_444, 952_381, 952_381]
+    assert found[SAME_PICTURE] == [0, 0, 0]
+    assert not any(conflicts((0, 1, (1, 2)), (0, 2, (2, 1)))[UNEQUAL_OBJECTS])
 
 
 def test_pictures_without_objects_are_not_compared() -> None:
@@ -61,13 +81,11 @@ def test_only_neighbours_in_large_groups_are_compared(monkeypatch: pytest.Monkey
 
 
 def test_memory_is_limited_and_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 2)
-    monkeypatch.setattr(module, "_MOST_WORDS", 1)
-    # Classes 0 and 64 share a bit.
-    others = [(1, number, (number,)) for number in range(65)]
-    pictures = [(0, 0, (0,)), (0, 1, (64,)), (0, 2, (0, 64)), (0, 8 + 16 + 32, (0,))]
-    assert find(*pictures, *others, near=2)[:4] == [63, 63, 0, 0]
-    assert find(*others, near=64) == [63] * 65
+    pictures = [(0, number, tuple(range(number % 5, 7))) for number in range(20)]
+    expected = conflicts(*pictures, near=64)
+    assert any(expected[UNEQUAL_OBJECTS])
+    monkeypatch.setattr(module, "_BLOCK", 30)
+    assert conflicts(*pictures, near=64) == expected
 
 
 @given(
@@ -75,7 +93,9 @@ def test_memory_is_limited_and_the_result_is_the_same(monkeypatch: pytest.Monkey
         st.tuples(
             st.integers(0, 2),
             st.sampled_from([0, 1, 2, 7, 15, 2**63, 2**64 - 1]),
-            st.sampled_from([(), (1,), (2,), (1, 2), (900,), (2, 900), (10**9,)]),
+            st.sampled_from(
+                [(), (1,), (2,), (1, 2), (1, 1, 2), (1, 1, 1), (900,), (2, 900), (10**9,)]
+            ),
         ),
         max_size=12,
     ),
@@ -84,14 +104,18 @@ def test_memory_is_limited_and_the_result_is_the_same(monkeypatch: pytest.Monkey
 def test_against_comparing_every_pair(
     pictures: list[tuple[int, int, tuple[int, ...]]], near: int
 ) -> None:
-    expected = [0] * len(pictures)
+    same, unequal = ([0] * len(pictures) for _ in range(2))
     for one, other in itertools.permutations(range(len(pictures)), 2):
         (group, value, classes), (second, near_value, others) = pictures[one], pictures[other]
         distance = (value ^ near_value).bit_count()
-        is_found = classes and others and not set(classes) & set(others)
-        if group == second and distance <= near and is_found:
-            expected[one] = max(expected[one], 64 - distance)
-    assert find(*pictures, near=near) == expected
+        if not (group == second and distance <= near and classes and others):
+            continue
+        if set(classes) & set(others):
+            fewer, more = Counter(classes) & Counter(others), Counter(classes) | Counter(others)
+            unequal[one] = max(unequal[one], round((1 - fewer.total() / more.total()) * 1_000_000))
+        else:
+            same[one] = max(same[one], 64 - distance)
+    assert conflicts(*pictures, near=near) == {SAME_PICTURE: same, UNEQUAL_OBJECTS: unequal}
 
 
 def index(*rows: IndexRow) -> pa.Table:
@@ -103,7 +127,13 @@ def index(*rows: IndexRow) -> pa.Table:
 def row(key: str, *, classes: tuple[int, ...] | None, dhash: int | None = 7) -> IndexRow:
     objects = len(classes or ())
     return msgspec.structs.replace(
-        INDEX_ROW, key=key, classes=classes, objects=objects, dhash=dhash, sha256="f" * 64
+        INDEX_ROW,
+        key=key,
+        classes=classes,
+        class_objects=classes and [2 * each for each in classes],
+        objects=objects,
+        dhash=dhash,
+        sha256="f" * 64,
     )
 
 
@@ -118,7 +148,7 @@ def test_an_image_of_several_rows() -> None:
         row("c", classes=(4,)),
     ).slice(1)
     found = read_rows(table, np.array([0, 2, 3]), near=3)
-    assert found.classes == [(1, 3), (2,), (4,)]
+    assert found.classes == [((1, 2), (3, 6)), ((2, 4),), ((4, 16),)]
     assert found.values.tolist() == [7, 7, 7]
 
 
@@ -127,11 +157,13 @@ def test_classes_of_images_without_objects_do_not_count() -> None:
     labelled = msgspec.structs.replace(row("a", classes=(1,)), objects=0)
     table = index(labelled, row("b", classes=None), row("c", classes=(5,), dhash=None))
     found = read_rows(table, np.array([0, 1, 2]), near=3)
-    assert found.classes == [(), (), (5,)]
+    assert found.classes == [(), (), ((5, 10),)]
     assert found.values.tolist() == [7, 7, 2**64 - 1]
     assert read_rows(table, np.array([0]), near=0).values.tolist() == [2**64 - 1]
 
 
 def test_an_older_index() -> None:
-    table = index(row("a", classes=(1,))).drop_columns(["classes"])
+    table = index(row("a", classes=(1,))).drop_columns(["class_objects"])
+    assert read_rows(table, np.array([0]), near=3).classes == [((1, 0),)]
+    table = table.drop_columns(["classes"])
     assert read_rows(table, np.array([0]), near=3).classes == [()]

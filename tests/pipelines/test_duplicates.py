@@ -91,6 +91,7 @@ def test_eight_pictures_in_two_class_folders(built: Path) -> None:
         "unlisted": 0,
         "same_pictures": {},
         "cropped": 0,
+        "unequal_objects": {},
     }
     assert "duplicates.parquet" in [file["path"] for file in manifest["files"]]
 

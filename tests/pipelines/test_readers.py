@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,8 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
             assert row.pop("map_classes") is None
             assert row.pop("crop_hashes") is None
             labels = features["image/object/class/label"].int64_list.value
-            assert row.pop("classes") == sorted(set(labels))
+            counts = sorted(Counter(labels).items())
+            assert list(zip(row.pop("classes"), row.pop("class_objects"), strict=True)) == counts
             assert isinstance(row.pop("findings"), list)
             assert row == {
                 "key": features["image/filename"].bytes_list.value[0].decode(),

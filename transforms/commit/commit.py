@@ -116,7 +116,6 @@ class _Written:
     @functools.cached_property
     def findings(self) -> list[KindFound]:
         """The findings in the dataset."""
-        duplicates = self.duplicates
         return find_kinds(
             {
                 name: self.statistics[name]
@@ -125,7 +124,7 @@ class _Written:
             },
             classes=self.label_map.ids,
             corrections={name: split.corrections for name, split in self.splits.items()},
-            same_pictures=None if duplicates is None else duplicates.counts.same_pictures,
+            similar=None if self.duplicates is None else self.duplicates.counts.findings,
             ignore=self.dataset.ignore,
         )
 

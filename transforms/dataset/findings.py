@@ -37,8 +37,10 @@ from shardbeam.transforms.images.measures import (
     LOW_CONTRAST,
 )
 
-# A kind of images that is found when duplicates are looked for (`duplicates.near_duplicates`).
+# Kinds of images that are found when duplicates are looked for (`duplicates.label_conflicts`).
 SAME_PICTURE = "same_picture"
+UNEQUAL_OBJECTS = "unequal_objects"
+OF_SIMILAR_PICTURES = (SAME_PICTURE, UNEQUAL_OBJECTS)
 # Kinds of the dataset as a whole, which name classes and no images.
 UNUSED_CLASS = "unused_class"
 SIMILAR_NAMES = "similar_names"
@@ -60,6 +62,7 @@ KINDS: Mapping[str, str] = {
     MANY_OBJECTS: "far more objects than the split's other images",
     NO_OBJECTS: "no objects, where nearly all images have some",
     SAME_PICTURE: "the same picture as another one, or nearly, with objects of other classes",
+    UNEQUAL_OBJECTS: "the same picture as another one, or nearly, with other numbers of objects",
     DARK_PICTURE: "a picture that is almost black",
     BRIGHT_PICTURE: "a picture that is almost white",
     LOW_CONTRAST: "a picture with hardly any contrast",
@@ -163,7 +166,7 @@ def find_kinds(
     *,
     classes: Collection[str] = (),
     corrections: Mapping[str, Mapping[str, int]] | None = None,
-    same_pictures: Mapping[str, int] | None = None,
+    similar: Mapping[str, Mapping[str, int]] | None = None,
     ignore: Collection[str] = (),
 ) -> list[KindFound]:
     """Lists the findings by kind and split, the most notable first and the usual ones last.
@@ -172,15 +175,20 @@ def find_kinds(
         splits: `{split: what is in it}`.
         classes: Names of the declared classes.
         corrections: `{split: {correction: count}}`.
-        same_pictures: `{split: images}` (`DuplicateCounts.same_pictures`).
+        similar: `{kind: {split: images}}` of images that contradict a similar one
+            (`DuplicateCounts.findings`).
         ignore: Kinds to leave out.
     """
-    same = same_pictures or {}
+    similar = similar or {}
     found = [
         *(
             each
             for name, split in splits.items()
-            for each in _find_in_split(name, split, same_pictures=same.get(name, 0))
+            for each in _find_in_split(
+                name,
+                split,
+                similar={kind: images[name] for kind, images in similar.items() if name in images},
+            )
         ),
         *_find_in_classes(splits, classes=classes),
         *_find_empty_splits(splits),
@@ -219,9 +227,10 @@ def _count_images(statistics: Statistics) -> Mapping[str, int]:
     return counts
 
 
-def _find_in_split(name: str, split: Statistics, *, same_pictures: int) -> Iterator[KindFound]:
-    counts = {**_count_images(split), **({SAME_PICTURE: same_pictures} if same_pictures else {})}
-    for kind, images in counts.items():
+def _find_in_split(
+    name: str, split: Statistics, *, similar: Mapping[str, int]
+) -> Iterator[KindFound]:
+    for kind, images in {**_count_images(split), **similar}.items():
         share = images / max(1, split.images)
         may_be_usual = kind not in _NEVER_USUAL
         objects, usual_classes = {}, {}

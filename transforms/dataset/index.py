@@ -54,6 +54,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             it has no map, if the values of maps are no ids of classes, and in older datasets.
         crop_hashes: Difference hashes of crops of the upright image that are not flat; None without
             any, without `image.crop_hashes`, and in older datasets.
+        class_objects: The number of the Example's objects of each of `classes`; None where they
+            are, and in older datasets.
     """
 
     key: str
@@ -75,6 +77,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     findings: Mapping[str, int] | None = None
     map_classes: Sequence[int] | None = None
     crop_hashes: Sequence[int] | None = None
+    class_objects: Sequence[int] | None = None
 
 
 # Collectors fill the columns (`dataset.collectors`). New ones come last: readers accept an index
@@ -100,6 +103,7 @@ _COLUMNS = pa.schema(
         ("findings", pa.list_(pa.struct([("kind", pa.string()), ("strength", pa.int64())]))),
         ("map_classes", pa.list_(pa.int32())),
         ("crop_hashes", pa.list_(pa.uint64())),
+        ("class_objects", pa.list_(pa.int32())),
     ]
 )
 INDEX_SCHEMA = pa.schema(
@@ -118,7 +122,7 @@ _FILLED = frozenset(_OLDEST)
 # In datasets without the column `classes`, `classes_digest` had that name.
 _OLD_DIGEST = "classes"
 # The columns that hold lists.
-_LISTS = ("classes", "findings", "map_classes", "crop_hashes")
+_LISTS = ("classes", "findings", "map_classes", "crop_hashes", "class_objects")
 # Rows that are converted at a time.
 _BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
@@ -141,6 +145,7 @@ _SCHEMAS = [_schema_of(columns) for columns in range(len(_OLDEST), len(INDEX_SCH
 _DICTIONARY_COLUMNS = [
     *("source", "split", "shard", "width", "height", "format", "objects", "classes_digest"),
     *("classes.list.element", "findings.list.element.kind", "map_classes.list.element"),
+    "class_objects.list.element",
 ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.dataset.findings import KindFound
+from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS, KindFound
 
 
 class Status(str, enum.Enum):
@@ -151,6 +151,8 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
         same_pictures: `{split: images}` with objects that have no class in common with those of an
             equal or nearly equal picture.
         cropped: Groups in which a picture is a crop of another one; 0 without `image.crop_hashes`.
+        unequal_objects: `{split: images}` with objects that share a class with those of an equal or
+            nearly equal picture, and are more or fewer of some class.
     """
 
     groups: int = 0
@@ -165,6 +167,12 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: int = 0
     same_pictures: Mapping[str, int] = {}
     cropped: int = 0
+    unequal_objects: Mapping[str, int] = {}
+
+    @property
+    def findings(self) -> Mapping[str, Mapping[str, int]]:
+        """`{kind of finding: {split: images}}` of images that contradict a similar one."""
+        return {SAME_PICTURE: self.same_pictures, UNEQUAL_OBJECTS: self.unequal_objects}
 
     def describe_groups(self) -> str:
         """Says how many groups of which kinds there are: `2 groups of 4 equal files, ...`."""

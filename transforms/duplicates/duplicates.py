@@ -21,12 +21,13 @@ from pyarrow import parquet
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES, SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.index import read_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.duplicates.label_conflicts import COLUMNS as PICTURE_COLUMNS
 from shardbeam.transforms.duplicates.label_conflicts import (
     PictureRows,
-    find_same_pictures,
+    find_conflicts,
     read_rows,
 )
 from shardbeam.transforms.duplicates.near_duplicates import (
@@ -72,12 +73,13 @@ SCHEMA = pa.schema(
         ("contradiction", pa.bool_()),
         ("classes_digest", pa.string()),
         ("near_contradiction", pa.bool_()),
-        ("same_picture", pa.int32()),
+        (SAME_PICTURE, pa.int32()),
         ("cropped", pa.bool_()),
+        (UNEQUAL_OBJECTS, pa.int32()),
     ]
 )
 # The columns that have a value in every row.
-_FILLED = frozenset(SCHEMA.names) - {"distance", "same_picture"}
+_FILLED = frozenset(SCHEMA.names) - {"distance", *OF_SIMILAR_PICTURES}
 # A row of the file.
 Row: TypeAlias = Mapping[str, Any]
 _T = TypeVar("_T")
@@ -185,13 +187,16 @@ def report_duplicates(
     split, _, _ = split_places(found.places)
     pairs = np.unique(np.stack([found.groups, split]), axis=1)
     leaks = np.bincount(pairs[0], minlength=len(found.equal)) > 1
-    strengths = _find_same_pictures(
-        found, near=near, splits=splits, shards=by_place, staging=staging
-    )
-    found.telling[strengths > 0] = True
+    conflicts = _find_conflicts(found, near=near, splits=splits, shards=by_place, staging=staging)
     harmful = leaks | found.contradicts | found.near_contradicts
-    harmful[found.groups[strengths > 0]] = True
+    for strengths in conflicts.values():
+        found.telling[strengths > 0] = True
+        harmful[found.groups[strengths > 0]] = True
     listed = _choose(found, split, first=harmful)
+    same_pictures, unequal_objects = (
+        dict(sorted(Counter(splits[each] for each in split[conflicts[kind] > 0]).items()))
+        for kind in OF_SIMILAR_PICTURES
+    )
     counts = DuplicateCounts(
         groups=len(found.equal),
         images=len(found.places),
@@ -203,8 +208,9 @@ def report_duplicates(
         near=near,
         crowded=max(crowded.values(), default=0),
         unlisted=len(found.places) - len(listed),
-        same_pictures=dict(sorted(Counter(splits[each] for each in split[strengths > 0]).items())),
+        same_pictures=same_pictures,
         cropped=len(np.unique(found.groups[found.cropped])),
+        unequal_objects=unequal_objects,
     )
     if not counts.groups:
         return Duplicates(counts=counts)
@@ -212,7 +218,7 @@ def report_duplicates(
         found,
         listed,
         leaks=leaks,
-        strengths=strengths,
+        conflicts=conflicts,
         splits=splits,
         shards=by_place,
         staging=staging,
@@ -232,17 +238,17 @@ def report_duplicates(
     )
 
 
-def _find_same_pictures(
+def _find_conflicts(
     found: Groups,
     *,
     near: int,
     splits: Sequence[str],
     shards: Mapping[tuple[str, int], ShardResult],
     staging: Staging,
-) -> Indexes:
-    """Returns the strength of each picture that shares no class with a similar one; or else 0."""
+) -> Mapping[str, Indexes]:
+    """Returns `{kind of finding: strength of each picture}`, as `find_conflicts` does."""
     if not (len(found.places) and any(shard.objects for shard in shards.values())):
-        return np.zeros(len(found.places), np.intp)
+        return dict.fromkeys(OF_SIMILAR_PICTURES, np.zeros(len(found.places), np.intp))
 
     def read(of_shard: ShardResult, rows: Indexes) -> PictureRows:
         index = _read_staged(of_shard, staging=staging, columns=PICTURE_COLUMNS)
@@ -253,7 +259,7 @@ def _find_same_pictures(
         np.concatenate([part.values for part in parts]),
         [classes for part in parts for classes in part.classes],
     )
-    return find_same_pictures(found.groups, pictures, near=near)
+    return find_conflicts(found.groups, pictures, near=near)
 
 
 def _map_shards(
@@ -309,7 +315,7 @@ def _list_rows(
     listed: Indexes,
     *,
     leaks: Flags,
-    strengths: Indexes,
+    conflicts: Mapping[str, Indexes],
     splits: Sequence[str],
     shards: Mapping[tuple[str, int], ShardResult],
     staging: Staging,
@@ -341,8 +347,11 @@ def _list_rows(
         "leak": leaks[groups],
         "contradiction": found.contradicts[groups],
         "near_contradiction": found.near_contradicts[groups],
-        "same_picture": [strength or None for strength in strengths[listed].tolist()],
         "cropped": found.cropped[listed],
+        **{
+            kind: [strength or None for strength in strengths[listed].tolist()]
+            for kind, strengths in conflicts.items()
+        },
     }
     columns = {name: values[name] if name in values else rows[name] for name in SCHEMA.names}
     return pa.table(columns, schema=SCHEMA)

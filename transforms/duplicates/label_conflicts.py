@@ -1,32 +1,42 @@
-"""Finds equal or nearly equal pictures of objects that have no class in common.
+"""Finds equal or nearly equal pictures whose objects contradict each other.
 
-This takes the whole dataset, so it reads the shards' indexes, and compares only pictures that
+Their objects have no class in common, or other numbers of objects of a class. This takes the whole
+dataset, so it reads the shards' indexes, and compares only pictures that
 `transforms.duplicates.near_duplicates` has put in one group.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardbeam.transforms.dataset.findings import (
+    OF_SIMILAR_PICTURES,
+    SAME_PICTURE,
+    UNEQUAL_OBJECTS,
+)
 from shardbeam.transforms.dataset.index import first_bits
 from shardbeam.transforms.duplicates.near_duplicates import pair_near
 
 # The columns of an index that `read_rows` reads.
-COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes")
+COLUMNS = ("key", "source", "sha256", "dhash", "objects", "classes", "class_objects")
 
 _BITS = 64
-# Limits of memory: words of a set's mask, and pairs of pictures whose masks are compared at once.
-_MOST_WORDS, _BLOCK = 32, 100_000
+_MILLION = 1_000_000
+# A limit of memory: numbers of objects, each of a class in a picture, that are compared at once.
+_BLOCK = 1_000_000
 
 _Flags = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.uint64]
 _Indexes = npt.NDArray[np.intp]
+# (id of a class, objects), in the order of the ids
+ClassCounts: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class PictureRows(NamedTuple):
@@ -34,20 +44,21 @@ class PictureRows(NamedTuple):
 
     Attributes:
         values: The hash of each picture, or the first 64 bits of its digest if it has none.
-        classes: The ids of its classes, each once and in order; empty if it has no objects.
+        classes: Its classes, each with its number of objects, which is 0 for classes of the image
+            as a whole; empty if it has no objects.
     """
 
     values: _Numbers
-    classes: Sequence[tuple[int, ...]]
+    classes: Sequence[ClassCounts]
 
 
 def read_rows(index: pa.Table, rows: _Indexes, *, near: int) -> PictureRows:
     """Reads pictures of a shard.
 
-    If each object of an image has its own row, the picture has the classes of all these rows.
+    If each object of an image has its own row, the picture has the objects of all these rows.
 
     Args:
-        index: `COLUMNS` of the shard's index; older datasets may lack `classes`.
+        index: `COLUMNS` of the shard's index; older ones lack the last ones.
         rows: The number of each picture's first row.
         near: The most bits in which the hashes of two pictures may differ; 0 compares digests.
     """
@@ -56,10 +67,16 @@ def read_rows(index: pa.Table, rows: _Indexes, *, near: int) -> PictureRows:
     if near:
         hashed = chosen["dhash"].is_valid().to_numpy(zero_copy_only=False)
         values = np.where(hashed, chosen["dhash"].fill_null(0).to_numpy(), values)
-    return PictureRows(values, list(_read_classes(index, rows)))
+    return PictureRows(values, list(read_classes(index, rows)))
 
 
-def _read_classes(index: pa.Table, rows: _Indexes) -> Iterator[tuple[int, ...]]:
+def read_classes(index: pa.Table, rows: _Indexes) -> Iterator[ClassCounts]:
+    """Reads the classes of pictures with objects: those of their Examples from a row on.
+
+    Args:
+        index: Columns of a shard's index; older ones lack `class_objects`, or `classes`, too.
+        rows: The number of each picture's first row.
+    """
     if "classes" not in index.column_names:
         yield from [()] * len(rows)
         return
@@ -70,13 +87,20 @@ def _read_classes(index: pa.Table, rows: _Indexes) -> Iterator[tuple[int, ...]]:
     starts = np.append(starts, len(keys))
     lists = index["classes"].combine_chunks()
     offsets, items = lists.offsets.to_pylist(), lists.values.to_pylist()
+    numbers = [0] * len(items)
+    if "class_objects" in index.column_names:
+        numbers = index["class_objects"].combine_chunks().values.to_pylist()
     for row, end in zip(rows, starts[np.searchsorted(starts, rows, side="right")], strict=True):
-        has_objects = objects[row:end].any()
-        yield tuple(sorted({*items[offsets[row] : offsets[end]]})) if has_objects else ()
+        counts: Counter[int] = Counter()
+        if objects[row:end].any():
+            part = slice(offsets[row], offsets[end])
+            for label, number in zip(items[part], numbers[part], strict=True):
+                counts[label] += number
+        yield tuple(sorted(counts.items()))
 
 
-def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) -> _Indexes:
-    """Finds pictures of objects that share no class with another picture, equal or nearly.
+def find_conflicts(groups: _Indexes, pictures: PictureRows, *, near: int) -> Mapping[str, _Indexes]:
+    """Finds pictures of objects that contradict another picture, equal or nearly.
 
     Pictures without objects are not compared.
 
@@ -87,67 +111,94 @@ def find_same_pictures(groups: _Indexes, pictures: PictureRows, *, near: int) ->
             are compared.
 
     Returns:
-        For each picture, in how many of 64 bits its hash agrees with that of the most similar such
-        picture; 0 if there is none.
+        `{kind of finding: strength of each picture}`; a strength is 0 where there is no finding.
+        For `SAME_PICTURE`, which have no class in common, it is in how many of 64 bits the hash
+        agrees with that of the most similar such picture. For `UNEQUAL_OBJECTS`, it is the share of
+        objects that have no counterpart of their class in the other picture, in millionths.
     """
     numbers = {classes: number for number, classes in enumerate(sorted(set(pictures.classes)))}
-    sets = np.array([numbers[classes] for classes in pictures.classes], np.uint64)
-    class_sets = _ClassSets(list(numbers))
+    kinds = np.array([numbers[classes] for classes in pictures.classes], np.uint64)
+    counts = _ObjectCounts(list(numbers))
     rows = np.flatnonzero([bool(classes) for classes in pictures.classes])
-    columns = np.stack([groups.astype(np.uint64), pictures.values, sets])[:, rows]
-    # Pictures with the same hash and the same classes are compared once, as one row.
+    columns = np.stack([groups.astype(np.uint64), pictures.values, kinds])[:, rows]
+    # Pictures with the same hash and the same objects are compared once, as one row.
     (group, value, kind), places = np.unique(columns, axis=1, return_inverse=True)
     kind = kind.astype(np.intp)
-    nearest = np.full(len(group), near + 1)
+    strengths = {name: np.zeros(len(group), np.intp) for name in OF_SIMILAR_PICTURES}
     for one, other in pair_near(value, band=group, near=near):
-        bits = _count_bits(value[one] ^ value[other], most=near)
-        for begin in range(0, len(one), _BLOCK):
-            block = slice(begin, begin + _BLOCK)
-            is_found = class_sets.are_disjoint(kind[one[block]], kind[other[block]])
-            for each in (one[block][is_found], other[block][is_found]):
-                nearest[each] = np.minimum(nearest[each], bits[block][is_found])
-    found = np.zeros(len(groups), np.intp)
-    found[rows] = np.where(nearest <= near, _BITS - nearest, 0)[places.ravel()]
+        differs = kind[one] != kind[other]
+        one, other = one[differs], other[differs]
+        agreeing = _BITS - np.bitwise_count(value[one] ^ value[other]).astype(np.intp)
+        is_disjoint, share = counts.compare(kind[one], kind[other])
+        for name, strength in (
+            (SAME_PICTURE, np.where(is_disjoint, agreeing, 0)),
+            (UNEQUAL_OBJECTS, np.where(is_disjoint, 0, share)),
+        ):
+            # No row occurs twice in `one`, nor in `other`.
+            for each in (one, other):
+                strengths[name][each] = np.maximum(strengths[name][each], strength)
+    found = {name: np.zeros(len(groups), np.intp) for name in strengths}
+    for name, strength in strengths.items():
+        found[name][rows] = strength[places.ravel()]
     return found
 
 
-class _ClassSets:
-    """Sets of classes, of which many pairs are compared.
-
-    Each set has a row of bits. If there are more classes than bits, several classes share a bit;
-    then sets that have a bit in common are compared class by class.
+class _ObjectCounts:
+    """Numbers of objects by class, of which many pairs are compared.
 
     Args:
-        sets: The classes of each set.
+        counts: The classes of each picture, with their numbers of objects.
     """
 
-    def __init__(self, sets: Sequence[tuple[int, ...]]) -> None:
-        self._sets = sets
-        known, classes = np.unique(list(itertools.chain(*sets)), return_inverse=True)
-        num_words = min(len(known) // _BITS + 1, _MOST_WORDS)
-        self._share_bits = len(known) > num_words * _BITS
-        self._masks = np.zeros((len(sets), num_words), np.uint64)
-        places = classes.astype(np.uint64) % np.uint64(num_words * _BITS)
-        words, bits = np.divmod(places, np.uint64(_BITS))
-        rows = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
-        np.bitwise_or.at(self._masks, (rows, words.astype(np.intp)), np.uint64(1) << bits)
+    def __init__(self, counts: Sequence[ClassCounts]) -> None:
+        self._lengths = np.array([len(each) for each in counts], np.intp)
+        self._starts = self._lengths.cumsum() - self._lengths
+        flat = np.array(list(itertools.chain(*counts)), np.int64).reshape(-1, 2)
+        known, self._classes = np.unique(flat[:, 0], return_inverse=True)
+        self._objects = flat[:, 1]
+        self._num_classes = max(1, len(known))
+        self._block = max(1, _BLOCK // max(1, 2 * int(self._lengths.max(initial=0))))
 
-    def are_disjoint(self, ones: _Indexes, others: _Indexes) -> _Flags:
-        """Finds out for each pair of sets, by their numbers, whether they share no class."""
-        disjoint: _Flags = np.logical_not(np.any(self._masks[ones] & self._masks[others], axis=1))
-        if self._share_bits:
-            for place in np.flatnonzero(~disjoint & (ones != others)).tolist():
-                one, other = self._sets[ones[place]], self._sets[others[place]]
-                disjoint[place] = frozenset(one).isdisjoint(other)
-        return disjoint
+    def compare(self, ones: _Indexes, others: _Indexes) -> tuple[_Flags, _Indexes]:
+        """Compares pairs of pictures, by their numbers.
 
+        Returns:
+            For each pair, whether it has no class in common, and the share of the objects without
+            a counterpart, in millionths.
+        """
+        is_disjoint = np.zeros(len(ones), np.bool_)
+        share = np.zeros(len(ones), np.intp)
+        for begin in range(0, len(ones), self._block):
+            block = slice(begin, begin + self._block)
+            is_disjoint[block], share[block] = self._compare(ones[block], others[block])
+        return is_disjoint, share
 
-def _count_bits(numbers: _Numbers, *, most: int) -> _Indexes:
-    """Counts the bits that are set in each number; `most + 1` if there are more than `most`."""
-    numbers = numbers.copy()
-    counts = np.zeros(len(numbers), np.intp)
-    for _ in range(most + 1):
-        counts += numbers != 0
-        # Clear the lowest bit that is set; 0 stays 0.
-        numbers &= numbers - np.uint64(1)
-    return counts
+    def _compare(self, ones: _Indexes, others: _Indexes) -> tuple[_Flags, _Indexes]:
+        of_ones, of_others = self._list(ones), self._list(others)
+        each = np.concatenate([of_ones[0], of_others[0]])
+        classes, places = np.unique(each, return_inverse=True)
+        # The number of objects of each class that the first picture of a pair has more.
+        more = np.bincount(places, np.concatenate([of_ones[1], -of_others[1]]))
+        pair, num_pairs = classes // self._num_classes, len(ones)
+        lonely = np.bincount(pair, np.abs(more), minlength=num_pairs)
+        objects = np.bincount(of_ones[0] // self._num_classes, of_ones[1], minlength=num_pairs)
+        objects += np.bincount(of_others[0] // self._num_classes, of_others[1], minlength=num_pairs)
+        # Objects with a counterpart are counted in both pictures.
+        share = lonely / np.maximum((objects + lonely) / 2, 1)
+        lengths = self._lengths[ones] + self._lengths[others]
+        is_disjoint = np.bincount(pair, minlength=num_pairs) == lengths
+        return is_disjoint, np.rint(share * _MILLION).astype(np.intp)
+
+    def _list(self, pictures: _Indexes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Lists the classes of some pictures.
+
+        Returns:
+            The place in `pictures`, and the class, as one number; and the number of objects.
+        """
+        lengths = self._lengths[pictures]
+        ends = lengths.cumsum()
+        places = np.arange(lengths.sum()) + np.repeat(
+            self._starts[pictures] - ends + lengths, lengths
+        )
+        of_picture = np.repeat(np.arange(len(pictures)), lengths)
+        return of_picture * self._num_classes + self._classes[places], self._objects[places]

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardbeam.transforms.dataset.collectors.base import Collector, Item, ShardFacts
 from shardbeam.transforms.dataset.collectors.index_columns import (
+    ClassObjectsCollector,
     LabelsCollector,
     MeasuresCollector,
     RowsCollector,
@@ -23,6 +24,7 @@ from shardbeam.transforms.dataset.collectors.statistics import (
 COLLECTORS: Sequence[type[Collector]] = (
     RowsCollector,
     LabelsCollector,
+    ClassObjectsCollector,
     MeasuresCollector,
     ObjectsCollector,
     StatisticsCollector,

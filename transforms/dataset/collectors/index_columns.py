@@ -11,6 +11,7 @@ from shardbeam.transforms.examples.encode.label_digest import (
     IMAGE_CLASSES,
     LABEL_KEYS,
     LABELS_VERSION,
+    count_class_objects,
     digest_classes,
     list_class_ids,
 )
@@ -79,6 +80,20 @@ class LabelsCollector(Collector):
         columns["map_classes"].append(
             list_map_classes(values, names=self._map_names) if self._map_names else None
         )
+
+
+class ClassObjectsCollector(Collector):
+    """Fills the column with the number of objects of each class."""
+
+    NAME = "class_objects"
+    VERSION = "1"
+    KEYS = dict.fromkeys(CLASS_IDS, FeatureKind.INT64)
+    COLUMNS = ("class_objects",)
+
+    def add(self, item: Item) -> None:
+        """Adds the next Example."""
+        counts = count_class_objects(item.values) if self.facts.has_labels else None
+        self.columns["class_objects"].append(counts)
 
 
 class MeasuresCollector(Collector):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ _DIGEST_BYTES = 8
 _BOX_STEPS, _SHIFT = 10_000, 0.2018
 
 # The keys with the ids of an Example's classes.
-CLASS_IDS = ("image/class/label", "image/object/class/label", "annotation/class/label")
+OBJECT_CLASS_IDS = ("image/object/class/label", "annotation/class/label")
+CLASS_IDS = ("image/class/label", *OBJECT_CLASS_IDS)
 IMAGE_CLASSES, _CAPTIONS = "image/class/text", "image/caption"
 _OBJECT_CLASSES = "image/object/class/text"
 _OBJECT_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
@@ -42,6 +44,16 @@ def list_class_ids(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
         values: `{default key: values}`.
     """
     return tuple(sorted({label for key in CLASS_IDS for label in values.get(key, ())}))
+
+
+def count_class_objects(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
+    """Counts the objects of an Example by class, in the order of `list_class_ids`.
+
+    Args:
+        values: `{default key: values}`.
+    """
+    counts = Counter(label for key in OBJECT_CLASS_IDS for label in values.get(key, ()))
+    return tuple(counts[label] for label in list_class_ids(values))
 
 
 def digest_image(values: Mapping[str, Sequence[Any]]) -> str:
