@@ -180,7 +180,13 @@ def render_page(report: Report) -> str:
         for row in ((*by_class.rows, *by_class.more) if by_class is not None else ())
     }
     corrections = [(code, rows) for code in facts.corrections if (rows := _list_rows(facts, code))]
-    findings = show_findings(report.kinds, cards=cards, facts=facts, pairs=report.pairs)
+    findings = show_findings(
+        report.kinds,
+        cards=cards,
+        twins={each.card.name: each.twin.card for each in report.cards if each.twin is not None},
+        facts=facts,
+        pairs=report.pairs,
+    )
     return (
         _environment()
         .get_template("page.html.j2")

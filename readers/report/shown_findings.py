@@ -15,6 +15,7 @@ from shardbeam.transforms.dataset.findings import (
     EMPTY_SPLIT,
     KINDS,
     MISSING_CLASS,
+    OF_SIMILAR_PICTURES,
     RARE_CLASS,
     SAME_PICTURE,
     SIMILAR_NAMES,
@@ -110,6 +111,7 @@ def show_findings(
     kinds: Sequence[KindFound],
     *,
     cards: Sequence[Card],
+    twins: Mapping[str, Card],
     facts: Facts,
     pairs: Sequence[Pair],
 ) -> list[FindingShown]:
@@ -118,6 +120,7 @@ def show_findings(
     Args:
         kinds: Findings, by kind and split.
         cards: The cards of the gallery.
+        twins: `{name of a card: the image that shows what is wrong with it}`.
         facts: The dataset's metadata.
         pairs: The first groups of duplicates with their pictures.
     """
@@ -126,10 +129,12 @@ def show_findings(
     notable = {each.kind for each in of_images if not each.usual}
     found = [
         *_show_duplicates(facts, pairs=pairs),
-        *_by_kind(of_images, cards=cards, notable=notable),
+        *_by_kind(of_images, cards=cards, twins=twins, notable=notable),
         *_show_warnings(facts),
         *_show_rejects(facts),
-        *_by_kind([each for each in kinds if not each.images], cards=(), notable=set(KINDS)),
+        *_by_kind(
+            [each for each in kinds if not each.images], cards=(), twins={}, notable=set(KINDS)
+        ),
     ]
     order: Sequence[Severity] = ("bad", "odd", "usual")
     return sorted(found, key=lambda each: order.index(each.severity))
@@ -165,9 +170,11 @@ def _show_pairs(kind: str, pairs: Sequence[Pair]) -> Iterator[Evidence]:
                 first = chosen[0].split_name
                 others = (card for card in chosen[1:] if card.split_name != first)
                 chosen = [chosen[0], *others]
-            for card in chosen[:2]:
-                labels = ", ".join(filter(None, [card.split_name, card.names]))
-                yield Evidence(card, labels)
+            yield from map(_show_labels, chosen[:2])
+
+
+def _show_labels(card: Card) -> Evidence:
+    return Evidence(card, ", ".join(filter(None, [card.split_name, card.names])))
 
 
 def _show_rejects(facts: Facts) -> Iterator[FindingShown]:
@@ -202,13 +209,20 @@ def _show_warnings(facts: Facts) -> Iterator[FindingShown]:
 
 
 def _by_kind(
-    found: Sequence[KindFound], *, cards: Sequence[Card], notable: set[str]
+    found: Sequence[KindFound],
+    *,
+    cards: Sequence[Card],
+    twins: Mapping[str, Card],
+    notable: set[str],
 ) -> Iterator[FindingShown]:
     order = list(KINDS)
     ordered = sorted(found, key=lambda each: order.index(each.kind))
     for kind, group in itertools.groupby(ordered, key=lambda each: each.kind):
         of_kind = list(group)
-        shown = sorted(_evidence(kind, cards), key=lambda item: -item[0])
+        strongest = sorted(_evidence(kind, cards), key=lambda item: -item[0])
+        shown = [evidence for _, evidence in strongest]
+        if kind in OF_SIMILAR_PICTURES:
+            shown = list(_in_pairs(shown, twins=twins))
         images = sum(each.images for each in of_kind)
         is_bad = kind == SAME_PICTURE or (
             kind in _OF_SPLITS and any(each.split == TRAIN for each in of_kind)
@@ -227,9 +241,19 @@ def _by_kind(
             else [each.text for each in of_kind[1:]],
             advice=_advise(kind, images=images) if kind in notable else _USUAL,
             section=_section_of(kind, images=images),
-            pictures=[evidence for _, evidence in shown[:_SHOWN]],
-            in_gallery=len(shown),
+            pictures=shown[:_SHOWN],
+            in_gallery=len(strongest),
         )
+
+
+def _in_pairs(found: Sequence[Evidence], *, twins: Mapping[str, Card]) -> Iterator[Evidence]:
+    """Yields images with their labels, each followed by its twin, and none twice."""
+    seen = set()
+    for each in found:
+        for card in filter(None, (each.card, twins.get(each.card.name))):
+            if (card.split_name, card.number) not in seen:
+                seen.add((card.split_name, card.number))
+                yield _show_labels(card)
 
 
 def _section_of(kind: str, *, images: int) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.transforms.dataset.findings import SAME_PICTURE
+from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES
 from tests.support.builds import Json, build_config, write_coco
 from tests.support.dataset import run
 from tests.support.planted import FLAT, KINDS, PLANTED, write_planted
@@ -102,7 +102,7 @@ def test_an_image_with_an_example_for_each_object_counts_once(source: Json, tmp_
     assert stats["splits"]["train"]["images_by_finding"]["dark_picture"] == 1
 
 
-@pytest.mark.parametrize("kind", ["unused_class", "same_picture"])
+@pytest.mark.parametrize("kind", ["unused_class", "unequal_objects"])
 def test_findings_of_the_whole_dataset_may_be_refused(
     kind: str, source: Json, tmp_path: Path
 ) -> None:
@@ -118,7 +118,7 @@ def test_findings_of_the_whole_dataset_may_be_refused(
 
 def test_kinds_that_are_not_looked_for_cannot_be_limited(source: Json, tmp_path: Path) -> None:
     for kind, settings in {
-        "same_picture": {"duplicates": {"find": "none"}},
+        "unequal_objects": {"duplicates": {"find": "none"}},
         "low_contrast": {"image": {"verify": "header"}},
     }.items():
         refused = build_config(
@@ -169,7 +169,7 @@ def test_findings_of_other_programs_files_are_in_their_index(tmp_path: Path) -> 
     assert {(each["key"], each["kind"]) for each in found} == {
         (f"\x1b[2J{key}", kind)
         for key, kind in KINDS.items()
-        if key not in FLAT and kind != SAME_PICTURE
+        if key not in FLAT and kind not in OF_SIMILAR_PICTURES
     }
     shown = show(others, "--findings", "tiny_box", "--all", "--index", index)
     assert shown == "\\x1b[2Jtiny.jpg\n"

@@ -20,9 +20,11 @@ PLANTED: dict[str, list[tuple[str, list[float]]]] = {
     "dark.jpg": [("cat", [10, 10, 100, 100])],
     "bright.jpg": [("cat", [10, 10, 100, 100])],
     "flat.jpg": [("cat", [10, 10, 100, 100])],
-    # The picture of 0.jpg, of lower quality.
     "again.jpg": [("Dog", [30, 30, 90, 80])],
+    "more.jpg": [("cat", [30, 30, 90, 80]), ("cat", [150, 100, 80, 90])],
 }
+# Pictures of lower quality of other ones.
+COPIES = {"again.jpg": "0.jpg", "more.jpg": "1.jpg"}
 KINDS = {
     "large.jpg": "large_box",
     "tiny.jpg": "tiny_box",
@@ -34,6 +36,8 @@ KINDS = {
     "flat.jpg": "low_contrast",
     "again.jpg": "same_picture",
     "0.jpg": "same_picture",
+    "more.jpg": "unequal_objects",
+    "1.jpg": "unequal_objects",
 }
 FLAT = {"dark.jpg": (0, 55), "bright.jpg": (205, 255), "flat.jpg": (120, 140)}
 
@@ -44,7 +48,9 @@ def write_planted(folder: Path) -> Json:
     ordinary = {f"{number}.jpg": [("cat", [30.0, 30.0, 90.0, 80.0])] for number in range(10)}
     all_names = [*PLANTED, *ordinary]
     for number, name in enumerate(all_names):
-        seed, quality = (all_names.index("0.jpg"), 50) if name == "again.jpg" else (number, 95)
+        seed, quality = number, 95
+        if name in COPIES:
+            seed, quality = all_names.index(COPIES[name]), 50
         picture = photograph(width=320, height=240, seed=seed)
         if name in FLAT:
             low, high = FLAT[name]
