@@ -8,10 +8,11 @@ import random
 import pytest
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core import corrections as module
-from shardbeam.transforms.core.corrections import Corrections, first_corrections
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Corrected, Record
+from shardbeam.transforms.dataset.collectors import statistics as module
+from shardbeam.transforms.dataset.collectors.statistics import first_corrections
 from shardbeam.transforms.dataset.rejects import (
     CorrectionsCollector,
     encode_corrections,

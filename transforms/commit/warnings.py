@@ -15,14 +15,13 @@ from shardbeam.transforms.commit.gate import (
     describe_tolerance,
     find_void_maps,
 )
-from shardbeam.transforms.core.corrections import first_corrections
 from shardbeam.transforms.core.kinds import BoxFormat, BoxReading
 from shardbeam.transforms.core.labels import LabelMap, list_classes
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import share_out
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.dataset.collectors.statistics import Statistics
+from shardbeam.transforms.dataset.collectors.statistics import Statistics, first_corrections
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import SplitOutcome

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from shardbeam.transforms.core.reasons import Correction
-
-if TYPE_CHECKING:
-    from shardbeam.transforms.core.records import Corrected
 
 # The values before and after a correction, shortened for a person: None, numbers, texts, or lists
 # of these. None stands for an unknown value, or for nothing left.
@@ -76,23 +72,6 @@ class Corrections(Counter[str]):
     def counts(self) -> dict[str, int]:
         """Returns the counts, sorted by code, without zeros."""
         return dict(sorted((+self).items())) if self else {}
-
-
-_by_kind = operator.attrgetter("what", "source", "key")
-
-
-def first_corrections(lines: Iterable[Corrected]) -> tuple[Corrected, ...]:
-    """Chooses the first corrections of each kind, by source and key, whatever their order is.
-
-    The corrections of one image keep their order: they all come from one shard.
-    """
-    kinds: Counter[str] = Counter()
-    first = []
-    for line in sorted(lines, key=_by_kind):
-        kinds[line.what] += 1
-        if kinds[line.what] <= MOST_NAMED:
-            first.append(line)
-    return tuple(first)
 
 
 def _shorten(value: object) -> object:

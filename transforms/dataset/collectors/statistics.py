@@ -8,12 +8,13 @@ All counts are integers, so that their sums do not depend on the order. Histogra
 from __future__ import annotations
 
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.core.corrections import first_corrections
+from shardbeam.transforms.core.corrections import MOST_NAMED
 from shardbeam.transforms.core.counts import Count, sum_counts
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.collectors.base import (
@@ -75,6 +76,8 @@ BINS: Mapping[str, tuple[int, ...]] = {
 OWN_KEYS = ("image/", "annotation/")
 # Examples of other programs may all have different keys.
 _MOST_REMEMBERED = 1_000
+
+_by_kind = operator.attrgetter("what", "source", "key")
 
 
 class FacetStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +263,20 @@ class CountedStatistics(msgspec.Struct):
     statistics: Statistics
     corrected: tuple[Corrected, ...] = ()
     shards: Count = msgspec.field(default_factory=Count)
+
+
+def first_corrections(lines: Iterable[Corrected]) -> tuple[Corrected, ...]:
+    """Chooses the first corrections of each kind, by source and key, whatever their order is.
+
+    The corrections of one image keep their order: they all come from one shard.
+    """
+    kinds: Counter[str] = Counter()
+    first = []
+    for line in sorted(lines, key=_by_kind):
+        kinds[line.what] += 1
+        if kinds[line.what] <= MOST_NAMED:
+            first.append(line)
+    return tuple(first)
 
 
 def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
