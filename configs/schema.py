@@ -133,9 +133,9 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
         orientation: Whether an EXIF orientation is applied to the pixels.
         annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`.
             `auto` decides by the annotated size or its aspect ratio, and otherwise for `upright`.
-        annotated_size: What happens if the annotated size differs from the image's. `scale` scales
-            what is annotated in pixels if the aspect ratio is the same, `ignore` takes it as pixels
-            of the image, and `reject` rejects the image.
+        annotated_size: If the annotated size is not the image's, `scale` scales annotated pixels
+            (of the same aspect ratio), `ignore` takes them as pixels of the image, and `reject`
+            rejects the image.
         background: Colour behind transparent pixels, and of the borders that `resize` adds.
         max_pixels: An image with more pixels is rejected as a decompression bomb.
         max_decoded_mb: An image is rejected if decoding it takes more MB of memory, by its header.
