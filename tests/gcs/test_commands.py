@@ -14,11 +14,17 @@ from tests.support.gcs_server import ProxiedGcs
 from tests.support.map_files import write_maps
 
 
+@pytest.fixture(scope="module")
+def made(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    output = tmp_path_factory.mktemp("made") / "out"
+    assert run(*coco_words(shapes, output)).exit_code == 0
+    return read_tree(output)
+
+
 @pytest.fixture
-def built(gcs: ProxiedGcs, bucket: str, source: str) -> str:
-    """A dataset in the bucket, from the sample there."""
-    result = run(*words(bucket))
-    assert result.exit_code == 0, result.stderr
+def built(gcs: ProxiedGcs, bucket: str, source: str, made: Tree) -> str:
+    """A dataset in the bucket, of the sample there."""
+    gcs.write_tree(f"{bucket}/out", made)
     gcs.proxy.reset()
     return f"{bucket}/out"
 

@@ -26,7 +26,7 @@ ALL: list[FormatSample | OddSample] = [*SAMPLES, *LOOKED_AT]
 # Each way to find and read files; the other samples take these ways again.
 QUICK = {
     # Images beside files that the command names, whole or in parts.
-    *("coco-masks", "open-images", "csv"),
+    *("coco-masks", "open-images"),
     # Files beside the images, and lists of images.
     *("voc-maps", "yolo", "labelme: folders of splits"),
     # Archives and containers.
