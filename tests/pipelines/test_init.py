@@ -103,6 +103,28 @@ def zipped(files: Files) -> bytes:
     return data.getvalue()
 
 
+def _coco_of(*names: str, segmentation: object) -> str:
+    return json.dumps(
+        {
+            "images": [{"id": k, "file_name": name} for k, name in enumerate(names)],
+            "annotations": [
+                {
+                    "id": k + 1,
+                    "image_id": k,
+                    "category_id": 1,
+                    "bbox": [1, 1, 9, 9],
+                    "segmentation": segmentation,
+                }
+                for k in range(len(names))
+            ],
+            "categories": [{"id": 1, "name": "dog"}],
+        }
+    )
+
+
+_OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
+_VOC = voc_xml(voc_object(ymin=2), size=(32, 24))
+
 LAYOUTS: dict[str, Files] = {
     "folders of splits without classes": {**images("train/1.jpg", "val/2.jpg"), "README": "x"},
     "images in a zip": {"a.zip": zipped(images("x/images/1.jpg")), "LICENSE.md": "x"},
@@ -247,6 +269,20 @@ LAYOUTS: dict[str, Files] = {
         **images("train/a.jpg", "val/b.jpg"),
         "all.json": coco("train/a.jpg", "val/b.jpg"),
     },
+    "of formats about the same images the richer one": {
+        **images("a.jpg"),
+        "a.json": _coco_of("a.jpg", segmentation=_OUTLINE),
+        "a.xml": _VOC,
+        "_annotations.txt": "a.jpg 1,2,3,4,0\n",
+        "_classes.txt": "dog\n",
+    },
+    # Each source has it.
+    "a list that two sources share": {
+        **images("train/a.jpg", "valid/a.jpg"),
+        **dict.fromkeys(
+            ("train/_annotations.csv", "valid/_annotations.csv"), "a.jpg,1,2,3,4,cat\n"
+        ),
+    },
     "two COCO files about the same images": {
         **images("images/a.jpg"),
         "a.json": coco("a.jpg"),
@@ -275,67 +311,6 @@ def test_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.exit_code == 0, screen
         shown += screen
     check_screen("init_layouts", shown)
-
-
-_YOLO = {"yolo/a.txt": "0 0.5 0.5 0.25 0.5\n", "yolo/classes.txt": "dog\n"}
-
-
-def _coco_of(*names: str, segmentation: object) -> str:
-    return json.dumps(
-        {
-            "images": [{"id": k, "file_name": name} for k, name in enumerate(names)],
-            "annotations": [
-                {
-                    "id": k + 1,
-                    "image_id": k,
-                    "category_id": 1,
-                    "bbox": [1, 1, 9, 9],
-                    "segmentation": segmentation,
-                }
-                for k in range(len(names))
-            ],
-            "categories": [{"id": 1, "name": "dog"}],
-        }
-    )
-
-
-_OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
-_VOC = voc_xml(voc_object(ymin=2), size=(32, 24))
-
-
-def test_of_two_formats_about_the_same_images_the_richer_is_read(tmp_path: Path) -> None:
-    folder = tmp_path / "set"
-    write_files(folder, {**images("a.jpg"), "a.json": _coco_of("a.jpg", segmentation=_OUTLINE)})
-    write_files(folder, {"a.xml": _VOC, "_annotations.txt": "a.jpg 1,2,3,4,0\n"})
-    write_files(folder, {"_classes.txt": "dog\n"})
-
-    config, said = init(folder)
-
-    assert "format: coco" in config
-    assert (
-        "coco is read, because it has outlines; voc (1 XML file) is about the same images and has "
-        "boxes alone: --format voc reads it instead" in said
-    )
-    assert "--format keras-txt reads it instead" in said
-    assert "format: keras-txt" in init(folder, "--format", "keras-txt")[0]
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        # Boxes alone, twice.
-        {"a.json": _coco_of("a.jpg", "b.jpg", segmentation=[]), "a.xml": _VOC, "b.xml": _VOC},
-        # The outlines are about fewer images.
-        {"a.json": _coco_of("a.jpg", segmentation=_OUTLINE), "a.xml": _VOC, "b.xml": _VOC},
-        # The outlines cannot be read.
-        {"a.json": _coco_of("a.jpg", "x.jpg", segmentation=_OUTLINE)[:-2] + "x", "a.xml": _VOC},
-    ],
-)
-def test_otherwise_somebody_has_to_choose(files: Files, tmp_path: Path) -> None:
-    write_files(tmp_path, {**images("a.jpg", "b.jpg"), **files})
-    result = run("init", str(tmp_path))
-    assert result.exit_code == 1
-    assert "several formats fit; choose one with --format" in result.stderr
 
 
 def test_outlines_are_recognized(tmp_path: Path) -> None:
@@ -382,17 +357,27 @@ UNREAD: dict[str, Files] = {
 }
 
 
-@pytest.mark.parametrize("tool", UNREAD)
-def test_the_tool_of_what_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
-    for name, pictures in (("with", images("training/image_2/a.jpg", "x/b.jpg")), ("without", {})):
-        write_files(tmp_path / name, {**UNREAD[tool], **pictures})
-        result = run("init", str(tmp_path / name))
-        assert result.exit_code == 1, result.stdout
-        (path,) = [path for path in UNREAD[tool] if not path.endswith(".jpg")]
-        assert f"{path} is a file of {tool}, which is not read: " in result.stderr
-
-
 UNCERTAIN: dict[str, Files] = {
+    **{f"a file of {tool}": files for tool, files in UNREAD.items()},
+    **{
+        f"a file of {tool} with images": {**files, **images("training/image_2/a.jpg", "x/b.jpg")}
+        for tool, files in UNREAD.items()
+    },
+    "two formats of boxes alone": {
+        **images("a.jpg", "b.jpg"),
+        "a.json": _coco_of("a.jpg", "b.jpg", segmentation=[]),
+        **dict.fromkeys(("a.xml", "b.xml"), _VOC),
+    },
+    "outlines about fewer images": {
+        **images("a.jpg", "b.jpg"),
+        "a.json": _coco_of("a.jpg", segmentation=_OUTLINE),
+        **dict.fromkeys(("a.xml", "b.xml"), _VOC),
+    },
+    "outlines that cannot be read": {
+        **images("a.jpg", "b.jpg"),
+        "a.json": _coco_of("a.jpg", "x.jpg", segmentation=_OUTLINE)[:-2] + "x",
+        "a.xml": _VOC,
+    },
     "an empty folder": {},
     "files of no format": {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
     "several formats": {
@@ -512,16 +497,6 @@ def test_a_format_decides(files: Files, name: str, tmp_path: Path) -> None:
     write_files(tmp_path / "d", files)
     _, told = init(tmp_path / "d", "--format", name)
     assert told.startswith(f"{name}: ")
-
-
-def test_sources_that_share_a_list_write_it_twice(tmp_path: Path) -> None:
-    files: dict[str, bytes | str] = {}
-    for split in ("train", "valid"):
-        files[f"{split}/a.jpg"] = JPEG
-        files[f"{split}/_annotations.csv"] = "a.jpg,1,2,3,4,cat\n"
-    write_files(tmp_path / "d", files)
-    text, _ = init(tmp_path / "d")
-    assert text.count("header: [image, xmin, ymin, xmax, ymax, class]") == 2
 
 
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
