@@ -29,6 +29,7 @@ from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
 from tests.support.manifests import list_again
+from tests.support.screens import check_screen
 from tests.support.tfrecords import draw_image
 
 CAT, DOG = 1, 2
@@ -118,37 +119,17 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Build]:
     return old, new
 
 
+def check_text(name: str, stdout: str) -> None:
+    """Compares what is shown without the lengths of files, which depend on Pillow's version."""
+    shown = re.sub(r"jpeg, [\d,.]+ (bytes|kB)", "jpeg, N bytes", stdout)
+    check_screen(name, re.sub(r"(?m)^(train  (image )?bytes) .*", r"\1 N", shown))
+
+
 def test_two_datasets_as_text(versions: tuple[Build, Build]) -> None:
     old, new = versions
     exit_code, stdout, stderr = run("diff", str(old.output), str(new.output))
     assert (exit_code, stderr) == (0, "")
-    tables = [
-        [" ".join(line.split()) for line in table.splitlines()[1:]]
-        for table in stdout.replace(TIMES, "x").split("\n\n")
-    ]
-    summary, counts, changes, examples, class_ids, statistics, classes = tables
-    assert stdout.splitlines()[0] == (
-        "1 image added, 1 removed, 3 changed; 1 class added (ant); 2 classes with another id (cat, "
-        "dog)"
-    )
-    assert summary == []
-    # old, new, added, removed, renamed, reencoded, moved in, moved out, image, labels, class
-    # names, other, unchanged
-    assert counts == ["train 4 4 1 1 0 0 0 0 1 0 0 2 0"]
-    assert examples[0].startswith("train cat/b.jpg image 20x10 jpeg, ")
-    assert sorted(examples[2:]) == [
-        "train dog/c.jpg other values changed: image/class/label",
-        r"train dog/d\x1b.jpg other values changed: image/class/label",
-    ]
-    assert changes[:2] == ["removed train cat/a.jpg", "added train ant/e.jpg"]
-    assert sorted(changes[2:]) == [
-        "image changed train cat/b.jpg",
-        "other values changed train dog/c.jpg",
-        r"other values changed train dog/d\x1b.jpg",
-    ]
-    assert class_ids == ["ant 0", "cat 0 1", "dog 1 2"]
-    assert all(line.startswith("train ") for line in statistics)
-    assert classes == ["train ant images 0 1 +1", "train cat images 2 1 -1"]
+    check_text("diff_classes", stdout)
 
 
 def test_two_datasets_as_json(versions: tuple[Build, Build]) -> None:
@@ -192,20 +173,7 @@ def test_what_changed_in_each_image(boxes: tuple[Build, Build]) -> None:
     old, new = (str(built.output) for built in boxes)
     exit_code, stdout, stderr = run("diff", old, new)
     assert (exit_code, stderr) == (0, "")
-    assert stdout.splitlines()[0] == "1 image renamed, 5 changed"
-    # old, new, added, removed, renamed, reencoded, moved in, moved out, image, labels, class
-    # names, other, unchanged
-    assert " ".join(stdout.splitlines()[3].split()) == "train 7 7 0 0 1 0 0 0 1 4 0 0 1"
-    assert r"renamed train e\x1b.jpg to h/e.jpg" in " ".join(stdout.split())
-    found = changed_lines(stdout)
-    (image,) = found.pop("f.jpg")
-    assert image.startswith("image 100x52 jpeg, ")
-    assert found == {
-        "a.jpg": ["cat to dog at 10, 10, 20x20"],
-        "b.jpg": ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"],
-        "c.jpg": ["dog added at 50, 10, 20x20"],
-        "d.jpg": ["dog removed at 50, 10, 20x20"],
-    }
+    check_text("diff_objects", stdout)
     # And back: the other way around, from tars.
     assert changed_lines(run("diff", new, old).stdout)["c.jpg"] == ["dog removed at 50, 10, 20x20"]
 

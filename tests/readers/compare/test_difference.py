@@ -26,6 +26,7 @@ from shardbeam.transforms.dataset.manifest import encode_manifest
 from shardbeam.transforms.duplicates.near_duplicates import BANDS
 from tests.support.indexes import render_index
 from tests.support.manifests import INDEX_ROW
+from tests.support.screens import check_screen
 from tests.support.tfrecords import make_example, write_tfrecord
 
 SPLITS = ("train", "validation")
@@ -117,99 +118,75 @@ def compare(old: str, new: str, *, limit: int = 10) -> Difference:
 ADDED, REMOVED, MOVED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.MOVED
 RENAMED = ChangeKind.RENAMED
 IMAGE, LABELS, OTHER = ChangeKind.IMAGE, ChangeKind.LABELS, ChangeKind.OTHER
-# Key, kinds, old and new split.
-_Change = tuple[str, tuple[ChangeKind, ...], str, str]
+
+# {what has changed: the rows of both datasets}
+SCENES: dict[str, tuple[list[Row], list[Row]]] = {
+    "nothing": ([], []),
+    "the order": ([Row("a"), Row("b")], [Row("b"), Row("a")]),
+    "an image more": ([], [Row("a")]),
+    "an image less": ([Row("a")], []),
+    "an image's bytes": ([Row("a")], [Row("a", image=1)]),
+    "its labels": ([Row("a")], [Row("a", labels=1)]),
+    "other values": ([Row("a")], [Row("a", other=1)]),
+    "its split, bytes and labels": ([Row("a")], [Row("a", "validation", image=1, labels=2)]),
+    "one less, one more, one changed": (
+        [Row("a", image=1), Row("b"), Row("é\n")],
+        [Row("b"), Row("c", image=2), Row("é\n", other=2)],
+    ),
+    "nothing, with the same name in two splits": (
+        [Row("a"), Row("a", "validation", 1)],
+        [Row("a", "validation", 1), Row("a")],
+    ),
+    "one of two with the same name": (
+        [Row("a"), Row("a", "validation", 1)],
+        [Row("a", "validation", 2), Row("a")],
+    ),
+    "one less of two with the same name": ([Row("a"), Row("a", "validation", 1)], [Row("a")]),
+    "the splits of two with the same name": (
+        [Row("a"), Row("a", "validation", 1)],
+        [Row("a", image=1), Row("a", "validation")],
+    ),
+    "the key, whatever else is in the Example": (
+        [Row("a", image=1), Row("b", image=2)],
+        [Row("c", image=1, other=1), Row("d", "validation", 2, labels=1)],
+    ),
+    "the key of one of two equal images: that with the same labels": (
+        [Row("a", image=1), Row("b", image=1, labels=1)],
+        [Row("c", image=1, labels=1)],
+    ),
+    "no key that both datasets have": (
+        [Row("a", image=1)],
+        [Row("a", image=2), Row("b", image=1)],
+    ),
+    "an object more, where each has an Example": (
+        [Row("a", other=1), Row("a", other=2)],
+        [Row("a", other=1), Row("a", other=3), Row("a", other=2)],
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "changes"),
-    [
-        ([], [], []),
-        ([Row("a"), Row("b")], [Row("b"), Row("a")], []),
-        ([], [Row("a")], [("a", (ADDED,), "", "train")]),
-        ([Row("a")], [], [("a", (REMOVED,), "train", "")]),
-        ([Row("a")], [Row("a", image=1)], [("a", (IMAGE,), "train", "train")]),
-        ([Row("a")], [Row("a", labels=1)], [("a", (LABELS,), "train", "train")]),
-        ([Row("a")], [Row("a", other=1)], [("a", (OTHER,), "train", "train")]),
-        (
-            [Row("a")],
-            [Row("a", "validation", image=1, labels=2)],
-            [("a", (MOVED, IMAGE, LABELS), "train", "validation")],
-        ),
-        (
-            [Row("a", image=1), Row("b"), Row("é\n")],
-            [Row("b"), Row("c", image=2), Row("é\n", other=2)],
-            [
-                ("a", (REMOVED,), "train", ""),
-                ("c", (ADDED,), "", "train"),
-                ("é\n", (OTHER,), "train", "train"),
-            ],
-        ),
-        # The same name in the folders of two splits.
-        ([Row("a"), Row("a", "validation", 1)], [Row("a", "validation", 1), Row("a")], []),
-        (
-            [Row("a"), Row("a", "validation", 1)],
-            [Row("a", "validation", 2), Row("a")],
-            [("a", (IMAGE,), "validation", "validation")],
-        ),
-        (
-            [Row("a"), Row("a", "validation", 1)],
-            [Row("a")],
-            [("a", (REMOVED,), "validation", "")],
-        ),
-        (
-            [Row("a"), Row("a", "validation", 1)],
-            [Row("a", image=1), Row("a", "validation")],
-            [
-                ("a", (MOVED,), "validation", "train"),
-                ("a", (MOVED,), "train", "validation"),
-            ],
-        ),
-        # Another key and the same image, whatever else is in the Example.
-        (
-            [Row("a", image=1), Row("b", image=2)],
-            [Row("c", image=1, other=1), Row("d", "validation", 2, labels=1)],
-            [
-                ("c", (RENAMED,), "train", "train"),
-                ("d", (RENAMED, MOVED, LABELS), "train", "validation"),
-            ],
-        ),
-        # If two have the same image, the one with the same labels was renamed.
-        (
-            [Row("a", image=1), Row("b", image=1, labels=1)],
-            [Row("c", image=1, labels=1)],
-            [("a", (REMOVED,), "train", ""), ("c", (RENAMED,), "train", "train")],
-        ),
-        # A key that both datasets have was not renamed.
-        (
-            [Row("a", image=1)],
-            [Row("a", image=2), Row("b", image=1)],
-            [("b", (ADDED,), "", "train"), ("a", (IMAGE,), "train", "train")],
-        ),
-        # An Example for each of an image's objects, and one object more.
-        (
-            [Row("a", other=1), Row("a", other=2)],
-            [Row("a", other=1), Row("a", other=3), Row("a", other=2)],
-            [("a", (ADDED,), "", "train")],
-        ),
-    ],
-)
-def test_changes(tmp_path: Path, old: list[Row], new: list[Row], changes: list[_Change]) -> None:
-    found = compare(write_dataset(tmp_path / "old", old), write_dataset(tmp_path / "new", new))
-    assert [
-        (change.key, change.kinds, change.old_split, change.new_split) for change in found.changes
-    ] == changes
-    assert found.is_empty == (not changes)
-    total = {
-        name: sum(getattr(split, name) for split in found.splits.values())
-        for name in SplitDifference.__struct_fields__
-    }
-    assert (total["old"], total["new"]) == (len(old), len(new))
-    kinds = [kind for _, of_change, _, _ in changes for kind in of_change]
-    counted = (ADDED, REMOVED, RENAMED, IMAGE, LABELS, OTHER)
-    assert [total[kind.value] for kind in counted] == [kinds.count(kind) for kind in counted]
-    assert total["moved_in"] == total["moved_out"] == kinds.count(MOVED)
-    assert total["unchanged"] == len(new) - sum(REMOVED not in each[1] for each in changes)
+def test_changes(tmp_path: Path) -> None:
+    shown = ""
+    for number, (title, (old, new)) in enumerate(SCENES.items()):
+        folder = tmp_path / str(number)
+        found = compare(write_dataset(folder / "old", old), write_dataset(folder / "new", new))
+        shown += f"--- {title}\n"
+        for each in found.changes:
+            what = ", ".join(each.kinds)
+            shown += f"{each.key!r}: {what} ({each.old_split or '-'}, {each.new_split or '-'})\n"
+        assert found.is_empty == (not found.changes)
+        total = {
+            name: sum(getattr(split, name) for split in found.splits.values())
+            for name in SplitDifference.__struct_fields__
+        }
+        assert (total["old"], total["new"]) == (len(old), len(new))
+        kinds = [kind for each in found.changes for kind in each.kinds]
+        counted = (ADDED, REMOVED, RENAMED, IMAGE, LABELS, OTHER)
+        assert [total[kind.value] for kind in counted] == [kinds.count(kind) for kind in counted]
+        assert total["moved_in"] == total["moved_out"] == kinds.count(MOVED)
+        changed = sum(REMOVED not in each.kinds for each in found.changes)
+        assert total["unchanged"] == len(new) - changed
+    check_screen("diff_changes", shown)
 
 
 # Hashes that differ in many bits, and three bits.
