@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -23,10 +22,11 @@ from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.core.records import Category
 from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build_config, write_coco
+from tests.support.screens import check_screen
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 BOX: dict[str, object] = {
@@ -36,7 +36,6 @@ BOX: dict[str, object] = {
     "image/object/bbox/ymax": [1.0],
 }
 TWO_BOXES: dict[str, object] = {key: [0.25, 0.5] for key in BOX}
-FAR = "boxes lie far beyond the image; are they in pixels?"
 
 
 def read(features: Mapping[str, object], *, feature_map: FeatureMap | None = None) -> Picture:
@@ -204,98 +203,65 @@ def test_class_names_of_anyones(tmp_path: Path, name: str, text: str, names: obj
         assert read_feature_map(open_dataset(str(place))).class_names == names
 
 
-@pytest.mark.parametrize(
-    ("features", "expected", "problems"),
-    [
-        ({}, {"objects": 0, "image": b"", "width": 0, "labels": ()}, ()),
-        (BOX, {"boxes": [(0.25, 0.5, 0.75, 1.0)], "names": [""], "ids": [-1]}, ()),
-        (
-            {**BOX, "image/object/bbox/ymax": []},
-            {"boxes": [None]},
-            ("a side of the boxes is missing",),
-        ),
-        (
-            {**TWO_BOXES, "image/object/bbox/xmin": [0.1]},
-            {"boxes": [None, None]},
-            ("image/object/bbox/xmin has 1 values for 2 objects", "a side of the boxes is missing"),
-        ),
-        (
-            {**BOX, "image/object/bbox/xmin": [float("nan")]},
-            {"boxes": [None]},
-            ("a box has a side that is not a number",),
-        ),
-        ({**BOX, "image/object/bbox/xmax": [300.0]}, {"objects": 1}, (FAR,)),
-        (
-            {**BOX, "image/object/bbox/xmin": [0.9]},
-            {"boxes": [(pytest.approx(0.9), 0.5, 0.75, 1.0)]},
-            ("a box ends before it begins",),
-        ),
-        (
-            {**BOX, "image/object/class/label": [b"cat"]},
-            {"ids": [-1]},
-            ("image/object/class/label holds no integers",),
-        ),
-        (
-            {**TWO_BOXES, "image/object/class/text": [b"a", b"b", b"c"]},
-            {"names": ["", ""]},
-            ("image/object/class/text has 3 values for 2 objects",),
-        ),
-        (
-            {**BOX, "image/object/class/text": [b"\xff"]},
-            {"names": ["\ufffd"]},
-            ("image/object/class/text is not UTF-8 text",),
-        ),
-        ({**BOX, "image/object/class/label": [5]}, {"names": ["five"], "ids": [5]}, ()),
-        ({"image/object/class/label": [5, 6]}, {"names": ["five", ""], "boxes": [None] * 2}, ()),
-        ({"image/class/label": [5, 6]}, {"labels": ("five", "6")}, ()),
-        (
-            {"image/class/label": [5, 6], "image/class/text": [b"x"]},
-            {"labels": ("x",)},
-            ("the labels have 1 names and 2 ids",),
-        ),
-        (
-            {**BOX, "image/object/difficult": [1], "image/object/view": [b"left"]},
-            {"attributes": [{"difficult": 1, "view": "left"}]},
-            (),
-        ),
-        (
-            {**TWO_BOXES, **dict.fromkeys(("image/object/keypoint/x",), [0.5] * 3)},
-            {"keypoints": [(), ()]},
-            ("3 x, 0 y and 3 visibilities of keypoints for 2 objects",),
-        ),
-        (
-            {
-                **TWO_BOXES,
-                "image/object/keypoint/x": [0.5, float("inf")],
-                "image/object/keypoint/y": [0.25, 0.5],
-                "image/object/keypoint/num": [1, 1],
-            },
-            {"keypoints": [((0.5, 0.25, 2),), ((0.0, 0.0, 0),)], "attributes": [{}, {}]},
-            (),
-        ),
-        ({"image/encoded": b"GIF89a"}, {"format": "gif"}, ()),
-        ({"image/encoded": b"text"}, {"format": ""}, ("the image is not an image file",)),
-        ({"image/encoded": b"\0" * 3072}, {"format": "raw", "width": 32, "height": 32}, ()),
-        ({"image/width": [-5], "image/height": [2**62]}, {"width": 0, "height": 2**62}, ()),
-        ({"image/source_id": b"7"}, {"key": "7"}, ()),
-    ],
-)
-def test_anyones_examples(
-    features: Mapping[str, object], expected: Mapping[str, Any], problems: tuple[str, ...]
-) -> None:
-    picture = read(features, feature_map=FeatureMap(class_names={5: "five"}))
-    objects = picture.objects
-    found = {
-        "objects": len(objects),
-        "boxes": [item.box for item in objects],
-        "names": [item.label for item in objects],
-        "ids": [item.label_id for item in objects],
-        "attributes": [item.attributes for item in objects],
-        "keypoints": [item.keypoints for item in objects],
-        **{name: getattr(picture, name) for name in Picture.__struct_fields__ if name != "objects"},
-    }
-    assert {name: found[name] for name in expected} == expected
-    assert picture.problems == problems
+LABEL, TEXT = "image/object/class/label", "image/object/class/text"
+OF_ANNOTATION: dict[str, object] = {
+    "image/encoded": draw_image("PNG", width=8, height=4),
+    "annotation/bbox": [2.0, 1.0, 4.0, 3.0],
+    "annotation/class/label": 2,
+    "annotation/class/text": b"cat",
+    "annotation/mask": b"mask",
+    "annotation/is_crowd": 1,
+    "annotation/area": 6.0,
+}
+SCENES: dict[str, Mapping[str, object]] = {
+    "nothing": {},
+    "a box": BOX,
+    "a box without a side": {**BOX, "image/object/bbox/ymax": []},
+    "too few sides": {**TWO_BOXES, "image/object/bbox/xmin": [0.125]},
+    "a side that is no number": {**BOX, "image/object/bbox/xmin": [float("nan")]},
+    "a side that is in pixels": {**BOX, "image/object/bbox/xmax": [300.0]},
+    "a box that ends before it begins": {**BOX, "image/object/bbox/xmin": [0.875]},
+    "a text for an id": {**BOX, LABEL: [b"cat"]},
+    "too many names": {**TWO_BOXES, TEXT: [b"a", b"b", b"c"]},
+    "a name that is no text": {**BOX, TEXT: [b"\xff"]},
+    "an id with a name": {**BOX, LABEL: [5]},
+    "classes without boxes": {LABEL: [5, 6]},
+    "classes of the image": {"image/class/label": [5, 6]},
+    "more ids than names": {"image/class/label": [5, 6], "image/class/text": [b"x"]},
+    "attributes": {**BOX, "image/object/difficult": [1], "image/object/view": [b"left"]},
+    "keypoints without y": {**TWO_BOXES, "image/object/keypoint/x": [0.5] * 3},
+    "a keypoint that is nowhere": {
+        **TWO_BOXES,
+        "image/object/keypoint/x": [0.5, float("inf")],
+        "image/object/keypoint/y": [0.25, 0.5],
+        "image/object/keypoint/num": [1, 1],
+    },
+    "a GIF": {"image/encoded": b"GIF89a"},
+    "no image file": {"image/encoded": b"text"},
+    "pixels of CIFAR": {"image/encoded": b"\0" * 3072},
+    "odd sizes": {"image/width": [-5], "image/height": [2**62]},
+    "an id for a key": {"image/source_id": b"7"},
+    "an annotation": OF_ANNOTATION,
+    "an annotation with a part of a box": {**OF_ANNOTATION, "annotation/bbox": [2.0]},
+}
+
+
+def test_anyones_examples() -> None:
+    """The screen has what differs from an empty picture, without the bytes of images."""
+    shown = []
+    for title, features in SCENES.items():
+        picture = read(features, feature_map=FeatureMap(class_names={5: "five"}))
+        shown.append(f"--- {title}")
+        for part in (picture, *picture.objects):
+            empty = type(part)() if isinstance(part, PictureObject) else Picture(key="")
+            fields = {
+                name: getattr(part, name)
+                for name in part.__struct_fields__
+                if name not in ("split", "shard", "image", "objects", "features")
+                and getattr(part, name) != getattr(empty, name)
+            }
+            shown.append(f"{type(part).__name__}: {fields}")
+    check_screen("pictures", "\n".join(shown))
 
 
 def test_the_image_under_another_key_is_found_if_it_is_the_only_one() -> None:
@@ -311,34 +277,6 @@ def test_a_size_that_is_not_the_images_is_told() -> None:
     picture = read({"image/encoded": jpeg, "image/width": 4, "image/height": 8})
     assert (picture.width, picture.height) == (8, 4)
     assert picture.problems == ("the image is 8 x 4 pixels, but the Example says 4 x 8",)
-
-
-@pytest.mark.parametrize(
-    ("bbox", "boxes", "problems"),
-    [
-        ([2.0, 1.0, 4.0, 3.0], [(0.25, 0.25, 0.75, 1.0)], ()),
-        ([2.0], [None], ("a box of 1 numbers; expected x, y, width, height",)),
-    ],
-)
-def test_an_example_of_one_annotation(
-    bbox: list[float], boxes: object, problems: tuple[str, ...]
-) -> None:
-    picture = read(
-        {
-            "image/encoded": draw_image("PNG", width=8, height=4),
-            "annotation/bbox": bbox,
-            "annotation/class/label": 2,
-            "annotation/class/text": b"cat",
-            "annotation/mask": b"mask",
-            "annotation/is_crowd": 1,
-            "annotation/area": 6.0,
-        }
-    )
-    (item,) = picture.objects
-    assert [item.box] == boxes
-    assert picture.problems == problems
-    assert (item.label, item.label_id, item.is_crowd, item.area) == ("cat", 2, True, 6.0)
-    assert item.mask == b"mask"
 
 
 def test_maps() -> None:
