@@ -72,7 +72,7 @@ def test_every_sample_is_recognized_and_its_config_builds(
     assert f"splits {', '.join(counts)}" in told or f"split {', '.join(counts)}" in told
 
 
-def coco(*names: str, **more: object) -> str:
+def coco(*names: str, segmentation: object = (), **more: object) -> str:
     """A COCO file of images, with a box in each."""
     return json.dumps(
         {
@@ -81,7 +81,10 @@ def coco(*names: str, **more: object) -> str:
                 for number, name in enumerate(names, 1)
             ],
             "annotations": [
-                {"id": number, "image_id": number, "category_id": 1, "bbox": [1, 1, 9, 9]}
+                {
+                    **{"id": number, "image_id": number, "category_id": 1},
+                    **{"bbox": [1, 1, 9, 9], "segmentation": segmentation},
+                }
                 for number in range(1, len(names) + 1)
             ],
             "categories": [{"id": 1, "name": "cat"}],
@@ -101,25 +104,6 @@ def zipped(files: Files) -> bytes:
         for name, content in files.items():
             archive.writestr(name, content)
     return data.getvalue()
-
-
-def _coco_of(*names: str, segmentation: object) -> str:
-    return json.dumps(
-        {
-            "images": [{"id": k, "file_name": name} for k, name in enumerate(names)],
-            "annotations": [
-                {
-                    "id": k + 1,
-                    "image_id": k,
-                    "category_id": 1,
-                    "bbox": [1, 1, 9, 9],
-                    "segmentation": segmentation,
-                }
-                for k in range(len(names))
-            ],
-            "categories": [{"id": 1, "name": "dog"}],
-        }
-    )
 
 
 _OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
@@ -271,7 +255,7 @@ LAYOUTS: dict[str, Files] = {
     },
     "of formats about the same images the richer one": {
         **images("a.jpg"),
-        "a.json": _coco_of("a.jpg", segmentation=_OUTLINE),
+        "a.json": coco("a.jpg", segmentation=_OUTLINE),
         "a.xml": _VOC,
         "_annotations.txt": "a.jpg 1,2,3,4,0\n",
         "_classes.txt": "dog\n",
@@ -325,7 +309,7 @@ def test_outlines_are_recognized(tmp_path: Path) -> None:
         "labelme": {"a.json": json.dumps(labelme)},
         "via": {"v.json": json.dumps({"a.jpg1": via})},
         "cvat": {"c.xml": cvat.format('<polygon label="dog" points="1,1;9,1;9,9"/>')},
-        "coco": {"a.json": _coco_of("a.jpg", segmentation=_OUTLINE)},
+        "coco": {"a.json": coco("a.jpg", segmentation=_OUTLINE)},
     }
     for name, files in outlined.items():
         folder = tmp_path / name
@@ -365,17 +349,17 @@ UNCERTAIN: dict[str, Files] = {
     },
     "two formats of boxes alone": {
         **images("a.jpg", "b.jpg"),
-        "a.json": _coco_of("a.jpg", "b.jpg", segmentation=[]),
+        "a.json": coco("a.jpg", "b.jpg"),
         **dict.fromkeys(("a.xml", "b.xml"), _VOC),
     },
     "outlines about fewer images": {
         **images("a.jpg", "b.jpg"),
-        "a.json": _coco_of("a.jpg", segmentation=_OUTLINE),
+        "a.json": coco("a.jpg", segmentation=_OUTLINE),
         **dict.fromkeys(("a.xml", "b.xml"), _VOC),
     },
     "outlines that cannot be read": {
         **images("a.jpg", "b.jpg"),
-        "a.json": _coco_of("a.jpg", "x.jpg", segmentation=_OUTLINE)[:-2] + "x",
+        "a.json": coco("a.jpg", "x.jpg", segmentation=_OUTLINE)[:-2] + "x",
         "a.xml": _VOC,
     },
     "an empty folder": {},
