@@ -12,10 +12,10 @@ import google_crc32c
 import msgspec
 import pytest
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, UnreadableError
 from shardbeam.transforms.storage import disk_file
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.disk_file import UnreadableError, open_on_disk
+from shardbeam.transforms.storage.disk_file import open_on_disk
 from shardbeam.transforms.storage.local import LocalStorage
 
 DATA = bytes(range(256)) * 10

@@ -45,6 +45,10 @@ class DamagedError(InputError):
     """A file was read, but its content is not what it should be."""
 
 
+class UnreadableError(InputError):
+    """An open file cannot be read any more: it has changed, or its disk has failed."""
+
+
 def _rebuild(kind: type[InputError], uri: str, place: str, problem: str) -> InputError:
     return kind(uri=uri, place=place, problem=problem)
 

@@ -14,10 +14,10 @@ from shardbeam.transforms.examples.geometry.segmentation import outline_ellipse
 _encoder = msgspec.json.Encoder()
 
 
-def polygon_object(polygon: Sequence[float], *, label: str = "") -> ObjectAnnotation:
-    """Makes an object of a polygon, `x, y, …`, and the box around it."""
+def polygon_object(polygon: Sequence[float]) -> ObjectAnnotation:
+    """Makes an object without a class of a polygon, `x, y, …`, and the box around it."""
     return ObjectAnnotation(
-        label=label, bbox=box_around(polygon), segmentation=_encoder.encode([polygon])
+        label="", bbox=box_around(polygon), segmentation=_encoder.encode([polygon])
     )
 
 
@@ -27,7 +27,6 @@ def ellipse_object(
     *,
     angle: float = 0.0,
     corners: int,
-    label: str = "",
 ) -> ObjectAnnotation:
     """Makes an object of an ellipse, drawn as a polygon, and the box around that.
 
@@ -36,11 +35,10 @@ def ellipse_object(
         radii: The radii, across and down, before the ellipse is turned.
         angle: By how much it is turned clockwise, in radians.
         corners: The number of the polygon's corners.
-        label: The class.
     """
     across, down = radii
     # The box around a turned line would have an area.
     angle = angle if across and down else 0.0
     outline = outline_ellipse(center, radii, corners=corners)
-    found = polygon_object(turn_points(outline, center=center, angle=angle), label=label)
+    found = polygon_object(turn_points(outline, center=center, angle=angle))
     return msgspec.structs.replace(found, area=math.pi * abs(across * down))

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import google_crc32c
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, UnreadableError
 from shardbeam.transforms.core.read_ahead import map_ahead
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.local import read_at
@@ -21,10 +21,6 @@ from shardbeam.transforms.storage.local import read_at
 # A copy is downloaded in parts of this size, several at a time.
 _PART_BYTES = 8 << 20
 _PARTS_AT_A_TIME = 4
-
-
-class UnreadableError(InputError):
-    """An open file cannot be read any more: it has changed, or its disk has failed."""
 
 
 class DiskFile:

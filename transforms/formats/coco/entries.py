@@ -11,12 +11,11 @@ import msgspec
 import numpy as np
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import InputError, RejectedError, UnreadableError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, ImageAnnotations, encode_annotations
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, ImageId, ImageT
 from shardbeam.transforms.formats.names import escape_key, key_problem
-from shardbeam.transforms.storage.disk_file import UnreadableError
 
 # Numbers as they are written; longer ones are no ids that are numbers.
 _DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)

@@ -13,6 +13,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,7 +30,9 @@ from shardbeam.transforms.formats.annotation_file import (
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, StoredFile, too_large
-from shardbeam.transforms.storage.disk_file import DiskFile, open_on_disk
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.storage.disk_file import DiskFile
 
 _PIECE_BYTES = 1 << 20
 # An error this close to the end of a piece may go away with more of the text.
@@ -128,6 +131,9 @@ def open_json(uri: str, *, storage: Storage) -> JsonText:
             return TextInMemory(read_annotation_file(uri, storage=storage))
         if stored.size_bytes > limits.ANNOTATION_BYTES:
             raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
+        # Imported here: most files are read as a whole.
+        from shardbeam.transforms.storage.disk_file import open_on_disk
+
         return TextOnDisk(open_on_disk(stored, storage=storage))
 
 
