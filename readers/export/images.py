@@ -292,7 +292,8 @@ class ImageReader:
         self._losses.note(
             "objects of the background (id 0 without a name)", count=dropped, example=picture.key
         )
-        for written, values in picture.features.items():
+        # Sorted, because protobuf has its keys in another order in each process.
+        for written, values in sorted(picture.features.items()):
             key = self._defaults.get(written, written)
             # The image may be stored under another key; it is exported all the same.
             is_lost = values and key not in self._keys and values[:1] != (picture.image,)
