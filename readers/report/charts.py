@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from shardbeam.readers.open.make_index import plan_counts
 from shardbeam.readers.open.stored_dataset import StoredDataset
@@ -40,8 +40,6 @@ _SIZES = (
     ("medium", 32**2, "from 32² px"),
     ("large", 96**2, "from 96² px"),
 )
-
-_Key = TypeVar("_Key", str, int)
 
 
 class Part(NamedTuple):
@@ -333,8 +331,8 @@ def _summarize(histogram: Histogram, total: Statistics) -> str:
     if not histogram.is_ordered:
         return ""
     if histogram.field == "objects_per_image" and total.images_by_objects:
-        exact = {int(key): count for key, count in total.images_by_objects.items()}
-        least, median, most = (f"{value:,}" for value in _ends_and_median(exact))
+        exact = _ends_and_median(total.images_by_objects)
+        least, median, most = (f"{int(value):,}" for value in exact)
         return f"least {least}, median {median}, most {most}"
     counts: Mapping[str, int] = getattr(total, histogram.field)
     words = dict(histogram.bins(counts))
@@ -347,11 +345,9 @@ def _summarize(histogram: Histogram, total: Statistics) -> str:
     return f"least {words[least]}, median {words[median]}, most {words[most]}"
 
 
-def _ends_and_median(counts: Mapping[_Key, int]) -> tuple[_Key, _Key, _Key]:
-    """Returns the first, the middle and the last of sorted values, by how often each occurs."""
-    values = [value for value in counts if counts[value]]
-    if not isinstance(values[0], str):
-        values.sort()
+def _ends_and_median(counts: Mapping[str, int]) -> tuple[str, str, str]:
+    """Returns the least, the middle and the greatest number, by how often each occurs."""
+    values = sorted((value for value in counts if counts[value]), key=int)
     half, seen = sum(counts.values()) / 2, 0
     for value in values:
         seen += counts[value]

@@ -157,9 +157,9 @@ class Gallery(NamedTuple):
             InputError: The Example cannot be read.
         """
         stored = self.examples.read(place)
-        return _without_masks(
-            stored.picture(self.splits[place.split], feature_map=self.feature_map)
-        )
+        picture = stored.picture(self.splits[place.split], feature_map=self.feature_map)
+        objects = tuple(msgspec.structs.replace(item, mask=b"") for item in picture.objects)
+        return msgspec.structs.replace(picture, objects=objects, class_map=b"", instance_map=b"")
 
     def _draw_small(self, place: Place, *, room: float, name: str, side: int = _PAIR_SIDE) -> Card:
         picture = self.read_picture(place)
@@ -199,8 +199,3 @@ def _odd_objects_first(
             for each in findings
         ],
     )
-
-
-def _without_masks(picture: Picture) -> Picture:
-    objects = tuple(msgspec.structs.replace(item, mask=b"") for item in picture.objects)
-    return msgspec.structs.replace(picture, objects=objects, class_map=b"", instance_map=b"")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,6 @@ import numpy.typing as npt
 from shardbeam.transforms.core.text import NO_NAME
 from shardbeam.transforms.dataset.collectors.grids import GRID_SIDE, read_grid
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
-
-# (rows, columns)
-Counts: TypeAlias = npt.NDArray[np.int64]
 
 # Shades of a heat map. The square root of a cell's count decides, so that rare cells are seen.
 _SHADES = 8
@@ -31,26 +28,56 @@ class HeatMap(NamedTuple):
         title: What it shows.
         axes: What its columns and rows are.
         grid: Its counts, as the script reads them.
-        rises: Whether its first row is at the bottom.
-        share: How many percent of the boxes are in the cells that `words` names.
-        words: What is said of that share.
-        paths: The cells of each shade, from the lightest, in SVG.
-        columns: Headings of the table's columns, from the left.
-        rows: `(heading, percent of the boxes in each column)` of the table's rows, from the top.
+        columns: Headings of the table's columns, from the left, and of its rows.
+        middle: Where the rows and columns of the grid that `words` names begin, and where they end.
+        words: What is said of these cells.
         ends: What is written below the left end, the middle and the right end; may be empty.
+        rises: Whether its first row is at the bottom.
     """
 
     name: str
     title: str
     axes: str
     grid: str
-    rises: bool
-    share: str
-    words: str
-    paths: Sequence[str]
     columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str]]]
+    middle: tuple[int, int]
+    words: str
     ends: Sequence[str] = ()
+    rises: bool = False
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The boxes in each cell, (rows, columns)."""
+        return np.array(read_grid(self.grid)).reshape(GRID_SIDE, GRID_SIDE)
+
+    @property
+    def share(self) -> str:
+        """How many percent of the boxes are in the cells that `words` names."""
+        middle = slice(*self.middle)
+        return _percent(self.counts[middle, middle].sum(), self.counts.sum())
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The cells of each shade, from the lightest, in SVG."""
+        shades = np.ceil(_SHADES * np.sqrt(self.counts / self.counts.max()))
+        return [
+            "".join(
+                f"M{column} {GRID_SIDE - 1 - row if self.rises else row}h1v1h-1z"
+                for row, column in np.argwhere(shades == shade)
+            )
+            for shade in range(1, _SHADES + 1)
+        ]
+
+    @property
+    def rows(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """`(heading, percent of the boxes in each column)` of the table's rows, from the top."""
+        side = GRID_SIDE // _PARTS
+        sums = self.counts.reshape(_PARTS, side, _PARTS, side).sum(axis=(1, 3))
+        rows = [
+            (heading, [_percent(each, self.counts.sum()) for each in row])
+            for heading, row in zip(self.columns, sums, strict=True)
+        ]
+        return rows[::-1] if self.rises else rows
 
 
 class HeatClass(NamedTuple):
@@ -75,21 +102,21 @@ def draw_heat_maps(total: Statistics) -> HeatMaps | None:
     """Draws the heat maps of all boxes; None without boxes."""
     if not all(sum(read_grid(grid)) for grid in (total.box_centres, total.box_sizes)):
         return None
-    centres = _draw(
+    centres = HeatMap(
         "centres",
         "Where boxes are",
         "centres",
         total.box_centres,
-        headings=_QUARTERS,
+        columns=_QUARTERS,
         middle=(4, 12),
         words="in the middle half of the image's width and height",
     )
-    sizes = _draw(
+    sizes = HeatMap(
         "sizes",
         "How large boxes are",
         "shares of width and height, both axes log",
         total.box_sizes,
-        headings=_OCTAVES,
+        columns=_OCTAVES,
         middle=(0, 12),
         words="narrower and lower than a quarter of the image",
         ends=("0.4 %", "6.3 %", "100 %"),
@@ -115,56 +142,5 @@ def draw_heat_maps(total: Statistics) -> HeatMaps | None:
     )
 
 
-def _draw(
-    name: str,
-    title: str,
-    axes: str,
-    grid: str,
-    *,
-    headings: Sequence[str],
-    middle: tuple[int, int],
-    words: str,
-    ends: Sequence[str] = (),
-    rises: bool = False,
-) -> HeatMap:
-    """Draws a grid; `words` names its rows and columns from `middle[0]` up to `middle[1]`."""
-    counts = np.array(read_grid(grid)).reshape(GRID_SIDE, GRID_SIDE)
-    inside = slice(*middle)
-    return HeatMap(
-        name,
-        title,
-        axes,
-        grid,
-        rises,
-        share=_percent(counts[inside, inside].sum(), counts.sum()),
-        words=words,
-        paths=list(_shade(counts, rises=rises)),
-        columns=headings,
-        rows=_tabulate(counts, headings, rises=rises),
-        ends=ends,
-    )
-
-
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / max(whole, 1):.0f} %"
-
-
-def _shade(counts: Counts, *, rises: bool) -> Iterator[str]:
-    shades = np.ceil(_SHADES * np.sqrt(counts / counts.max()))
-    for shade in range(1, _SHADES + 1):
-        yield "".join(
-            f"M{column} {GRID_SIDE - 1 - row if rises else row}h1v1h-1z"
-            for row, column in np.argwhere(shades == shade).tolist()
-        )
-
-
-def _tabulate(
-    counts: Counts, headings: Sequence[str], *, rises: bool
-) -> Sequence[tuple[str, Sequence[str]]]:
-    side = GRID_SIDE // _PARTS
-    sums = counts.reshape(_PARTS, side, _PARTS, side).sum(axis=(1, 3))
-    rows = [
-        (heading, [_percent(each, counts.sum()) for each in row])
-        for heading, row in zip(headings, sums, strict=True)
-    ]
-    return rows[::-1] if rises else rows

@@ -141,14 +141,11 @@ class _Class(NamedTuple):
 
 class _SplitRow(NamedTuple):
     split: StoredSplit
-    outcome: SplitOutcome | None
+    outcome: SplitOutcome
     examples: int
     share: float
     start: float
     part: float
-    size: str
-    rejected: int
-    excluded: int
 
 
 def render_card(card: Card) -> Markup:
@@ -246,6 +243,7 @@ def _environment() -> jinja2.Environment:
         "line": markupsafe.escape,
         "lines": Lines,
         "px": write_number,
+        "file_size": decimal,
     }
     environment.filters.update(filters)
     return environment
@@ -351,17 +349,13 @@ def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
     before = 0
     for split in facts.splits:
         examples = sample.examples.get(split.name, 0)
-        outcome = facts.outcomes.get(split.name)
         yield _SplitRow(
             split=split,
-            outcome=outcome,
+            outcome=facts.outcomes.get(split.name, SplitOutcome()),
             examples=examples,
             share=100 * examples / most,
             start=100 * before / total,
             part=100 * examples / total,
-            size=decimal(split.num_bytes),
-            rejected=sum(outcome.rejected.values()) if outcome else 0,
-            excluded=sum(outcome.excluded.values()) if outcome else 0,
         )
         before += examples
 

@@ -147,7 +147,8 @@ def _draw(
         shown.append(_predicted_object(found, picture))
     picture = msgspec.structs.replace(picture, objects=(*shown, *objects))
     thumbnail = fit_thumbnail(picture, room=room, classes=classes, max_side=_SIDE)
-    texts = {label: f"label: {_short(found.label)}", predicted: f"model: {_score(found)}"}
+    given, told = (shorten(each, _NAME_CHARACTERS) for each in (found.label, found.predicted))
+    texts = {label: f"label: {given}", predicted: f"model: {told} {found.score:.0%}"}
     lines = {label: _SOLID, predicted: _DASHED}
 
     def restyle(box: BoxShape) -> BoxShape:
@@ -175,11 +176,3 @@ def _predicted_object(found: PredictedImage, picture: Picture) -> PictureObject:
         box=(left / across, top / down, (left + width) / across, (top + height) / down),
         attributes={"predicted with": f"{found.score:.0%}"},
     )
-
-
-def _short(name: str) -> str:
-    return shorten(name, _NAME_CHARACTERS)
-
-
-def _score(found: PredictedImage) -> str:
-    return f"{_short(found.predicted)} {found.score:.0%}"

@@ -11,9 +11,9 @@ import functools
 import hashlib
 import heapq
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -260,27 +260,18 @@ def _candidate(
     return Candidate(digest, place, key, classes, kinds)
 
 
-class _Smallest:
-    """Keeps the candidates with the smallest digests.
+# Candidates with the negative numbers of their digests: the largest digest is on top.
+_Heap: TypeAlias = list[tuple[int, Candidate]]
 
-    Args:
-        limit: How many.
-    """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # The candidate with the largest digest is on top.
-        self._heap: list[tuple[int, Candidate]] = []
+def _keep_smallest(heap: _Heap, candidate: Candidate, *, limit: int) -> None:
+    """Adds a candidate, and keeps those with the smallest digests."""
+    add = heapq.heappush if len(heap) < limit else heapq.heappushpop
+    add(heap, (-int.from_bytes(candidate.digest, "big"), candidate))
 
-    def add(self, candidate: Candidate) -> None:
-        entry = (-int.from_bytes(candidate.digest, "big"), candidate)
-        if len(self._heap) < self._limit:
-            heapq.heappush(self._heap, entry)
-        elif entry > self._heap[0]:
-            heapq.heapreplace(self._heap, entry)
 
-    def in_order(self) -> list[Candidate]:
-        return [candidate for _, candidate in sorted(self._heap, reverse=True)]
+def _in_order(heap: _Heap) -> list[Candidate]:
+    return [candidate for _, candidate in sorted(heap, reverse=True)]
 
 
 class _Collector:
@@ -301,8 +292,8 @@ class _Collector:
         self._examples: Counter[str] = Counter()
         self._classes: Counter[str] = Counter()
         self._named: list[Candidate] = []
-        self._by_class: dict[str, _Smallest] = {}
-        self._by_split: dict[str, _Smallest] = {}
+        self._by_class: defaultdict[str, _Heap] = defaultdict(list)
+        self._by_split: defaultdict[str, _Heap] = defaultdict(list)
 
     def add(self, candidate: Candidate) -> None:
         """Counts a picture, and keeps it if it may be chosen."""
@@ -314,12 +305,8 @@ class _Collector:
                 self._named.append(candidate)
             return
         for name in candidate.classes:
-            if name not in self._by_class:
-                self._by_class[name] = _Smallest(_OF_CLASS)
-            self._by_class[name].add(candidate)
-        if split not in self._by_split:
-            self._by_split[split] = _Smallest(self._limit)
-        self._by_split[split].add(candidate)
+            _keep_smallest(self._by_class[name], candidate, limit=_OF_CLASS)
+        _keep_smallest(self._by_split[split], candidate, limit=self._limit)
 
     def sample(self, found: Sequence[FoundCandidate] | None = None) -> Sample:
         """Chooses the pictures; `found` are the strongest findings, if the index was read."""
@@ -337,27 +324,27 @@ class _Collector:
         )
 
     def _choose(self, found: Sequence[FoundCandidate]) -> Iterator[Candidate]:
-        """Yields the pictures in the order of `_in_order`, each once."""
+        """Yields the pictures in the order of `_ranked`, each once."""
         chosen: set[Place] = set()
         shown: set[str] = set()
-        for candidate in self._in_order(found, shown):
+        for candidate in self._ranked(found, shown):
             if candidate.place not in chosen:
                 chosen.add(candidate.place)
                 shown |= candidate.classes
                 yield candidate
 
-    def _in_order(self, found: Sequence[FoundCandidate], shown: set[str]) -> Iterator[Candidate]:
+    def _ranked(self, found: Sequence[FoundCandidate], shown: set[str]) -> Iterator[Candidate]:
         """Yields the pictures, the most telling first; `shown` grows as the caller takes them."""
         kinds = itertools.groupby(found, key=lambda each: each.kind)
         yield from _in_turn([each.candidate for each in images] for _, images in kinds)
         # Rare classes go first: their pictures often show frequent classes, too.
         rarest = sorted(self._by_class, key=lambda name: (self._classes[name], name))
-        best = {name: self._by_class[name].in_order() for name in rarest}
+        best = {name: _in_order(self._by_class[name]) for name in rarest}
         for name in rarest:
             if name not in shown:
                 yield best[name][0]
         yield from _in_turn(best.values())
-        yield from _in_turn(smallest.in_order() for smallest in self._by_split.values())
+        yield from _in_turn(map(_in_order, self._by_split.values()))
 
 
 def _in_turn(lists: Iterable[Sequence[_T]]) -> Iterator[_T]:
