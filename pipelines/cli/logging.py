@@ -27,6 +27,7 @@ from shardbeam.pipelines.interrupts import EXIT_CODE
 from shardbeam.transforms.core.text import escape, escape_lines
 
 _LOG_FORMAT = "--log-format"
+_LOG_LINE = "%(levelname)s %(name)s: %(message)s"
 
 # Python's levels are ten apart; a level between two belongs to the lower severity.
 _SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -222,7 +223,7 @@ def configure_logging(*, as_json: bool = False) -> Iterator[None]:
     before = _writes_json
     _writes_json = as_json
     handler = _StderrHandler()
-    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
+    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter(_LOG_LINE))
     handler.addFilter(is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
@@ -274,9 +275,6 @@ class _StderrHandler(logging.Handler):
 
 
 class _TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(levelname)s %(name)s: %(message)s")
-
     def formatMessage(self, record: logging.LogRecord) -> str:
         # Our messages have one line; those of libraries may be tracebacks.
         is_ours = record.name.partition(".")[0] == OWN_LOGGER

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.reader_commands import ExportArguments
@@ -43,14 +42,6 @@ _CHANGED_PIXELS = (
     Correction.IMAGE_RESIZED,
     Correction.ORIENTATION_APPLIED,
 )
-
-
-class _Exported(NamedTuple):
-    """The counts of a split."""
-
-    split: str
-    images: int
-    objects: int
 
 
 def run_export(arguments: ExportArguments) -> None:
@@ -143,11 +134,11 @@ def _export(
     mark: str,
     losses: Losses,
     task: str | None,
-) -> tuple[Layout, list[_Exported]]:
+) -> tuple[Layout, list[str]]:
     """Writes a dataset into an empty folder.
 
     Returns:
-        What has written it, and the counts of each split.
+        What has written it, and a line with the counts of each split.
     """
     feature_map = read_feature_map(dataset)
     declared = feature_map.class_names
@@ -192,7 +183,8 @@ def _export(
             objects += writer.add(image)
             images += 1
             counters.exported.add()
-        exported.append(_Exported(split.name, images, objects))
+        counts = f"{counted(images, 'image')}, {counted(objects, 'object')}"
+        exported.append(f"{escape(split.name)}: {counts}\n")
     writer.finish()
     return writer, exported
 
@@ -290,13 +282,8 @@ def _note_changed_pixels(
             )
 
 
-def _print(exported: Sequence[_Exported], *, losses: Losses, title: str, output: str) -> None:
-    lines = [
-        f"{escape(each.split)}: {counted(each.images, 'image')}, {counted(each.objects, 'object')}"
-        for each in exported
-    ]
-    text = "".join(f"{line}\n" for line in lines)
-    text += f"wrote {escape(output)} ({title})\n"
+def _print(lines: Sequence[str], *, losses: Losses, title: str, output: str) -> None:
+    text = f"{''.join(lines)}wrote {escape(output)} ({title})\n"
     if losses.counts:
         table = make_table(numbers=["count"])
         table.add_column("lost or changed")

@@ -139,17 +139,18 @@ class ClassTable:
             return list(self._open_csv(None).schema.names)
 
     def _open_csv(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
-        kinds = {name: pa.float64() for name in self._classes}
-        kinds[self._key] = pa.string()
         return csv.open_csv(
             pa.BufferReader(self._data),
             read_options=csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
             convert_options=csv.ConvertOptions(
                 include_columns=columns,
-                column_types=kinds,
+                column_types=self._kinds(),
                 strings_can_be_null=False,
             ),
         )
+
+    def _kinds(self) -> dict[str, pa.DataType]:
+        return {name: pa.float64() for name in self._classes} | {self._key: pa.string()}
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._explain():
@@ -157,11 +158,10 @@ class ClassTable:
                 yield from self._open_csv(columns)
                 return
             file = parquet.ParquetFile(pa.BufferReader(self._data), page_checksum_verification=True)
-            kinds = {name: pa.float64() for name in self._classes} | {self._key: pa.string()}
+            kinds = self._kinds()
+            schema = pa.schema([(name, kinds[name]) for name in columns])
             for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                yield batch.select(columns).cast(
-                    pa.schema([(name, kinds[name]) for name in columns])
-                )
+                yield batch.select(columns).cast(schema)
 
     @contextlib.contextmanager
     def _explain(self) -> Iterator[None]:
