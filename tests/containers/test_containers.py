@@ -30,9 +30,9 @@ from shardbeam.transforms.examples.encode.encode import EncodedExample
 from shardbeam.transforms.examples.encode.schema import FeaturePlan
 from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from shardbeam.transforms.storage.base import StoredFile
 from tests.support.crash_points import finished_shards, moments, record_states, restore
 from tests.support.dataset import check_whole, coco_words, last_run, read_dataset, run
+from tests.support.stored import stored_file
 
 pytest.importorskip("array_record")
 
@@ -209,7 +209,7 @@ def test_a_file_of_another_kind_is_an_error(name: str, content: bytes, tmp_path:
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(DamagedError, match=f"^{path}: "):
-        list(find_container(name).read(stored(path)))
+        list(find_container(name).read(stored_file(path)))
 
 
 @pytest.mark.slow
@@ -228,12 +228,6 @@ def test_the_config_names_what_is_missing(shapes: Path, tmp_path: Path) -> None:
 
 
 # Examples of any content
-
-
-def stored(path: Path) -> StoredFile:
-    return StoredFile(
-        path=path.name, uri=str(path), size_bytes=path.stat().st_size, version="unknown"
-    )
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -305,9 +299,9 @@ def test_what_is_read_is_what_was_written(
     path = tmp_path_factory.mktemp("x") / "x"
     places = written(name, path, specs, examples)
     expected = [(place, each.data) for place, each in zip(places, examples, strict=True)]
-    assert list(find_container(name).read(stored(path))) == expected
+    assert list(find_container(name).read(stored_file(path))) == expected
     for number, place in enumerate(places):
-        assert list(find_container(name).read(stored(path), start=place)) == expected[number:]
+        assert list(find_container(name).read(stored_file(path), start=place)) == expected[number:]
 
 
 @pytest.mark.parametrize("name", container_names())
@@ -345,7 +339,7 @@ def test_texts_that_are_not_utf_8(tmp_path: Path) -> None:
     spec = FeatureSpec("a", FeatureKind.BYTES, False, FeatureRole.TEXT)
     example = encoded([spec], {"a": [b"\xff\xfea"]})
     (place,) = written("webdataset", tmp_path / "x.tar", [spec], [example])
-    read = find_container("webdataset").read(stored(tmp_path / "x.tar"))
+    read = find_container("webdataset").read(stored_file(tmp_path / "x.tar"))
     assert list(read) == [(place, example.data)]
     with pytest.raises(InputError, match="the key 'a': a text that is not UTF-8"):
         written("hf_parquet", tmp_path / "x.parquet", [spec], [example])
@@ -358,4 +352,6 @@ def test_a_nan_keeps_its_bits(bits: int, tmp_path: Path) -> None:
     example = encoded([spec], {"a": [0.5, value]})
     for name in ("webdataset", "hf_parquet"):
         (place,) = written(name, tmp_path / name, [spec], [example])
-        assert list(find_container(name).read(stored(tmp_path / name))) == [(place, example.data)]
+        assert list(find_container(name).read(stored_file(tmp_path / name))) == [
+            (place, example.data)
+        ]

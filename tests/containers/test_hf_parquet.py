@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError
-from shardbeam.transforms.storage.base import StoredFile
 from tests.support.dataset import coco_words, run
+from tests.support.stored import stored_file
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -101,8 +101,5 @@ def test_groups_of_rows_are_small_and_images_are_not_compressed(tmp_path: Path) 
 def test_tables_of_other_people_are_refused(table: pa.Table, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     parquet.write_table(table, path)
-    file = StoredFile(
-        path=path.name, uri=str(path), size_bytes=path.stat().st_size, version="unknown"
-    )
     with pytest.raises(DamagedError, match="not a Parquet file of Shardbeam, or a damaged one"):
-        list(find_container("hf_parquet").read(file))
+        list(find_container("hf_parquet").read(stored_file(path)))

@@ -14,10 +14,10 @@ from PIL import Image
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError
-from shardbeam.transforms.storage.base import StoredFile
 from tests.support.archive_files import tar_bytes, write_tar
 from tests.support.builds import Build, Json, build_config
 from tests.support.image_makers import photograph, save
+from tests.support.stored import stored_file
 
 # Keys that would merge samples if they named the files.
 KEYS = ("cat/im.v0.jpg", "cat/im.v1.jpg", "cat/im.v1.png", "dog.big/1.jpg")
@@ -145,10 +145,7 @@ def test_bare_pixels_are_a_file(tmp_path: Path) -> None:
 
 
 def read(path: Path) -> list[tuple[int, bytes]]:
-    file = StoredFile(
-        path=path.name, uri=str(path), size_bytes=path.stat().st_size, version="unknown"
-    )
-    return list(find_container("webdataset").read(file))
+    return list(find_container("webdataset").read(stored_file(path)))
 
 
 def test_tars_without_the_header_are_refused(tmp_path: Path) -> None:

@@ -1,11 +1,19 @@
-"""A storage in memory, for tests of formats."""
+"""Files as storages describe them, and a storage in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
+
+
+def stored_file(path: Path) -> StoredFile:
+    """Returns a file on disk whose version nobody looks at."""
+    return StoredFile(
+        path=path.name, uri=str(path), size_bytes=path.stat().st_size, version="unknown"
+    )
 
 
 class StoredFiles(LocalStorage):
