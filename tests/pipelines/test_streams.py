@@ -69,7 +69,8 @@ def test_a_build_says_that_it_is_committed(
     assert run("verify", str(output)).exit_code == 0
 
 
-@pytest.mark.parametrize("redirection", [FULL, pytest.param(CLOSED, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", [FULL, CLOSED])
 def test_a_refusal_keeps_its_exit_code(redirection: str, shapes: Path, tmp_path: Path) -> None:
     words = coco_words(shapes, tmp_path / "out", "--set", "expect.min_images=1000")
     ended = run_in_shell(words, redirection, cwd=tmp_path)
