@@ -159,9 +159,10 @@ class CocoFile(Generic[ImageT]):
         Raises:
             InputError: An entry is not what `decoder` expects, or has a key twice.
         """
+        decode = decoder.decode
         for index, text in _count_bytes(self._sections.get(section) or Entries()):
             try:
-                item = decoder.decode(text)
+                item = decode(text)
             except DECODING_ERRORS:
                 place = f"$.{section}[{index}]"
                 item = decode_json(text, decoder=decoder, uri=self.uri, place=place)
