@@ -104,6 +104,7 @@ def test_numbers_of_objects() -> None:
         ({"chair": 1000, "chiar": 10}, []),
         ({"class12": 1000, "class21": 1}, []),
         ({"cat": 1000, "car": 1}, []),
+        ({"-1": 9, "1": 9, "a-1": 9, "a1": 9}, ["'a-1' and 'a1'"]),
     ],
 )
 def test_similar_names(counts: dict[str, int], similar: list[str]) -> None:

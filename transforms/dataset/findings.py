@@ -332,7 +332,8 @@ def _similar_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """
     by_form: dict[str, list[str]] = {}
     for name in sorted(counts):
-        by_form.setdefault(re.sub(r"[\s_-]+", "", name.casefold()), []).append(name)
+        # The sign of a number counts: -1 and 1 are two classes.
+        by_form.setdefault(re.sub(r"(?!^-\d)[\s_-]+", "", name.casefold()), []).append(name)
     for names in by_form.values():
         for other in names[1:]:
             yield names[0], other
