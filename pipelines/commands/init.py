@@ -24,7 +24,9 @@ from shardbeam.pipelines.overlap import check_apart, check_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.text import counted, escape
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.names import is_split_name, listing_exclusion
@@ -43,6 +45,8 @@ from shardbeam.transforms.storage.find import storage_for
 
 # The most kinds of files that an error shows.
 _SHOWN = 8
+# If more than this share of the annotated images is missing, they may be in another folder.
+_MANY_MISSING = 0.1
 _ONE_LINE = 1_000_000
 # What a format may say about an image; the last ones say most.
 _LEVELS = ("no classes", "classes alone", "boxes alone", "outlines")
@@ -88,7 +92,7 @@ def run_init(arguments: InitArguments) -> int:
     assert found.plan is not None
     lines = [*_describe(found, plan=found.plan, folder=folder)]
     try:
-        lines += _foresee(found, plan=found.plan)
+        lines += _foresee(found, plan=found.plan, folder=folder)
     except (InputError, RunError) as error:
         raise InputError(
             uri=arguments.path, problem=f"it looks like {lines[0]}, but {error}"
@@ -262,8 +266,11 @@ def _overlaps(plan: Plan, *, folder: Folder) -> bool:
     return False
 
 
-def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
+def _foresee(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
     """Describes the rejects that a build would have, and tolerates them in the config.
+
+    It does not tolerate images that are missing if the folder has images of their names elsewhere:
+    then the config may name the wrong folder.
 
     Raises:
         ShardbeamError: A build of this config would fail.
@@ -282,8 +289,26 @@ def _foresee(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     if ratio > plan.dataset.max_reject_ratio:
         for line in describe_foreseen(inputs):
             yield f"will be rejected: {line}"
+        if elsewhere := _find_elsewhere(inputs, folder=folder):
+            yield (
+                f"rejects.max_ratio does not tolerate these, because {elsewhere}: name the folder "
+                "of all images in the config, or move the images into it"
+            )
+            return
         found.raw["rejects"] = {"max_ratio": tolerated_ratio(outcome.splits)}
         yield "rejects.max_ratio tolerates these; without them, delete this key"
+
+
+def _find_elsewhere(inputs: InputCounts, *, folder: Folder) -> str:
+    """Describes where missing images may be; empty if few are missing, or nothing is found."""
+    for split, counts in inputs.splits.items():
+        missing = counts.rejected.get(Reason.MISSING_IMAGE.value, 0)
+        if missing <= _MANY_MISSING * (counts.images + missing):
+            continue
+        for reject in inputs.samples.first_rejects.get(split, ()):
+            if reject.reason is Reason.MISSING_IMAGE and (paths := folder.named_like(reject.key)):
+                return f"{reject.key} is missing, and there is {paths[0]}"
+    return ""
 
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:

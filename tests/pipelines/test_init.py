@@ -267,6 +267,17 @@ LAYOUTS: dict[str, Files] = {
             ("train/_annotations.csv", "valid/_annotations.csv"), "a.jpg,1,2,3,4,cat\n"
         ),
     },
+    "a table sorted by class, with folders of classes": {
+        **images(*(f"x/train/cat/{i}.jpg" for i in range(60))),
+        **images(*(f"x/train/dog/{i}.jpg" for i in range(60, 120))),
+        **images("x/copies/cat/1.jpg"),
+        "x/train.csv": "image,label\n"
+        + "".join(f"{i}.jpg,{'cat' if i < 60 else 'dog'}\n" for i in range(120)),
+    },
+    "folders of classes with the same names": {
+        **images("train/cat/1.jpg", "train/cat/2.jpg", "train/dog/1.jpg", "train/dog/3.jpg"),
+        "train.csv": "image,label\n1.jpg,cat\n2.jpg,cat\n3.jpg,dog\n",
+    },
     "two COCO files about the same images": {
         **images("images/a.jpg"),
         "a.json": coco("a.jpg"),

@@ -38,6 +38,8 @@ _HEAD_BYTES = 64 << 10
 _NAMES = 50
 # A member of an archive is read whole, so longer ones are not opened.
 _MEMBER_BYTES = 16 << 20
+# If one folder has less than this part of the images, the others may be in folders beside it.
+_MOST_FOUND = 0.9
 # Files of each folder that are opened, where there may be one for each image.
 _FILES = 3
 # A folder with more files of a kind may hold one for each image.
@@ -172,24 +174,39 @@ class Folder:
             near: The annotations' own path, which decides between several folders.
             besides: A folder to leave out.
         """
-        sample = [normalize_key(name) for name in itertools.islice(names, _NAMES)]
+        # Where a list is sorted by class, and each class has a folder, the first names are alike.
+        sample = [normalize_key(name) for name in _spread(names)]
         exact: Counter[str] = Counter()
         loose: Counter[str] = Counter()
+        folders: list[list[str]] = []
         for name in sample:
-            for path in self._by_name.get(normalize_for_match(name, "name"), ()):
+            found: dict[str, None] = {}
+            for path in self.named_like(name):
                 if posixpath.dirname(path) == besides:
                     continue
-                loose[self._with_parts(posixpath.dirname(path), near=near)] += 1
+                folder = self._with_parts(posixpath.dirname(path), near=near)
+                found[folder] = None
+                loose[folder] += 1
                 if f"/{path}".endswith(f"/{name}"):
                     folder = path[: -len(name)].rstrip("/")
                     exact[self._with_parts(folder, near=near)] += 1
+            if found:
+                folders.append([*found])
         for votes, match in ((exact, "path"), (loose, "name")):
             if not votes:
                 continue
             best = max(votes, key=lambda folder: (votes[folder], *_closeness(folder, near=near)))
+            if votes[best] < _MOST_FOUND * len(folders):
+                several = _in_several(folders, near=near)
+                if several is not None:
+                    return ImageFolder(several, "name")
             if 2 * votes[best] >= len(sample):
                 return ImageFolder(best, match)
         return ImageFolder(common_folder([*loose]), "name") if loose else None
+
+    def named_like(self, name: str) -> Sequence[str]:
+        """Returns the images with the name of another path, in any folder, case and format."""
+        return self._by_name.get(normalize_for_match(name, "name"), ())
 
     def in_zips(self) -> dict[str, list[str]]:
         """Returns `{zip: the images in it}` if all images are in several zips; else nothing."""
@@ -273,6 +290,35 @@ def _list_with_zips(root: str, *, zips: dict[str, None]) -> Iterator[tuple[str, 
 def _by_folder(item: tuple[str, ImageRef]) -> tuple[str, str]:
     folder, _, name = item[0].rpartition("/")
     return folder, name
+
+
+def _spread(names: Iterable[str]) -> Iterator[str]:
+    """Yields some names, from the first one to the last."""
+    every = [*names]
+    some = min(len(every), _NAMES)
+    return (every[place * len(every) // some] for place in range(some))
+
+
+def _in_several(folders: Iterable[Sequence[str]], *, near: str) -> str | None:
+    """Finds the folder above several folders that have the images that annotations name.
+
+    Args:
+        folders: For each name the folders that have an image of this name.
+        near: The annotations' own path.
+
+    Returns:
+        The folder; None where an image in it is not the only one of its name, or is in another
+        split than the annotations.
+    """
+    nearest = {max(each, key=lambda folder: _closeness(folder, near=near)) for each in folders}
+    common = common_folder([*nearest])
+    inside = f"{common}/" if common else ""
+    is_clear = all(
+        sum(folder == common or folder.startswith(inside) for folder in each) == 1
+        for each in folders
+    )
+    same_split = all(split_in(folder) == split_in(near) for folder in nearest)
+    return common if is_clear and same_split else None
 
 
 def _closeness(folder: str, *, near: str) -> tuple[bool, bool, int, int, str]:
