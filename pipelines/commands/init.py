@@ -18,7 +18,12 @@ from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.cli.commands import InitArguments
 from shardbeam.pipelines.cli.logging import end_progress, write_stderr, write_stdout
 from shardbeam.pipelines.cli.overwrite_guard import write_file
-from shardbeam.pipelines.commands.init_hints import describe_tool, explain_unrecognized, suggest_zip
+from shardbeam.pipelines.commands.init_hints import (
+    describe_damaged,
+    describe_tool,
+    explain_unrecognized,
+    suggest_zip,
+)
 from shardbeam.pipelines.failures import RunError, UsageError, blaming
 from shardbeam.pipelines.overlap import check_apart, check_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
@@ -324,6 +329,9 @@ def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]
     if others:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
     yield from found.recognized.notes
+    files = [uri for source in plan.sources for uri in source.format.annotation_files()]
+    read = {path for path in folder.files if absolute_path(folder.uri(path)) in files}
+    yield from describe_damaged(folder, read=read)
     if len(splits) == 1:
         written = [path for path, role in roles.items() if role is Role.IMAGE]
         yield from _name_split_folders(written, found=found, folder=folder)

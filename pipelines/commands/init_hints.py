@@ -6,16 +6,17 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import show_name
-from shardbeam.transforms.formats.annotation_file import decode_row, foreign_content
+from shardbeam.transforms.formats.annotation_file import decode_json, decode_row, foreign_content
 from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.names import foreign_name
-from shardbeam.transforms.formats.recognition import Folder
+from shardbeam.transforms.formats.recognition import Folder, without_split
 from shardbeam.transforms.formats.table.csv import CsvFormat
 
 # The most that an error shows: members of a file, folders, characters of a line.
@@ -27,6 +28,8 @@ _IMAGES_IN_ROWS = (".parquet", ".arrow")
 _TFRECORD = (".tfrecord", ".tfrecords")
 # Files that an error describes, and the names in them.
 _DOCUMENTS = 2
+# Longer JSON files are not decoded to find out whether they are damaged.
+_JSON_BYTES = 16 << 20
 _MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
 # {tool: members of its JSON files}, none of which is read.
 _TOOLS = {
@@ -115,6 +118,38 @@ def explain_unrecognized(folder: Folder) -> str:
         f"{seen}, and the images lie directly in {where}: if they have classes, put the images of "
         "each class into a folder, at least two"
     )
+
+
+def describe_damaged(folder: Folder, *, read: Collection[str]) -> Iterator[str]:
+    """Names files that look like those that are read, but are empty, damaged, or no UTF-8 text.
+
+    Args:
+        folder: The folder.
+        read: The paths of the annotation files that are read.
+    """
+    names = {without_split(path) for path in read}
+    extensions = {os.path.splitext(path)[1].lower() for path in read} - {""}
+    for path in folder.few(*extensions) if extensions else ():
+        is_json = path.lower().endswith(".json")
+        if path in read or not (is_json or without_split(path) in names):
+            continue
+        if problem := _describe_damage(path, folder=folder):
+            yield f"not read: {path}: {problem}"
+
+
+def _describe_damage(path: str, *, folder: Folder) -> str:
+    size_bytes = folder.files[path].size_bytes
+    if not size_bytes:
+        return "the file is empty"
+    if problem := foreign_content(folder.head(path)):
+        return problem
+    if path.lower().endswith(".json") and size_bytes <= _JSON_BYTES:
+        data = folder.head(path, size_bytes=size_bytes)
+        try:
+            decode_json(data, decoder=JsonDecoder(object), uri=path)
+        except InputError as error:
+            return f"{error.place}: {error.problem}" if error.place else error.problem
+    return ""
 
 
 def describe_tool(folder: Folder) -> str:

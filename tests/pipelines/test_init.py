@@ -278,6 +278,25 @@ LAYOUTS: dict[str, Files] = {
         **images("train/cat/1.jpg", "train/cat/2.jpg", "train/dog/1.jpg", "train/dog/3.jpg"),
         "train.csv": "image,label\n1.jpg,cat\n2.jpg,cat\n3.jpg,dog\n",
     },
+    "damaged files beside good ones": {
+        **images(*(f"{split}/{split}.jpg" for split in ("train", "val", "test"))),
+        "train/ann.json": coco("train.jpg"),
+        "val/ann.json": coco("val.jpg").encode("utf-16"),
+        "test/ann.json": "",
+        "notes.json": '{"images": [',
+    },
+    "a damaged table beside a good one": {
+        **images("train.jpg", "val.jpg"),
+        "train.csv": "image,label\ntrain.jpg,cat\n",
+        "val.csv": "image,label\nval.jpg,cat\n".encode("utf-16"),
+        "notes.csv": "",
+    },
+    "VOC whose first file is damaged": {
+        **images("a.jpg", "b.jpg", "c.jpg", "d.jpg"),
+        "a.xml": "",
+        "b.xml": voc_xml(voc_object(ymin=2))[:20],
+        **{f"{name}.xml": voc_xml(voc_object(ymin=2)) for name in "cd"},
+    },
     "two COCO files about the same images": {
         **images("images/a.jpg"),
         "a.json": coco("a.jpg"),
@@ -350,6 +369,23 @@ UNREAD: dict[str, Files] = {
     "KITTI": {"training/label_2/000001.txt": _KITTI_LINE, "testing/image_2/a.jpg": JPEG},
     "DOTA": {"labelTxt/a.txt": f"imagesource:GoogleEarth\ngsd:0.14\n{_DOTA_LINE}"},
 }
+
+
+@pytest.mark.parametrize("tool", UNREAD)
+def test_the_tool_of_what_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
+    for name, pictures in (("with", images("training/image_2/a.jpg", "x/b.jpg")), ("without", {})):
+        write_files(tmp_path / name, {**UNREAD[tool], **pictures})
+        result = run("init", str(tmp_path / name))
+        assert result.exit_code == 1, result.stdout
+        (path,) = [path for path in UNREAD[tool] if not path.endswith(".jpg")]
+        assert f"{path} is a file of {tool}, which is not read: " in result.stderr
+
+
+_VIA_REGION = {
+    "shape_attributes": {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9},
+    "region_attributes": {"class": "cat"},
+}
+_VIA = {"a.jpg1": {"filename": "a.jpg", "size": 1, "regions": [_VIA_REGION]}}
 
 
 UNCERTAIN: dict[str, Files] = {
@@ -450,6 +486,11 @@ UNCERTAIN: dict[str, Files] = {
         "a.xml": "<annotations><meta/><track id='1'/></annotations>",
     },
     "COCO that is cut off": {**images("a.jpg"), "a.json": coco("a.jpg")[:30]},
+    "VIA that is cut off": {
+        **images("train/a.jpg", "val/b.jpg"),
+        "train/via.json": json.dumps(_VIA),
+        "val/via.json": json.dumps(_VIA)[:-20],
+    },
     "COCO with odd images": {**images("a.jpg"), "a.json": '{"images": [1, [2]]}'},
     "JSON of other bytes": {**images("a.jpg"), "a.json": b"{\xff\xfe\0"},
     "tables that are cut off or empty": {

@@ -150,7 +150,7 @@ class Folder:
 
         Args:
             extension: The extension.
-            are_alike: Decides it by the beginnings of a folder's first files.
+            are_alike: Decides it by the beginnings of a folder's first files that are not empty.
 
         Returns:
             `{folder: its files}`
@@ -161,7 +161,7 @@ class Folder:
         return {
             folder: paths
             for folder, paths in folders.items()
-            if are_alike([self.head(path) for path in paths[:_FILES]])
+            if (heads := self._first_heads(paths)) and are_alike(heads)
         }
 
     def find_images(
@@ -203,6 +203,10 @@ class Folder:
             if 2 * votes[best] >= len(sample):
                 return ImageFolder(best, match)
         return ImageFolder(common_folder([*loose]), "name") if loose else None
+
+    def _first_heads(self, paths: Iterable[str]) -> list[bytes]:
+        filled = (path for path in paths if self.files[path].size_bytes)
+        return [self.head(path) for path in itertools.islice(filled, _FILES)]
 
     def named_like(self, name: str) -> Sequence[str]:
         """Returns the images with the name of another path, in any folder, case and format."""
@@ -292,6 +296,12 @@ def _by_folder(item: tuple[str, ImageRef]) -> tuple[str, str]:
     return folder, name
 
 
+def are_most(flags: Iterable[bool]) -> bool:
+    """Whether more than half are true: one damaged file does not make another kind of folder."""
+    counts = Counter(flags)
+    return counts[True] > counts[False]
+
+
 def _spread(names: Iterable[str]) -> Iterator[str]:
     """Yields some names, from the first one to the last."""
     every = [*names]
@@ -334,6 +344,11 @@ def split_in(path: str) -> str:
         if found:
             return str(found[-1]).lower()
     return ""
+
+
+def without_split(path: str) -> str:
+    """Returns the name of a file without splits and digits: alike for all splits of a dataset."""
+    return _DIGITS.sub("", _SPLIT.sub("", posixpath.basename(path))).lower()
 
 
 def by_split(paths: Iterable[str]) -> dict[str, list[str]]:

@@ -49,7 +49,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.roots import common_folder
-from shardbeam.transforms.formats.recognition import Folder, Recognized
+from shardbeam.transforms.formats.recognition import Folder, Recognized, are_most
 from shardbeam.transforms.formats.split_folders import (
     TopFolderFormat,
     TopFolders,
@@ -128,8 +128,8 @@ class LabelMeFormat(TopFolderFormat, frozen=True, kw_only=True):
         """Recognizes JSON files with the shapes of one image each."""
         folders = folder.alike(
             ".json",
-            are_alike=lambda heads: all(
-                b'"shapes"' in head and _VERSION.search(head) for head in heads
+            are_alike=lambda heads: are_most(
+                b'"shapes"' in head and _VERSION.search(head) is not None for head in heads
             ),
         )
         if not folders:

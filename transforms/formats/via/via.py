@@ -77,12 +77,21 @@ class ViaFormat(Format, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes files of VIA; of several that say the same about an image, one is read."""
-        files = {
-            path: found for path in folder.few(".json", ".csv") if (found := _sniff(folder, path))
-        }
-        if not files:
+        files = {}
+        problem = ""
+        for path in folder.few(".json", ".csv"):
+            try:
+                found = _sniff(folder, path)
+            except InputError as error:
+                problem = problem or str(error)
+                continue
+            if found:
+                files[path] = found
+        if not files and not problem:
             return None
-        what = counted(len(files), "VIA file")
+        what = counted(len(files) or 1, "VIA file")
+        if problem:
+            return Recognized(what=what, problem=problem)
         sources: dict[str, dict[str, Any]] = {}
         # {folder of images: {image: its regions}}
         known: dict[str, dict[str, tuple[str, object]]] = {}
@@ -200,7 +209,11 @@ class ViaFormat(Format, frozen=True, kw_only=True):
 
 
 def _sniff(folder: Folder, path: str) -> Mapping[str, object]:
-    """Returns the annotated images of a file and their regions; nothing if it is not one of VIA."""
+    """Returns the annotated images of a file and their regions; nothing if it is not one of VIA.
+
+    Raises:
+        InputError: It is one of VIA, and cannot be read.
+    """
     head = folder.head(path)
     if b"region_shape_attributes" not in head and not (b"filename" in head and b"regions" in head):
         return {}
@@ -211,6 +224,8 @@ def _sniff(folder: Folder, path: str) -> Mapping[str, object]:
             for image in read_via_file(uri, storage=storage_for(uri))
         }
     except InputError:
+        if b"shape_attributes" in head and b"region_attributes" in head:
+            raise
         return {}
 
 

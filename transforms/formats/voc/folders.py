@@ -19,7 +19,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, SplitList
 from shardbeam.transforms.formats.parsing.roots import common_folder
-from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split
+from shardbeam.transforms.formats.recognition import Folder, Recognized, are_most, by_split
 from shardbeam.transforms.formats.split_folders import TopFolders, sort_tops, top_folder
 from shardbeam.transforms.formats.voc.maps import MASK_FOLDERS
 
@@ -95,7 +95,7 @@ def recognize_voc(folder: Folder) -> Recognized | None:
     """
     folders = folder.alike(
         ".xml",
-        are_alike=lambda heads: all(_ROOT.search(head) for head in heads),
+        are_alike=lambda heads: are_most(_ROOT.search(head) is not None for head in heads),
     )
     if not folders:
         return None
