@@ -40,7 +40,7 @@ class _Result(msgspec.Struct, frozen=True, gc=False):
     image_id: int | str | float
     bbox: tuple[float, float, float, float]
     score: float
-    category_id: int | None = None
+    category_id: int | float | None = None
     category: str | None = None
 
 
@@ -81,7 +81,7 @@ def read_detections(uri: str) -> Detections:
     parts: list[tuple[Indexes, Indexes, Boxes, npt.NDArray[np.float32]]] = []
     number = 0
     for results in _read_pieces(uri):
-        images = [ids.setdefault(_name(each.image_id), len(ids)) for each in results]
+        images = [ids.setdefault(str(_whole(each.image_id)), len(ids)) for each in results]
         classes = [
             categories.setdefault(_category(each, number + n, uri=uri), len(categories))
             for n, each in enumerate(results)
@@ -122,9 +122,11 @@ def read_detections(uri: str) -> Detections:
     )
 
 
-def _name(image_id: int | str | float) -> str:
-    is_whole = isinstance(image_id, float) and image_id.is_integer() and abs(image_id) < _MOST_INT
-    return str(int(image_id) if is_whole else image_id)
+def _whole(number: int | str | float) -> int | str:
+    """Returns an id as it was meant: pandas writes the ids of a column with gaps as 1.0."""
+    if isinstance(number, float):
+        return int(number) if number.is_integer() and abs(number) < _MOST_INT else str(number)
+    return number
 
 
 def _category(result: _Result, number: int, *, uri: str) -> int | str:
@@ -132,7 +134,7 @@ def _category(result: _Result, number: int, *, uri: str) -> int | str:
     if found is None:
         problem = "has neither a category_id nor a category"
         raise InputError(uri=uri, place=f"result {number + 1:,}", problem=problem)
-    return found
+    return _whole(found)
 
 
 def _read_pieces(uri: str) -> Iterator[list[_Result]]:

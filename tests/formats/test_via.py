@@ -198,6 +198,11 @@ def test_csv(tmp_path: Path) -> None:
             "$['a.jpg7']: regions[0]: a rect without height",
         ),
         ("a.json", via(region(shape={"name": "star"})), "unknown shape 'star'"),
+        (
+            "a.json",
+            via(region(shape={"name": "circle", "cx": 9, "cy": 9, "r": -4})),
+            "a circle with a negative radius",
+        ),
         ("a.json", via(region(shape={})), "object missing required field 'name'"),
         (
             "a.json",

@@ -693,7 +693,7 @@ def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
     expected = [item["image/filename"] for item in shardbeam.open(copied, where={"classes": [3]})]
     for path in (copied / "index").iterdir():
         table = parquet.read_table(path).drop_columns(
-            ["classes", "findings", "map_classes", "crop_hashes"]
+            ["classes", "findings", "map_classes", "crop_hashes", "class_objects"]
         )
         names = ["classes" if name == "classes_digest" else name for name in table.column_names]
         parquet.write_table(table.rename_columns(names), path)
@@ -745,9 +745,8 @@ def test_classes_of_segments(shapes: Path, tmp_path: Path) -> None:
 def drop_map_classes(output: Path) -> None:
     """Makes the indexes those of an older version."""
     for path in (output / "index").iterdir():
-        parquet.write_table(
-            parquet.read_table(path).drop_columns(["map_classes", "crop_hashes"]), path
-        )
+        newer = ["map_classes", "crop_hashes", "class_objects"]
+        parquet.write_table(parquet.read_table(path).drop_columns(newer), path)
     list_again(output)
 
 

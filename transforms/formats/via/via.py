@@ -364,14 +364,21 @@ def _read_shape(shape: Shape) -> ObjectAnnotation | None:
         return polygon_object(polygon) if len(xs) > 2 else None
     if shape.name == "circle":
         x, y, radius = _numbers(shape, "cx", "cy", "r")
+        _check_radii(shape, radius)
         return ellipse_object((x, y), (radius, radius), corners=_CORNERS)
     if shape.name == "ellipse":
         x, y, across, down = _numbers(shape, "cx", "cy", "rx", "ry")
+        _check_radii(shape, across, down)
         angle = _finite(shape.theta) % (2 * math.pi)
         return ellipse_object((x, y), (across, down), angle=angle, corners=_CORNERS)
     if shape.name == "point":
         return None
     raise ValueError(f"unknown shape {shape.name[:40]!r}")
+
+
+def _check_radii(shape: Shape, *radii: float) -> None:
+    if min(radii) < 0:
+        raise ValueError(f"a {shape.name} with a negative radius, {min(radii)}")
 
 
 def _numbers(shape: Shape, *names: str) -> list[float]:
