@@ -43,13 +43,6 @@ READS_A_SHARD = 12
 # A record crosses two shuffles.
 SHUFFLED_BYTES_AN_IMAGE = 2 * 1000
 
-# What a worker process takes at most (docs/reference/limits.md): imports, `--memory`, images under
-# way and on their way out for two shards; and one image of `max_decoded_mb`
-PROCESS_GB = 0.2 + 0.5 + 2 * 0.138
-LARGEST_IMAGE_GB = 2.048
-# The system and Dataflow: https://docs.cloud.google.com/dataflow/docs/guides/troubleshoot-oom
-SYSTEM_GB = 1.0
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -73,11 +66,6 @@ class Job:
     def shards(self) -> int:
         """The number of shards."""
         return math.ceil(self.images * IMAGE_BYTES / SHARD_BYTES)
-
-    @property
-    def needed_gb(self) -> float:
-        """The memory that the processes of a machine take at most, without records."""
-        return SYSTEM_GB + self.vcpus * (PROCESS_GB + LARGEST_IMAGE_GB)
 
     def list_s(self) -> float:
         """Seconds to list the images in one flat folder."""

@@ -197,6 +197,8 @@ def _describe_document(path: str, *, folder: Folder) -> str:
     problem = problem or describe_results(head)
     if path.lower().endswith(".jsonl"):
         problem = problem or _describe_cells(head) or _describe_row(head)
+    elif path.lower().endswith(".json"):
+        problem = problem or _describe_damage(path, folder=folder)
     if problem:
         return f"{path}: {problem}"
     pattern = _ELEMENT if path.lower().endswith(".xml") else _MEMBER
