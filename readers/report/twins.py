@@ -82,17 +82,7 @@ def _candidates(
     for other in ordered:
         if other["sha256"] == row["sha256"] and other["labels"] != row["labels"]:
             yield "contradiction", other
-    if row[SAME_PICTURE]:
-        classes = find_classes(row).keys()
-        for other in ordered:
-            if other[SAME_PICTURE] and classes.isdisjoint(find_classes(other)):
-                yield SAME_PICTURE, other
-    if row[UNEQUAL_OBJECTS]:
-        others = [other for other in ordered if other[UNEQUAL_OBJECTS]]
-        # The one whose objects differ most.
-        differing = [_count_differing(find_classes(row), find_classes(other)) for other in others]
-        if any(differing):
-            yield UNEQUAL_OBJECTS, others[differing.index(max(differing))]
+    yield from _find_conflicts(row, ordered, find_classes=find_classes)
     for other in ordered:
         if other["split"] != row["split"]:
             yield "leak", other
@@ -101,6 +91,25 @@ def _candidates(
             yield "near_contradiction", other
 
 
-def _count_differing(one: Mapping[int, int], other: Mapping[int, int]) -> int:
-    """Counts the objects of one of two images without a counterpart of their class in the other."""
-    return sum(abs(one.get(label, 0) - other.get(label, 0)) for label in {*one, *other})
+def _find_conflicts(
+    row: Row, others: Sequence[Row], *, find_classes: Callable[[Row], Mapping[int, int]]
+) -> Iterator[tuple[str, Row]]:
+    """Yields rows whose objects contradict a row's, as `duplicates.label_conflicts` finds them."""
+    if row[SAME_PICTURE]:
+        classes = find_classes(row).keys()
+        for other in others:
+            if other[SAME_PICTURE] and classes.isdisjoint(find_classes(other)):
+                yield SAME_PICTURE, other
+    if row[UNEQUAL_OBJECTS]:
+        marked = [other for other in others if other[UNEQUAL_OBJECTS]]
+        shares = [_differing_share(find_classes(row), find_classes(other)) for other in marked]
+        if any(shares):
+            yield UNEQUAL_OBJECTS, marked[shares.index(max(shares))]
+
+
+def _differing_share(one: Mapping[int, int], other: Mapping[int, int]) -> float:
+    """Returns the share of two images' objects without a counterpart; 0 without a common class."""
+    if one.keys().isdisjoint(other):
+        return 0
+    numbers = [(one.get(label, 0), other.get(label, 0)) for label in {*one, *other}]
+    return sum(abs(a - b) for a, b in numbers) / max(1, sum(map(max, numbers)))

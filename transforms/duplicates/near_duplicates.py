@@ -216,13 +216,11 @@ def are_near(differences: Numbers, *, near: int) -> Flags:
     """Returns which numbers, each of the bits in which two hashes differ, have few bits set.
 
     Args:
-        differences: The numbers; they are overwritten.
+        differences: The numbers.
         near: The most bits that may be set.
     """
-    for _ in range(near):
-        # Clear the lowest bit that is set.
-        differences &= differences - np.uint64(1)
-    return differences == 0
+    few: Flags = np.bitwise_count(differences) <= near
+    return few
 
 
 def pair_near(values: Numbers, *, band: Numbers, near: int) -> Iterator[tuple[Indexes, Indexes]]:

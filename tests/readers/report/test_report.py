@@ -445,6 +445,8 @@ def test_a_card_shows_the_other_picture_of_its_finding(
             ["a train 1 x p 0 8", "d train 2 y p 0 8", "e train 3 z p 0 8"],
             {"a": "e", "d": "e", "e": "a"},
         ),
+        # The third one has no class in common with the others, which is another kind.
+        (["a train 1 x p 0 8", "d train 2 y p 0 8", "c train 3 z p 0 8"], {"a": "d", "d": "a"}),
     ],
 )
 def test_the_most_telling_twin_is_found(rows: list[str], expected: dict[str, str]) -> None:
