@@ -31,8 +31,12 @@ from benchmarks.report import markdown_table
 from shardbeam.pipelines.commands.sample import write_shapes
 from shardbeam.readers.open.find_findings import read_findings, strongest_images
 from shardbeam.readers.open.stored_dataset import open_dataset
-from shardbeam.readers.predictions.find_by_predictions import find_by_predictions
-from shardbeam.readers.predictions.matching import BADLY_PLACED, MISSING_OBJECT, WRONG_CLASS
+from shardbeam.readers.predictions.find_by_predictions import (
+    BADLY_PLACED,
+    MISSING_OBJECT,
+    WRONG_CLASS,
+    find_by_predictions,
+)
 from shardbeam.transforms.dataset.findings import KINDS
 
 _SPLITS = ("train", "validation")

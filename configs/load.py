@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple, TypeAlias
 
 from shardbeam.configs.convert import FormatFinder, convert
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.configs.problem import Path, Problem, ShardbeamError, format_path
 from shardbeam.configs.schema import Config
 from shardbeam.configs.yaml_text import YamlError, parse_yaml

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import re
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import regex
+
 
 # Where a value lies: keys of mappings, and positions in lists.
 Path: TypeAlias = tuple[str | int, ...]
@@ -86,3 +92,23 @@ def did_you_mean(name: str, known: Iterable[str], *, show: Callable[[str], str] 
     # Sorted, so that two equally near names always give the same suggestion.
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {show(nearest[0])}?" if nearest else ""
+
+
+# Regular expressions that users write.
+
+
+@functools.cache
+def compile_pattern(pattern: str) -> regex.Pattern[str]:
+    """Compiles a regular expression of Python's `re` for searches with a time limit.
+
+    Raises:
+        ValueError: It is not a valid regular expression.
+    """
+    # Imported here, so that commands which only print help stay fast.
+    import regex
+
+    try:
+        re.compile(pattern)
+        return regex.compile(pattern)
+    except (re.error, regex.error, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from error

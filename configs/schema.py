@@ -16,9 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.configs.patterns import compile_pattern
 from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
-from shardbeam.configs.problem import Path, Problem, did_you_mean
+from shardbeam.configs.problem import Path, Problem, compile_pattern, did_you_mean
 
 _FRACTIONS_TOLERANCE = 1e-6
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

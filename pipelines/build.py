@@ -22,9 +22,8 @@ from shardbeam.transforms.commit.join_checks import (
 )
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.records import Kind, Record, Reject
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.input_counts import DeclaredClasses, InputCounts
 from shardbeam.transforms.duplicates.duplicates import Duplicates
@@ -63,7 +62,7 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: The records of each step, in batches (`shards.record_batches`): a `Record` for each
+        records: The records of each step, in batches (`dataset.shard_plan`): a `Record` for each
             image that is neither rejected nor excluded so far.
         rejects: The rejects of each step: a `Reject` for each input that cannot be used.
         inputs: One `InputCounts`. Making it fails if images and annotations do not belong together.

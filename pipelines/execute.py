@@ -124,7 +124,7 @@ class Build:
         self._previous = ""
         if self.reuse:
             # Imported here: no other build needs it.
-            from shardbeam.pipelines.previous import find_previous
+            from shardbeam.pipelines.versions import find_previous
 
             self._previous = find_previous(self.reuse, plan=self._plan)
         self._on_dataflow = self.options.view_as(StandardOptions).runner == DATAFLOW_RUNNER

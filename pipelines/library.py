@@ -140,8 +140,12 @@ def plan(
         RunError: The run failed.
     """
     # Imported here: a build needs none of it.
-    from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-    from shardbeam.pipelines.preview import count_inputs, preview
+    from shardbeam.pipelines.preview import (
+        count_inputs,
+        describe_foreseen,
+        preview,
+        warn_of_pointers,
+    )
 
     with _called(), read_anonymously(anonymous):
         plan = make_plan(_read_config(config))

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.configs.passwords import hide_passwords
-from shardbeam.configs.placeholders import DATE, FINGERPRINT, placeholders
+from shardbeam.configs.placeholders import DATE, FINGERPRINT, hide_passwords, placeholders
 from shardbeam.pipelines.failures import RunError, UsageError, machine_error
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.pipelines.plan import Plan
@@ -23,8 +22,8 @@ from shardbeam.transforms.commit.moves import foreign_files, staged_commits
 from shardbeam.transforms.commit.pointer import read_pointer
 from shardbeam.transforms.commit.runs import RunRecord, read_last_run
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, formats_in, read_manifest
 from shardbeam.transforms.formats.join.sources import Source
@@ -229,7 +228,7 @@ def _find_current(
     It is in the run's folder or, if the path has `{date}`, in the one that the pointer names.
     """
     # Imported here: only --if-changed and a repair compare with what is there.
-    from shardbeam.transforms.commit.missing_files import find_missing, list_files
+    from shardbeam.transforms.shards.verify_shard import find_missing, list_files
 
     outputs = [plan.output]
     if latest is not None and DATE in placeholders(plan.output_template):

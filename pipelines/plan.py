@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +14,12 @@ from typing import Any
 import msgspec
 
 import shardbeam.configs.schema as schema
+from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
-from shardbeam.configs.passwords import hide_in, hide_passwords
-from shardbeam.configs.placeholders import fill_template
+from shardbeam.configs.placeholders import fill_template, hide_in, hide_passwords
 from shardbeam.configs.problem import Path, Problem
-from shardbeam.pipelines.splits import assign_splits
+from shardbeam.configs.schema import Config, Name
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
@@ -29,16 +30,78 @@ from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
-from shardbeam.transforms.formats.parsing.key_file import (
+from shardbeam.transforms.formats.join.settings import (
+    JoinSettings,
     KeyFile,
     excluded_images,
     find_key_file,
     image_groups,
 )
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.images.measures import PICTURE_KINDS
 from shardbeam.transforms.storage.find import expand_pattern
+
+# The splits of a build, as its config or the formats of its sources name them.
+
+# The split of all images if nothing names another one.
+_DEFAULT_SPLIT = "train"
+
+
+def assign_splits(config: Config, *, sources: Sequence[Source]) -> SplitAssignment:
+    """Finds out which split an image belongs to: by its source, its format, or by fractions.
+
+    Raises:
+        Problem: A format's split cannot name one, or only some of the sources predefine splits.
+    """
+    predefined: tuple[str, ...] = ()
+    by_source: dict[str, str] = {}
+    if isinstance(config.splits, list):
+        predefined = tuple(config.splits)
+    elif sources == (GIVEN_SOURCE,) and not config.fractions:
+        by_source = {GIVEN_SOURCE.name: _DEFAULT_SPLIT}
+    elif config.source is None and not config.fractions:
+        by_source = {source.name: source.name.partition("/")[0] for source in sources}
+    elif not config.fractions:
+        predefined = _predefined_splits(sources)
+        if not predefined:
+            by_source = {source.name: _DEFAULT_SPLIT for source in sources}
+    for split in predefined:
+        try:
+            convert_value(split, Name)
+        except msgspec.ValidationError as error:
+            raise Problem(
+                ("source",),
+                f"{split!r} cannot name a split: expected a letter, then letters, digits and _",
+            ) from error
+    return SplitAssignment(
+        by_source=by_source,
+        fractions=config.fractions,
+        group_by=None if config.group_file is not None else config.group_by,
+        grouped=config.group_file is not None,
+        seed=config.seed,
+        predefined=predefined,
+        exact=config.exact or config.stratify,
+        stratify=config.stratify,
+    )
+
+
+def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
+    """Returns the splits that sources predefine, in order; either all of them do, or none does."""
+    try:
+        splits = {source.name: source.format.predefined_splits() for source in sources}
+    except Problem as problem:
+        raise Problem(("source", *problem.path), problem.text) from problem
+    if any(splits.values()):
+        for name, own in splits.items():
+            if not own:
+                others = ", ".join(dict.fromkeys(itertools.chain(*splits.values())))
+                raise Problem(
+                    ("source",),
+                    f"{name!r} predefines no splits, and the others do ({others}); add "
+                    "fractions, or name the sources of each split in splits",
+                )
+    return tuple(dict.fromkeys(itertools.chain(*splits.values())))
+
 
 _BYTES_PER_MB = 1_000_000
 

@@ -15,7 +15,6 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.beam.stages import COUNTS, CountingFn, in_global_window, typed_outputs
 from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -25,6 +24,7 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
 )
+from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, encode_join_value

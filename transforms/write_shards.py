@@ -32,11 +32,17 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics
-from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards, shard_key
+from shardbeam.transforms.dataset.manifest import ShardResult
+from shardbeam.transforms.dataset.shard_plan import (
+    FileNaming,
+    ShardPlan,
+    assign_shards,
+    merge_batches,
+    plan_shards,
+    shard_key,
+)
 from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
-from shardbeam.transforms.shards.record_batches import assign_shards, merge_batches
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors
 

@@ -35,8 +35,8 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, merge_counted
-from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
+from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import describe_rejects
 from shardbeam.transforms.dataset.shard_plan import FileNaming

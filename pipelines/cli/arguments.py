@@ -24,8 +24,7 @@ from shardbeam.configs.load import (
 )
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import Config
-from shardbeam.pipelines.cli.base import Arguments
-from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, SampleArguments
+from shardbeam.pipelines.cli.commands import COMMANDS, Arguments, BuildArguments, SampleArguments
 from shardbeam.pipelines.cli.flags import (
     config_key,
     dataset_flags,

@@ -20,8 +20,7 @@ from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of
 from shardbeam.configs.load import Override
 from shardbeam.configs.problem import did_you_mean, named_otherwise
 from shardbeam.configs.schema import Config
-from shardbeam.pipelines.cli.base import Arguments
-from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, TopArguments
+from shardbeam.pipelines.cli.commands import COMMANDS, Arguments, BuildArguments, TopArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.load import built_in_formats, find_format

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.cli.arguments import named_format, parse_arguments
-from shardbeam.pipelines.cli.base import Arguments
 from shardbeam.pipelines.cli.commands import (
     COMMANDS,
+    Arguments,
     BuildArguments,
     ConvertArguments,
     RunArguments,
@@ -149,8 +149,7 @@ def _check_room() -> None:
     Raises:
         RunError: The limit is too low.
     """
-    from shardbeam.transforms.core.memory import address_space_limit, has_room
-    from shardbeam.transforms.core.resources import reachable_cpus
+    from shardbeam.transforms.core.resources import address_space_limit, has_room, reachable_cpus
 
     room_bytes = _ROOM_BYTES + reachable_cpus() * _ROOM_BYTES_PER_CPU
     if address_space_limit() is not None and not has_room(room_bytes):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.configs.passwords import hide_passwords
-from shardbeam.pipelines.cli.overwrite_guard import check_replaceable
+from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.pipelines.cli.logging import write_line, write_stdout, writes_json
 from shardbeam.pipelines.cli.progress import watch_job
 from shardbeam.pipelines.failures import RunError, UsageError, blaming, explain_failure
-from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
+from shardbeam.pipelines.interrupts import (
+    own_temporary_files,
+    say_when_interrupted,
+    temporary_folder,
+)
+from shardbeam.pipelines.overlap import check_replaceable
+from shardbeam.pipelines.runners.dataflow import Job
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.text import Mark
+from shardbeam.transforms.core.text import Mark, escape
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -25,6 +31,7 @@ from shardbeam.transforms.storage.find import storage_for
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
+
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -153,7 +160,6 @@ def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str)
 
 
 def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
-    from shardbeam.pipelines.cli.jobs import announce_job
     from shardbeam.pipelines.runners.dataflow import submit_job
 
     job = submit_job(pipeline, runner=pipeline.runner, options=options)
@@ -192,3 +198,41 @@ def write_report(report: msgspec.Struct | Mapping[str, object], *, uri: str, mar
     """
     document = msgspec.json.encode({_MARK: mark.text, **msgspec.to_builtins(report)})
     storage_for(uri).replace(uri, hide_passwords(document.decode()).encode())
+
+
+# What the command says about a job on Dataflow: where it runs, and how to cancel it.
+
+
+def announce_job(job: Job) -> None:
+    """Writes to stderr where a job runs, before the command waits for its end."""
+    say_when_interrupted(
+        f"interrupted; job {job.id} goes on without this command. To cancel it: "
+        f"{job.cancel_command}"
+    )
+    write_line(f"job {job.id}: {job.console}")
+
+
+def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
+    """Prints what was submitted, if the command does not wait for its end.
+
+    Args:
+        job: The job; None if a template was written instead.
+        output: The dataset's folder.
+        as_json: Whether to print one JSON object on one line: `status` (`submitted` or
+            `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
+    """
+    value: dict[str, Any] = {"status": "submitted" if job else "template"}
+    value |= {"exit_code": 0, "output": output}
+    lines = [f"template written; it builds {escape(output)}"]
+    if job is not None:
+        value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}
+        lines = [
+            f"submitted, for: {escape(output)}",
+            f"job: {job.id}",
+            f"console: {job.console}",
+            f"to cancel it: {job.cancel_command}",
+        ]
+    if as_json or not writes_json():
+        write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
+    if writes_json():
+        write_line(lines[0], step="summary", **value)

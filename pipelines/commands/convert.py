@@ -18,15 +18,15 @@ from shardbeam.pipelines.cli.commands import ConvertArguments
 from shardbeam.pipelines.cli.run import run_to_end
 from shardbeam.pipelines.execute import Build
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.interrupts import own_temporary_files, temporary_folder
 from shardbeam.pipelines.overlap import check_apart
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.runners.options import make_options
-from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.core.read_ahead import map_many
+from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features

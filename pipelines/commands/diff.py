@@ -11,8 +11,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from shardbeam.pipelines.cli.commands import DiffArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.reader_commands import DiffArguments
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     PRINTED_CLASSES,
@@ -24,7 +24,6 @@ from shardbeam.pipelines.cli.tables import (
     render_table,
     stdout_layout,
 )
-from shardbeam.readers.compare.changed_images import read_changed
 from shardbeam.readers.compare.changes import Change, Difference, SplitDifference
 from shardbeam.readers.compare.describe_changes import (
     StatisticsPairs,
@@ -36,7 +35,7 @@ from shardbeam.readers.compare.describe_changes import (
     describe_key,
     list_class_changes,
 )
-from shardbeam.readers.compare.difference import compare_datasets
+from shardbeam.readers.compare.difference import compare_datasets, read_changed
 from shardbeam.readers.compare.image_changes import ImageChange
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.counters import counters

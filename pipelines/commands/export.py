@@ -6,13 +6,17 @@ import contextlib
 import os
 from collections.abc import Sequence
 
+from shardbeam.pipelines.cli.commands import ExportArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.reader_commands import ExportArguments
 from shardbeam.pipelines.cli.tables import PLAIN, cell_text, make_table, render_table
 from shardbeam.pipelines.failures import UsageError, blaming, machine_error
-from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
+from shardbeam.pipelines.interrupts import (
+    FOLDER_INSIDE,
+    delay_interrupts,
+    folder_inside,
+    say_when_interrupted,
+)
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
-from shardbeam.pipelines.temporary import FOLDER_INSIDE, folder_inside
 from shardbeam.readers.export.base import MARK, Layout
 from shardbeam.readers.export.coco import CocoLayout
 from shardbeam.readers.export.images import ImageReader, Losses, find_classes
@@ -26,8 +30,8 @@ from shardbeam.readers.open.stored_dataset import (
     read_feature_map,
 )
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.text import Mark, counted, escape
 from shardbeam.transforms.storage.base import is_uri
 

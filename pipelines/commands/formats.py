@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
+from shardbeam.pipelines.cli.commands import FormatsArguments
 from shardbeam.pipelines.cli.flags import describe_format
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.reader_commands import FormatsArguments
 from shardbeam.pipelines.cli.tables import make_table, render_table, stdout_layout
 from shardbeam.transforms.formats.load import built_in_formats
 

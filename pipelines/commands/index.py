@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 
+from shardbeam.pipelines.cli.commands import IndexArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.reader_commands import IndexArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_outside_datasets

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardbeam.configs.load import ConfigError, make_config
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.cli.commands import InitArguments
 from shardbeam.pipelines.cli.logging import end_progress, write_stderr, write_stdout
-from shardbeam.pipelines.cli.overwrite_guard import write_file
 from shardbeam.pipelines.commands.init_hints import (
     describe_damaged,
     describe_tool,
@@ -25,11 +24,11 @@ from shardbeam.pipelines.commands.init_hints import (
     suggest_zip,
 )
 from shardbeam.pipelines.failures import RunError, UsageError, blaming
-from shardbeam.pipelines.overlap import check_apart, check_file
+from shardbeam.pipelines.overlap import check_apart, check_file, write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.base import Format, Role
@@ -281,9 +280,13 @@ def _foresee(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
         ShardbeamError: A build of this config would fail.
     """
     # Imported here: Beam takes a while, and no other part of this command needs it.
-    from shardbeam.pipelines.foresee import describe_foreseen, warn_of_pointers
-    from shardbeam.pipelines.preview import count_inputs, preview
-    from shardbeam.pipelines.temporary import own_temporary_files
+    from shardbeam.pipelines.interrupts import own_temporary_files
+    from shardbeam.pipelines.preview import (
+        count_inputs,
+        describe_foreseen,
+        preview,
+        warn_of_pointers,
+    )
     from shardbeam.transforms.commit.gate import tolerated_ratio
 
     own_temporary_files()

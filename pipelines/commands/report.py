@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.pipelines.cli.commands import ReportArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
-from shardbeam.pipelines.cli.reader_commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError, blaming
+from shardbeam.pipelines.overlap import check_replaceable, write_file
 from shardbeam.readers.open.find_findings import list_kinds
 from shardbeam.readers.open.images import PlacedExamples, read_with_places
 from shardbeam.readers.open.stored_dataset import (
@@ -34,8 +34,7 @@ from shardbeam.transforms.core.text import Mark, escape
 from shardbeam.transforms.dataset.collectors.statistics import Statistics, merge_statistics
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
 from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 

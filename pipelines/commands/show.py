@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.configs.keys import flag_name
+from shardbeam.pipelines.cli.commands import PredictedKind, ShowArguments
 from shardbeam.pipelines.cli.logging import write_json, write_stdout
-from shardbeam.pipelines.cli.overwrite_guard import check_replaceable, write_file
-from shardbeam.pipelines.cli.reader_commands import PredictedKind, ShowArguments
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     Layout,
@@ -28,8 +27,8 @@ from shardbeam.pipelines.cli.tables import (
     render_table,
     stdout_layout,
 )
-from shardbeam.pipelines.commands.show_predictions import print_keys, show_predictions
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.overlap import check_replaceable, write_file
 from shardbeam.readers.open.images import StoredExample, read_with_places
 from shardbeam.readers.open.read_rejects import (
     StoredReject,
@@ -50,13 +49,89 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
 
 if TYPE_CHECKING:
     from shardbeam.readers.open.find_findings import FoundImage
+    from shardbeam.readers.predictions.find_by_predictions import PredictedImage
+
+
+# `shardbeam show --findings --predictions`: the labels that a model disagrees with.
+
+_ONLY_AS_GOOD = (
+    "These lists are only as good as the model, which must not have seen the pictures in training."
+)
+
+# Fields of an image that the lists of other findings have, or that only programs inside need.
+_NOT_PRINTED = ("source", "place")
+
+
+def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
+    """Prints the images whose labels a model disagrees with, the likeliest errors first.
+
+    Args:
+        arguments: The arguments of `show`.
+        limit: How many of each kind are printed.
+
+    Raises:
+        InputError: The dataset or the predictions cannot be read.
+    """
+    # Imported here, as numpy and pyarrow take a while.
+    from shardbeam.readers.open.find_findings import strongest_images
+    from shardbeam.readers.open.stored_dataset import open_dataset
+    from shardbeam.readers.predictions.find_by_predictions import find_by_predictions
+
+    assert arguments.predictions is not None
+    dataset = open_dataset(arguments.path)
+    found, notes = find_by_predictions(dataset, uri=arguments.predictions, split=arguments.split)
+    if isinstance(arguments.findings, str):
+        found = [each for each in found if each.kind == arguments.findings]
+    if arguments.all:
+        print_keys(found)
+        return
+    if arguments.limit is not None or not arguments.json:
+        found = strongest_images(iter(found), limit=limit)
+    if arguments.json:
+        rows = [
+            {key: value for key, value in each.items() if key not in _NOT_PRINTED}
+            for each in msgspec.to_builtins(found)
+        ]
+        write_json({"path": dataset.path, "findings": rows, "notes": notes})
+        return
+    lines = "".join(f"{escape(line)}\n" for line in (*notes, _ONLY_AS_GOOD))
+    write_stdout("\n".join([*_render(found), lines]))
+
+
+def print_keys(found: Iterable[FoundImage]) -> None:
+    """Prints the keys of images, each once, as long as there is a reader."""
+    for key in dict.fromkeys(each.key for each in found):
+        if not write_stdout(f"{escape(key)}\n"):
+            return
+
+
+def _render(found: Iterable[PredictedImage]) -> Iterable[str]:
+    """Renders a table for each kind, in the order of kinds."""
+    from shardbeam.readers.predictions.find_by_predictions import PREDICTED_KINDS
+
+    by_kind: dict[str, list[PredictedImage]] = {}
+    for each in found:
+        by_kind.setdefault(each.kind, []).append(each)
+    for kind, title in PREDICTED_KINDS.items():
+        if images := by_kind.get(kind):
+            table = make_table(title, "split", "label", "prediction", numbers=["example", "margin"])
+            for each in images:
+                table.add_row(
+                    cell_text(each.key),
+                    cell_text(each.split),
+                    cell_text(each.label or "(none)"),
+                    cell_text(f"{each.predicted} {each.score:.2f}"),
+                    f"{each.number:,}",
+                    f"{each.margin:.2f}",
+                )
+            yield f"{kind}\n{render_table(table, layout=stdout_layout())}"
+
 
 # Keys of an Example that are printed; JSON has all.
 _FEATURES = 200
@@ -170,7 +245,7 @@ def _find(
     split = dataset.find_split(arguments.split or dataset.splits[0].name)
     if arguments.key is not None:
         # Imported here, as pyarrow takes a while.
-        from shardbeam.readers.open.find_keys import find_key
+        from shardbeam.readers.open.images import find_key
 
         splits = [split]
         if arguments.split is None:
@@ -391,7 +466,7 @@ def _show_findings(arguments: ShowArguments) -> None:
 def _render_findings(found: Iterable[FoundImage]) -> str:
     """Renders images with findings, sorted by kind, as a table for each kind."""
     # Imported here, as numpy takes a while.
-    from shardbeam.readers.report.finding_cards import describe_strength
+    from shardbeam.readers.report.cards import describe_strength
 
     tables = []
     for kind, images in itertools.groupby(found, key=lambda each: each.kind):

@@ -9,8 +9,8 @@ import msgspec
 from rich.filesize import decimal
 from rich.table import Table
 
+from shardbeam.pipelines.cli.commands import StatsArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.reader_commands import StatsArguments
 from shardbeam.pipelines.cli.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.cli.summary import codes_table
 from shardbeam.pipelines.cli.tables import (

@@ -9,10 +9,9 @@ import msgspec
 from rich.filesize import decimal
 
 from shardbeam.configs.load import Override
-from shardbeam.pipelines.cli.commands import BuildArguments
+from shardbeam.pipelines.cli.commands import BuildArguments, VerifyArguments
 from shardbeam.pipelines.cli.logging import write_error, write_stdout
 from shardbeam.pipelines.cli.progress import show_progress
-from shardbeam.pipelines.cli.reader_commands import VerifyArguments
 from shardbeam.pipelines.cli.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import RunError, UsageError

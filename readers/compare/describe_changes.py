@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from shardbeam.readers.compare.changed_images import ChangedImage
-from shardbeam.readers.compare.changes import Change, ChangeKind, Difference
-from shardbeam.readers.compare.class_changes import ClassChange
+from shardbeam.readers.compare.changes import Change, ChangeKind, ClassChange, Difference
+from shardbeam.readers.compare.difference import ChangedImage
 from shardbeam.readers.compare.image_changes import (
     ADDED,
     AREA,

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.readers.export.base import Layout
+from shardbeam.readers.export.base import ImageIds, Layout, UniqueNames, strip_layout
 from shardbeam.readers.export.images import (
     BOX_KEYS,
     IMAGE_KEYS,
@@ -32,7 +32,6 @@ from shardbeam.readers.export.images import (
     ExportImage,
     runs_decoder,
 )
-from shardbeam.readers.export.names import ImageIds, UniqueNames, strip_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.examples.geometry.segmentation import format_counts

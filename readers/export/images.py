@@ -17,8 +17,7 @@ from shardbeam.transforms.examples.decode.annotations import (
     class_of,
     keypoint_names,
 )
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.geometry.boxes import Size, orient_size
 from shardbeam.transforms.images.check import store_cifar

@@ -15,13 +15,11 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.base import ShardFacts
-from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
-from shardbeam.transforms.dataset.collectors.index_columns import RowsCollector
+from shardbeam.transforms.dataset.collectors.collect import RowsCollector, ShardCollectors
 from shardbeam.transforms.dataset.collectors.objects import ObjectsCollector
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.encode.image_features import IMAGE
-from shardbeam.transforms.examples.encode.label_digest import CLASS_IDS, list_class_ids
+from shardbeam.transforms.examples.encode.image_features import CLASS_IDS, IMAGE, list_class_ids
 from shardbeam.transforms.examples.encode.maps import list_map_classes
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values

@@ -20,8 +20,7 @@ from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
 from shardbeam.transforms.staging.staging import OUTCOME
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import read_listed
+from shardbeam.transforms.storage.find import read_listed, storage_for
 
 T = TypeVar("T", bound=msgspec.Struct)
 

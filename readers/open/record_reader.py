@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardbeam.readers.open.open_files import OPEN_FILES, OpenFile
+from shardbeam.readers.open.shard_cache import OPEN_FILES, OpenFile
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.containers.base import parse_example
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, frame_header
@@ -23,8 +23,7 @@ from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import ListedFile
+from shardbeam.transforms.storage.find import ListedFile, storage_for
 from shardbeam.transforms.storage.local import open_regular, read_at
 
 if TYPE_CHECKING:

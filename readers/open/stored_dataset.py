@@ -21,13 +21,14 @@ from shardbeam.transforms.containers.tfrecord import (
     is_tfrecord_name,
 )
 from shardbeam.transforms.core.errors import InputError, unreadable
-from shardbeam.transforms.dataset.files import DatasetFile, check_paths
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
     MANIFEST,
     STAGING_FOLDER,
+    DatasetFile,
     Manifest,
+    check_paths,
     read_manifest,
 )
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, read_class_names

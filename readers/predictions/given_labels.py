@@ -10,13 +10,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.readers.export.names import ImageIds
+from shardbeam.readers.export.base import ImageIds
 from shardbeam.readers.open.images import Place, read_with_places
 from shardbeam.readers.open.stored_dataset import StoredDataset, read_feature_map
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import show_name
-from shardbeam.transforms.examples.decode.picture import NO_ID, Picture
+from shardbeam.transforms.examples.decode.feature_map import NO_ID, Picture
 from shardbeam.transforms.formats.names import normalize_for_match
 
 # (n, 4): left, top, right and bottom in pixels of the stored picture.

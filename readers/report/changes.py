@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.readers.compare.changed_images import ChangedImage, read_changed
 from shardbeam.readers.compare.changes import Difference
 from shardbeam.readers.compare.describe_changes import (
     COMPARED,
@@ -20,14 +19,14 @@ from shardbeam.readers.compare.describe_changes import (
     describe_key,
     list_class_changes,
 )
-from shardbeam.readers.compare.difference import compare_datasets
+from shardbeam.readers.compare.difference import ChangedImage, compare_datasets, read_changed
 from shardbeam.readers.compare.image_changes import MASK
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_feature_map
 from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.feature_map import Picture
 
 # At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50

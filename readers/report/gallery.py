@@ -9,19 +9,16 @@ import msgspec
 
 from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.readers.report.cards import Card, make_card
+from shardbeam.readers.report.cards import Card, make_card, make_notes
 from shardbeam.readers.report.charts import Bars
-from shardbeam.readers.report.duplicate_cards import Group, Pair
-from shardbeam.readers.report.finding_cards import make_notes
+from shardbeam.readers.report.duplicate_cards import Group, Pair, Twin
 from shardbeam.readers.report.page import ShownCard, ShownTwin, render_card, render_drawing
 from shardbeam.readers.report.sampled_images import Candidate
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
-from shardbeam.readers.report.twins import Twin
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.example_findings import Finding
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
 from shardbeam.transforms.shards.count import count_example
 
 # If the caller gives no number of pictures, each has room for at least this many bytes; those with

@@ -11,16 +11,18 @@ import msgspec
 from shardbeam.readers.open.find_findings import strongest_images
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.predictions.find_by_predictions import (
+    BADLY_PLACED,
+    MISSING_OBJECT,
     PREDICTED_KINDS,
+    WRONG_CLASS,
     PredictedImage,
     Predictions,
 )
-from shardbeam.readers.predictions.matching import BADLY_PLACED, MISSING_OBJECT, WRONG_CLASS
 from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.figure import BoxShape, shorten
 from shardbeam.readers.report.styles import LINES, Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
-from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
+from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
 
 # At most this many pictures of each kind are drawn, and more keys are listed.
 DRAWN, _KEYS = 20, 1000

@@ -9,7 +9,6 @@ import msgspec
 
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.readers.open.stored_features import read_features
-from shardbeam.transforms.commit.missing_files import find_missing, list_files
 from shardbeam.transforms.commit.pointer import pointed_folder
 from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError
@@ -24,11 +23,17 @@ from shardbeam.transforms.dataset.manifest import (
     was_changed,
 )
 from shardbeam.transforms.examples.features import FeatureRole, StoredFeature
-from shardbeam.transforms.shards.verify_shard import CheckTask, Problem, find_change, read_parts
+from shardbeam.transforms.shards.verify_shard import (
+    CheckTask,
+    Problem,
+    find_change,
+    find_missing,
+    list_files,
+    read_parts,
+)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.listed_files import read_listed
+from shardbeam.transforms.storage.find import read_listed, storage_for
 
 # A shard's number, and the extension after it.
 _NUMBERED = re.compile(r"-\d+-of-\d+(\.\w+)$")

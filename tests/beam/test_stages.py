@@ -27,8 +27,8 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
     encode_annotations,
 )
-from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
 

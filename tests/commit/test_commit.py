@@ -35,8 +35,8 @@ from shardbeam.transforms.core.counts import Count, count_all, sum_counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Corrected, Reject
-from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
+from shardbeam.transforms.dataset.manifest import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates

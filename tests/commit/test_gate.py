@@ -22,8 +22,8 @@ from shardbeam.transforms.core.counts import (
 )
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
+from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import (
     Resumed,
     Reuse,

@@ -9,8 +9,12 @@ from shardbeam.transforms.core.counts import FILES, FOLDERS, IMAGES, Counts, enc
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
-from shardbeam.transforms.dataset.input_samples import InputSamples, SourceSamples
+from shardbeam.transforms.dataset.input_counts import (
+    InputCounts,
+    InputSamples,
+    SourceSamples,
+    merge_inputs,
+)
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.join.join import JoinedKey
 from shardbeam.transforms.formats.join.sources import Source, list_annotation_files, list_roots

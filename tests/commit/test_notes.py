@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shardbeam.transforms.commit.notes import make_notes
+from shardbeam.transforms.commit.warnings import make_notes
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
-from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.input_samples import InputSamples
+from shardbeam.transforms.dataset.input_counts import InputCounts, InputSamples
 from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
 )

@@ -10,8 +10,8 @@ import pytest
 
 from shardbeam.transforms.commit.gate import describe_duplicates, describe_void_maps
 from shardbeam.transforms.commit.warnings import find_warnings, warn_of_void_maps
-from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import BoxReading
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.outcome import (

@@ -26,9 +26,8 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.examples.encode.encode import EncodedExample
+from shardbeam.transforms.examples.encode.encode import EncodedExample, ExampleLayout
 from shardbeam.transforms.examples.encode.schema import FeaturePlan
-from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from tests.support.crash_points import finished_shards, moments, record_states, restore
 from tests.support.dataset import check_whole, coco_words, last_run, read_dataset, run

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.resources import MemoryBudget
 
 
 class UnderWay:
@@ -73,7 +73,7 @@ def test_smaller_work_does_not_overtake_what_waits() -> None:
 
 _HOLDS_THE_MACHINE = """
 import sys
-from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.resources import MemoryBudget
 with MemoryBudget(100).take(101):
     print("taken", flush=True)
     sys.stdin.read()

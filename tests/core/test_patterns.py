@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from shardbeam.configs.patterns import compile_pattern
+from shardbeam.configs.problem import compile_pattern
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.patterns import search
+from shardbeam.transforms.core.text import search
 
 KEYS = [
     "",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead, map_many
+from shardbeam.transforms.core.resources import batch_by_size, map_ahead, map_many
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from shardbeam.transforms.dataset.card import (
     data_card,
     escape_markdown,
 )
-from shardbeam.transforms.dataset.files import describe_data
-from shardbeam.transforms.dataset.manifest import CARD, CROISSANT
+from shardbeam.transforms.dataset.manifest import CARD, CROISSANT, describe_data
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from tests.support.example_builders import make_label_map

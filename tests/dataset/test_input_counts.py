@@ -19,8 +19,12 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.dataset import input_counts
-from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file, merge_inputs
-from shardbeam.transforms.dataset.input_samples import SourceSamples
+from shardbeam.transforms.dataset.input_counts import (
+    InputCounts,
+    SourceSamples,
+    fingerprint_file,
+    merge_inputs,
+)
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.formats.join.join import JoinedKey
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.dataset.files import ShardResult, describe_data
+from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
 from shardbeam.transforms.dataset.metadata import (
     dataset_info_json,
     features_json,

@@ -14,8 +14,8 @@ from pyarrow import parquet
 from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.commit.gate import decide_by_duplicates, describe_duplicates
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import ShardResult, describe_data
 from shardbeam.transforms.dataset.index import IndexRow, index_path
+from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, Status
 from shardbeam.transforms.duplicates import duplicates as module
 from shardbeam.transforms.duplicates.duplicates import (

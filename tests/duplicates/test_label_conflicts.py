@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
-from shardbeam.transforms.duplicates import label_conflicts as module
+from shardbeam.transforms.duplicates import duplicates as module
 from shardbeam.transforms.duplicates import near_duplicates
-from shardbeam.transforms.duplicates.label_conflicts import (
+from shardbeam.transforms.duplicates.duplicates import (
     PictureRows,
     find_conflicts,
     read_rows,
@@ -119,8 +119,8 @@ def test_against_comparing_every_pair(
 
 
 def index(*rows: IndexRow) -> pa.Table:
-    columns = {name: [getattr(row, name) for row in rows] for name in module.COLUMNS}
-    schema = pa.schema([INDEX_SCHEMA.field(name) for name in module.COLUMNS])
+    columns = {name: [getattr(row, name) for row in rows] for name in module.PICTURE_COLUMNS}
+    schema = pa.schema([INDEX_SCHEMA.field(name) for name in module.PICTURE_COLUMNS])
     return pa.table(columns, schema=schema)
 
 

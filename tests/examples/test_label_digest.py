@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardbeam.transforms.examples.encode.label_digest import (
+from shardbeam.transforms.examples.encode.image_features import (
     digest_classes,
     digest_image,
     digest_image_by_object,

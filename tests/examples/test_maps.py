@@ -21,7 +21,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
 )
 from shardbeam.transforms.dataset.collectors.base import NO_ITEM, ShardFacts
-from shardbeam.transforms.dataset.collectors.index_columns import LabelsCollector
+from shardbeam.transforms.dataset.collectors.collect import LabelsCollector
 from shardbeam.transforms.examples.encode.maps import PIXELS
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.base import Kind

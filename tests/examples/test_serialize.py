@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.examples.encode import serialize as wire
+from shardbeam.transforms.examples.encode import encode as wire
+from shardbeam.transforms.examples.encode.encode import ExampleLayout
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
-from shardbeam.transforms.examples.encode.serialize import ExampleLayout
 from shardbeam.transforms.formats.base import Kind
 from tests.support.example_builders import parse
 

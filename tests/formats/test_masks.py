@@ -10,8 +10,7 @@ from PIL import Image
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.masks.masks import MasksFormat
-from shardbeam.transforms.formats.masks.naming import Naming, find_pairs
+from shardbeam.transforms.formats.masks import MasksFormat, Naming, find_pairs
 from shardbeam.transforms.formats.testing import check_format
 from tests.support.archive_files import Files, write_files
 from tests.support.image_makers import plain_jpeg, save

@@ -22,7 +22,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.join.merge_entries import merge_annotations
-from shardbeam.transforms.formats.open_images.open_images import OpenImagesFormat
+from shardbeam.transforms.formats.open_images import OpenImagesFormat
 from tests.support.making import make_format
 from tests.support.stored import StoredFiles
 from tests.support.table_reading import read_parts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.text_encoding import CEscape
 
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode.feature_map import _parse_label_map, read_class_names

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.formats.parsing.roots import TableRoots, short_names
+from shardbeam.transforms.formats.parsing.root_files import TableRoots, short_names
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, decode_annotations
 from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.formats.via.via import ViaFormat
+from shardbeam.transforms.formats.via import ViaFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.archive_files import Files, write_files
 from tests.support.dataset import run

@@ -25,7 +25,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.voc.maps import VOC_CLASSES
+from shardbeam.transforms.formats.voc.folders import VOC_CLASSES
 from shardbeam.transforms.formats.voc.voc import VocFormat
 from shardbeam.transforms.images.mask_file import voc_colour_map
 from shardbeam.transforms.storage.local import LocalStorage

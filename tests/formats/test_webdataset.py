@@ -15,7 +15,7 @@ from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedI
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.testing import FormatReport, check_format
-from shardbeam.transforms.formats.webdataset.webdataset import WebDatasetFormat
+from shardbeam.transforms.formats.webdataset import WebDatasetFormat
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.support.archive_files import write_tar

@@ -29,7 +29,7 @@ from shardbeam.transforms.formats.yolo.data_file import (
     parse_names,
     parse_obj_data,
 )
-from shardbeam.transforms.formats.yolo.label_files import join_of_image, join_of_labels
+from shardbeam.transforms.formats.yolo.layout import join_of_image, join_of_labels
 from shardbeam.transforms.formats.yolo.yolo import Pose, YoloFormat, parse_yolo_labels
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.archive_files import Files, write_files

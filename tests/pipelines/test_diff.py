@@ -17,14 +17,14 @@ import pytest
 from pyarrow import parquet
 
 from shardbeam.pipelines.commands.diff import ComparedImage, render_text
-from shardbeam.readers.compare import changed_images, difference
-from shardbeam.readers.compare.changed_images import ChangedImage
+from shardbeam.readers.compare import difference
 from shardbeam.readers.compare.changes import Change, ChangeKind, Difference
 from shardbeam.readers.compare.describe_changes import describe_image
+from shardbeam.readers.compare.difference import ChangedImage
 from shardbeam.readers.compare.image_changes import compare_images
 from shardbeam.readers.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
-from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
+from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
@@ -258,7 +258,7 @@ def test_only_the_examples_that_are_compared_are_read(boxes: tuple[Build, Build]
 def test_too_many_objects_are_not_compared(
     boxes: tuple[Build, Build], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changed_images, "_MOST_OBJECTS", 1)
+    monkeypatch.setattr(difference, "_MOST_OBJECTS", 1)
     found = changed_lines(run("diff", *(str(built.output) for built in boxes)).stdout)
     assert found["b.jpg"] == ["cat moved from 10, 10, 20x20 to 12, 10, 20x20 (IoU 0.82)"]
     assert found["d.jpg"][0] == "2 objects: too many to compare"

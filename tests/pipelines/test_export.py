@@ -21,7 +21,7 @@ import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from shardbeam.pipelines import temporary
+from shardbeam.pipelines import interrupts
 from shardbeam.pipelines.commands import export
 from shardbeam.readers.export import coco
 from tests.support.builds import Build, Json, build, wait_for
@@ -897,7 +897,7 @@ def test_a_killed_export_leaves_nothing_that_looks_finished(
     finish(process)
     assert [name.startswith(".shardbeam-") for name in os.listdir(output)] == [True]
     # The next export removes what is left. Folders of running commands are young, and locked.
-    monkeypatch.setattr(temporary, "_YOUNG_S", 0)
+    monkeypatch.setattr(interrupts, "_YOUNG_S", 0)
     export_to(small, output, "yolo")
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.cli import summary
-from shardbeam.pipelines.foresee import foresee_memory
+from shardbeam.pipelines.preview import foresee_memory
 from shardbeam.transforms.formats import names
 from tests.support.archive_files import Files, write_files
 from tests.support.dataset import run

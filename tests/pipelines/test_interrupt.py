@@ -22,7 +22,7 @@ import pytest
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.pipelines.cli.run import _end_early
-from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.outcome import PlannedCounts, WriteProgress
 from shardbeam.transforms.staging.lease import Lease
 from shardbeam.transforms.staging.staging import TOTALS, Staging

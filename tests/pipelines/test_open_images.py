@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardbeam.transforms.formats.open_images.open_images import OpenImagesFormat
+from shardbeam.transforms.formats.open_images import OpenImagesFormat
 from tests.support.builds import build
 from tests.support.dataset import read_dataset
 

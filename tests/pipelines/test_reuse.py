@@ -19,7 +19,7 @@ import shardbeam.pipelines.versions
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.examples.encode.encode import library_versions
-from shardbeam.transforms.shards import reuse
+from shardbeam.transforms.shards import recount
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.crash_points import LONG, each_moment, moments, record_states, restore
 from tests.support.dataset import (
@@ -647,7 +647,7 @@ def test_a_record_that_is_gone_is_no_damage(
 def test_a_large_shard_is_copied_in_parts(
     mixed: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reuse, "_PART_BYTES", 1000)
+    monkeypatch.setattr(recount, "_PART_BYTES", 1000)
     assert build(mixed, tmp_path / "out", first)["copied_shards"] == SHARDS
     assert read_dataset(tmp_path / "out") == read_dataset(first)
 

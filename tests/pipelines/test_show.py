@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardbeam.pipelines.cli.arguments import parse_arguments
-from shardbeam.pipelines.cli.reader_commands import ShowArguments
+from shardbeam.pipelines.cli.commands import ShowArguments
 from shardbeam.pipelines.cli.tables import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.commands.show import render_example
 from shardbeam.readers.open.stored_dataset import open_dataset

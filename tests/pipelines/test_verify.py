@@ -13,8 +13,7 @@ from PIL import Image
 from shardbeam.pipelines import plan as plan_module
 from shardbeam.transforms.dataset.index import load_index
 from shardbeam.transforms.examples.encode import encode as encode_module
-from shardbeam.transforms.examples.encode.encode import library_versions
-from shardbeam.transforms.examples.encode.serialize import ExampleLayout
+from shardbeam.transforms.examples.encode.encode import ExampleLayout, library_versions
 from shardbeam.transforms.staging.staging import Staging
 from tests.support.dataset import coco_words, read_dataset, read_tree, run
 from tests.support.image_makers import photograph, save

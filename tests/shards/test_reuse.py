@@ -13,8 +13,8 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
-from shardbeam.transforms.shards.reuse import (
+from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data
+from shardbeam.transforms.shards.recount import (
     RECORD_FILE,
     decode_record,
     encode_record,

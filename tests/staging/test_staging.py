@@ -11,9 +11,8 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import index
-from shardbeam.transforms.dataset.collectors.index_columns import RowsCollector
-from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
-from shardbeam.transforms.dataset.manifest import run_path
+from shardbeam.transforms.dataset.collectors.collect import RowsCollector
+from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data, run_path
 from shardbeam.transforms.dataset.shard_plan import shard_key
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.examples.encode.encode import library_versions

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.archives.open import list_root
-from shardbeam.transforms.storage.reader import StorageReader
+from shardbeam.transforms.storage.find import StorageReader
 from tests.support.archive_files import write_zip
 
 

@@ -11,14 +11,14 @@ import msgspec
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.collectors.collect import COLLECTORS
 from shardbeam.transforms.dataset.collectors.statistics import Collected, Statistics
-from shardbeam.transforms.dataset.files import (
+from shardbeam.transforms.dataset.index import IndexRow
+from shardbeam.transforms.dataset.manifest import (
+    MANIFEST,
     DatasetFile,
     ShardFile,
     ShardResult,
     describe_data,
 )
-from shardbeam.transforms.dataset.index import IndexRow
-from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming

@@ -22,13 +22,13 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
-from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.manifest import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard_plan import RecordBatcher
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.shards.record_batches import RecordBatcher
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import Staging
 from tests.support.example_builders import encode_picture, make_label_map

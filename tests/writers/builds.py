@@ -29,10 +29,10 @@ from shardbeam.transforms.commit.moves import (
 )
 from shardbeam.transforms.commit.runs import RunSettings
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import ShardResult, describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
+from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.shards.reuse import copy_shard, find_record
+from shardbeam.transforms.shards.recount import copy_shard, find_record
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
 from shardbeam.transforms.staging import object_lease
 from shardbeam.transforms.staging.lease import Lease, LeaseError

@@ -12,9 +12,9 @@ from shardbeam.transforms.beam.stages import CountingFn, in_global_window
 from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
+from shardbeam.transforms.dataset.shard_plan import RecordBatcher
 from shardbeam.transforms.formats.join.join import JoinedKey
 from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.shards.record_batches import RecordBatcher
 
 # Tags of the outputs: batches of records, and rejects.
 RECORDS = "records"
@@ -25,7 +25,7 @@ RecordOutput: TypeAlias = pvalue.TaggedOutput[str, Any]
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GiveRecordsFn(CountingFn):
-    """A step that outputs records, in batches (`shards.record_batches`), and rejects."""
+    """A step that outputs records, in batches (`dataset.shard_plan`), and rejects."""
 
     settings: JoinSettings
 

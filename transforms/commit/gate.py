@@ -27,8 +27,8 @@ from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion, Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
-from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.manifest import Origin, ShardResult
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (

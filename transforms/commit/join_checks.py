@@ -21,8 +21,7 @@ from shardbeam.transforms.core.counts import (
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.text import show_name
-from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.input_samples import SourceSamples
+from shardbeam.transforms.dataset.input_counts import InputCounts, SourceSamples
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.join.sources import (
     FilePart,

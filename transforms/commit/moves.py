@@ -16,15 +16,16 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import Count, check_arrived, count_all, sum_counts
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import DatasetFile, check_paths
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     MANIFEST,
     RUN_FILE,
     STAGING_FOLDER,
+    DatasetFile,
+    check_paths,
     read_manifest,
 )
-from shardbeam.transforms.shards.reuse import RECORD_FILE, keep_record, record_path
+from shardbeam.transforms.shards.recount import RECORD_FILE, keep_record, record_path
 from shardbeam.transforms.staging.lease import LEASE_PATH
 from shardbeam.transforms.staging.staging import (
     COMMIT_LIST,

@@ -15,15 +15,22 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, ShardResult
 from shardbeam.transforms.dataset.index import load_index
-from shardbeam.transforms.dataset.manifest import MANIFEST, Manifest, decode_manifest, was_changed
+from shardbeam.transforms.dataset.manifest import (
+    MANIFEST,
+    DatasetFile,
+    Manifest,
+    ShardEntry,
+    ShardResult,
+    decode_manifest,
+    was_changed,
+)
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.listed_files import read_listed
+from shardbeam.transforms.storage.find import read_listed
 
 _NAMED_SHARDS = 10
 _NAMED_IMAGES = 3

@@ -24,7 +24,7 @@ import shardbeam.transforms.containers as containers
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError, naming, unreadable
-from shardbeam.transforms.core.memory import TEMPORARY_PREFIX
+from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile
@@ -32,7 +32,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
     from shardbeam.transforms.core.labels import LabelMap
-    from shardbeam.transforms.examples.columns import ColumnType
+    from shardbeam.transforms.examples.features import ColumnType
 
 # Bytes that are copied at a time.
 _PART_BYTES = 8 << 20

@@ -44,20 +44,21 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.examples.columns import (
+from shardbeam.transforms.examples.features import (
     IMAGE_TYPE,
     ColumnType,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
     as_text,
     column_type,
     is_image,
     is_list,
 )
-from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.reader import StorageReader
+from shardbeam.transforms.storage.find import StorageReader, storage_for
 
 _HEADER = "SHARDBEAM.features"
 _JSON = "json"

@@ -6,10 +6,10 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.configs.problem import ShardbeamError
-from shardbeam.transforms.core.memory import temporary_folder_of
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.resources import temporary_folder_of
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

@@ -19,7 +19,7 @@ import msgspec
 
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.examples.columns import ColumnType, feature_list
+from shardbeam.transforms.examples.features import ColumnType, feature_list
 
 # Classes that the card lists.
 _MAX_CLASSES = 200

@@ -16,8 +16,8 @@ import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
 from shardbeam.transforms.containers.base import ExampleSchema, find_container
-from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, LabelMap, Skeletons
+from shardbeam.transforms.core.records import BoxReading
 from shardbeam.transforms.dataset.card import (
     Card,
     CardClass,
@@ -26,12 +26,6 @@ from shardbeam.transforms.dataset.card import (
     data_card,
 )
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
-from shardbeam.transforms.dataset.files import (
-    DatasetFile,
-    ShardEntry,
-    ShardResult,
-    describe_data,
-)
 from shardbeam.transforms.dataset.input_counts import add_fingerprints
 from shardbeam.transforms.dataset.manifest import (
     CARD,
@@ -40,6 +34,10 @@ from shardbeam.transforms.dataset.manifest import (
     FEATURES,
     MANIFEST,
     STATISTICS,
+    DatasetFile,
+    ShardEntry,
+    ShardResult,
+    describe_data,
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.transforms.core.corrections import MOST_NAMED, Corrections
 from shardbeam.transforms.core.counts import Count, count_all, encode_element
 from shardbeam.transforms.core.records import Corrected, Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.collectors.statistics import first_corrections
-from shardbeam.transforms.dataset.files import DatasetFile, describe_data
+from shardbeam.transforms.dataset.manifest import DatasetFile, describe_data
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 

@@ -6,9 +6,10 @@ import codecs
 import contextlib
 import functools
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -16,7 +17,9 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import AnnotationEntry, Category
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ObjectAnnotation
+from shardbeam.transforms.examples.geometry.boxes import box_around, turn_points
+from shardbeam.transforms.examples.geometry.segmentation import outline_ellipse
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, nearest_path
 from shardbeam.transforms.storage.find import storage_for
@@ -350,3 +353,38 @@ def _not_a_number(message: str, data: bytes) -> str:
     if not found:
         return ""
     return f"{found[0].decode()} is no JSON: write null, or leave the key out"
+
+
+# Makes objects of outlines: polygons and ellipses.
+
+_encoder = msgspec.json.Encoder()
+
+
+def polygon_object(polygon: Sequence[float]) -> ObjectAnnotation:
+    """Makes an object without a class of a polygon, `x, y, …`, and the box around it."""
+    return ObjectAnnotation(
+        label="", bbox=box_around(polygon), segmentation=_encoder.encode([polygon])
+    )
+
+
+def ellipse_object(
+    center: tuple[float, float],
+    radii: tuple[float, float],
+    *,
+    angle: float = 0.0,
+    corners: int,
+) -> ObjectAnnotation:
+    """Makes an object of an ellipse, drawn as a polygon, and the box around that.
+
+    Args:
+        center: The centre.
+        radii: The radii, across and down, before the ellipse is turned.
+        angle: By how much it is turned clockwise, in radians.
+        corners: The number of the polygon's corners.
+    """
+    across, down = radii
+    # The box around a turned line would have an area.
+    angle = angle if across and down else 0.0
+    outline = outline_ellipse(center, radii, corners=corners)
+    found = polygon_object(turn_points(outline, center=center, angle=angle))
+    return msgspec.structs.replace(found, area=math.pi * abs(across * down))

@@ -10,11 +10,10 @@ import msgspec
 
 from shardbeam.configs.keys import named
 from shardbeam.configs.schema import Source
-from shardbeam.transforms.core.kinds import BoxReading
-from shardbeam.transforms.core.kinds import Kind as Kind
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
+    BoxReading,
     Category,
     ImageAnnotations,
     ImageRef,
@@ -22,6 +21,7 @@ from shardbeam.transforms.core.records import (
     MaskRole,
     MaskValues,
 )
+from shardbeam.transforms.core.records import Kind as Kind
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage

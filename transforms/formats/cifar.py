@@ -31,13 +31,12 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_text, split_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
-from shardbeam.transforms.formats.parsing.root_files import read_file
-from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.root_files import common_folder, read_file
 from shardbeam.transforms.formats.parsing.table_columns import ColumnType, column_feature
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.reader import StorageReader
+from shardbeam.transforms.storage.find import StorageReader
 
 # Digits of an image's number; the largest published file needs this many.
 _DIGITS = 5

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from shardbeam.configs.keys import named
-from shardbeam.configs.patterns import compile_pattern
-from shardbeam.configs.problem import Problem
+from shardbeam.configs.problem import Problem, compile_pattern
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
+from shardbeam.transforms.core.text import search
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.names import listing_exclusion

@@ -30,14 +30,13 @@ from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import decode_text, foreign_content, split_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
-from shardbeam.transforms.formats.parsing.root_files import read_file, require_file
-from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.root_files import common_folder, read_file, require_file
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.yolo.data_file import parse_names
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import StorageReader
 from shardbeam.transforms.storage.gzip_file import GZIP_MAGIC, read_head, read_unpacked
-from shardbeam.transforms.storage.reader import StorageReader
 
 # The set, the split and what the file holds: `emnist-letters-train-images-idx3-ubyte.gz`.
 _NAME = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.formats.recognition import IMAGES, Folder, Recognized
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 

@@ -19,10 +19,10 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import BoxReading
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
+    BoxReading,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
@@ -32,8 +32,13 @@ from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.parsing.lines import binary_problem, read_lines
-from shardbeam.transforms.formats.parsing.root_files import find_file, read_file, require_file
-from shardbeam.transforms.formats.parsing.roots import TableRoots, short_names
+from shardbeam.transforms.formats.parsing.root_files import (
+    TableRoots,
+    find_file,
+    read_file,
+    require_file,
+    short_names,
+)
 from shardbeam.transforms.formats.parsing.table_columns import CellError
 from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
 from shardbeam.transforms.formats.table.rows import key_of_image

@@ -26,7 +26,7 @@ from shardbeam.transforms.formats.names import (
     normalize_for_match,
     normalize_key,
 )
-from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for

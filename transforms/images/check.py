@@ -17,8 +17,8 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif
-from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.images.convert import (
     Placement,
     apply_orientation,
@@ -34,6 +34,7 @@ from shardbeam.transforms.images.header import (
     ImageHeader,
     check_pixel_count,
     claimed_format,
+    scan_png,
     sniff_format,
 )
 from shardbeam.transforms.images.jpeg import (
@@ -44,7 +45,6 @@ from shardbeam.transforms.images.jpeg import (
     scan_jpeg,
 )
 from shardbeam.transforms.images.measures import measure_image
-from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer
 
 # Libraries inside Pillow that decode or encode.

@@ -14,9 +14,9 @@ from shardbeam.transforms.dataset.collectors.base import NO_ITEM, Item, ShardFac
 from shardbeam.transforms.dataset.collectors.collect import (
     COUNTED_KINDS,
     COUNTING,
+    MeasuresCollector,
     ShardCollectors,
 )
-from shardbeam.transforms.dataset.collectors.index_columns import MeasuresCollector
 from shardbeam.transforms.dataset.collectors.statistics import (
     OWN_KEYS,
     Statistics,
@@ -24,8 +24,8 @@ from shardbeam.transforms.dataset.collectors.statistics import (
     merge_statistics,
 )
 from shardbeam.transforms.dataset.example_findings import Finding, find_in_example
-from shardbeam.transforms.dataset.files import DatasetFile
 from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.manifest import DatasetFile
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.maps import PIXELS

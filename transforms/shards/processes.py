@@ -27,8 +27,8 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.collect import list_outdated
-from shardbeam.transforms.dataset.files import Origin, ShardResult
-from shardbeam.transforms.shards.reuse import copy_shard, find_record
+from shardbeam.transforms.dataset.manifest import Origin, ShardResult
+from shardbeam.transforms.shards.recount import copy_shard, find_record
 from shardbeam.transforms.shards.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.shards.writer import (
     SHARDS_HERE,

@@ -28,15 +28,16 @@ import google_crc32c
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
-from shardbeam.configs.passwords import hide_in, hide_passwords
+from shardbeam.configs.placeholders import hide_in, hide_passwords
 from shardbeam.transforms.core.errors import InputError, describe_os_error
-from shardbeam.transforms.dataset.files import (
+from shardbeam.transforms.dataset.manifest import (
+    STAGING_FOLDER,
     DatasetFile,
     Origin,
     ShardResult,
     convert_result,
+    run_path,
 )
-from shardbeam.transforms.dataset.manifest import STAGING_FOLDER, run_path
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.storage import limits

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from shardbeam.transforms.core.errors import InputError, UnreadableError
-from shardbeam.transforms.core.read_ahead import map_ahead
+from shardbeam.transforms.core.resources import map_ahead
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.local import read_at
 

@@ -15,9 +15,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.disk_file import write_copy
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.find import StorageReader, storage_for
 from shardbeam.transforms.storage.local import read_at
-from shardbeam.transforms.storage.reader import StorageReader
 
 GZIP_MAGIC = b"\x1f\x8b"
 _PART_BYTES = 1 << 20

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from shardbeam.readers.compare.class_changes import (
+from shardbeam.readers.compare.changes import (
     ClassNames,
     find_class_changes,
     find_label_changes,
     list_renames,
 )
-from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
+from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
 
 # One word for each object, at the place of the word; "-" is no object.
 _Images = Sequence[str]

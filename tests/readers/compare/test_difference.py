@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from shardbeam.readers.compare import difference, near_pairs
-from shardbeam.readers.compare.changes import ChangeKind, Difference, SplitDifference
-from shardbeam.readers.compare.class_changes import LabelChanges
+from shardbeam.readers.compare import difference
+from shardbeam.readers.compare import pairs as pairs_module
+from shardbeam.readers.compare.changes import ChangeKind, Difference, LabelChanges, SplitDifference
 from shardbeam.readers.compare.difference import compare_datasets
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.transforms.core.errors import InputError
@@ -280,7 +280,7 @@ def test_near_pictures_against_brute_force(
     folder = tmp_path_factory.getbasetemp() / "near"
     paths = write_dataset(folder / "old", olds), write_dataset(folder / "new", news)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(near_pairs, "_PAIRS", pairs)
+        patch.setattr(pairs_module, "_PAIRS", pairs)
         found = compare(*paths, limit=100)
 
     def near(one: Row, rows: Sequence[Row]) -> list[str]:
@@ -310,7 +310,7 @@ def test_too_many_pictures_are_not_compared(
         write_dataset(tmp_path / "new", [*new, Row("c", image=9, dhash=_ONE)]),
     )
     for most, number in ((1000, 1), (1, 0)):
-        monkeypatch.setattr(near_pairs, "COMPARED", most)
+        monkeypatch.setattr(pairs_module, "COMPARED", most)
         assert sum(each.reencoded for each in compare(*paths).splits.values()) == number
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.readers.export import names
-from shardbeam.readers.export.names import (
+from shardbeam.readers.export import base
+from shardbeam.readers.export.base import (
     NumberSet,
     UniqueNames,
     is_refused_by_windows,
@@ -141,7 +141,7 @@ def test_images_with_labels_beside_them_differ_without_their_extensions() -> Non
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30)))
 def test_a_set_of_numbers(numbers: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(names, "_MAX_RECENT", 3)
+        patch.setattr(base, "_MAX_RECENT", 3)
         taken = NumberSet()
         known: set[int] = set()
         for number in numbers:

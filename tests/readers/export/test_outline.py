@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco_mask
 
-from shardbeam.readers.export import outline
-from shardbeam.readers.export.outline import trace_outline
+from shardbeam.readers.export import yolo
+from shardbeam.readers.export.yolo import trace_outline
 from shardbeam.transforms.examples.geometry.mask_crops import crop_mask
 
 Mask = npt.NDArray[np.uint8]
@@ -71,7 +71,7 @@ def test_few_points(mask: Mask, points: int) -> None:
 
 
 def test_the_smallest_parts_of_noise_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outline, "MAX_JOINED_POINTS", 16)
+    monkeypatch.setattr(yolo, "MAX_JOINED_POINTS", 16)
     mask = text("#.#.#.#", ".......", "###....", "###....")
     crop = crop_mask(mask)
     assert crop is not None

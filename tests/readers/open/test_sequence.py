@@ -23,8 +23,8 @@ from PIL import Image
 from pyarrow import parquet
 
 import shardbeam
-from shardbeam.readers.open import open_files as files_module
 from shardbeam.readers.open import pixels as pixels_module
+from shardbeam.readers.open import shard_cache as files_module
 from shardbeam.readers.open.arguments import Where
 from shardbeam.readers.open.items import Item
 from shardbeam.readers.open.sequence import ExampleSequence

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.pipelines.cli.reader_commands import PredictedKind
+from shardbeam.pipelines.cli.commands import PredictedKind
 from shardbeam.readers.open.find_findings import strongest_images
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.readers.predictions import coco_results

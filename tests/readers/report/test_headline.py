@@ -8,7 +8,7 @@ import pytest
 
 from shardbeam.configs.decoding import convert_value
 from shardbeam.readers.report.facts import Facts
-from shardbeam.readers.report.headline import make_tiles
+from shardbeam.readers.report.page import make_tiles
 from shardbeam.readers.report.shown_findings import show_findings
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KindFound

@@ -28,12 +28,12 @@ from shardbeam.readers.open.images import (
 )
 from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report import duplicate_cards, gallery, thumbnails
+from shardbeam.readers.report.duplicate_cards import find_twins
 from shardbeam.readers.report.thumbnails import Thumbnail
-from shardbeam.readers.report.twins import find_twins
 from shardbeam.transforms.containers.base import Container, find_container
 from shardbeam.transforms.dataset.findings import KINDS as KINDS_IN_ORDER
 from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES
-from shardbeam.transforms.examples.decode.picture import Picture
+from shardbeam.transforms.examples.decode.feature_map import Picture
 from shardbeam.transforms.storage.base import StoredFile
 from tests.readers.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build

@@ -19,8 +19,8 @@ from shardbeam.readers.report.thumbnails import (
     decode_small,
     fit_thumbnail,
 )
-from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
-from shardbeam.transforms.examples.encode.mask_png import encode_map
+from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.encode.maps import encode_map
 from tests.support.example_builders import write_png
 from tests.support.tfrecords import draw_image
 

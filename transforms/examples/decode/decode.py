@@ -19,12 +19,12 @@ from typing import TypeVar
 import msgspec
 
 from shardbeam.transforms.core.records import Value
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap
-from shardbeam.transforms.examples.decode.picture import (
+from shardbeam.transforms.examples.decode.feature_map import (
     ANNOTATION,
     MAX_SIDE_PX,
     NO_ID,
     OBJECT,
+    FeatureMap,
     FeatureValues,
     Keypoint,
     Picture,

@@ -17,16 +17,19 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
 from shardbeam.transforms.core.reasons import LOST_LABELS, LOST_OBJECTS, Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
-from shardbeam.transforms.examples.box_readings import BOXES, EXCHANGED, OUTSIDE, try_readings
 from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, FeatureSpec
 from shardbeam.transforms.examples.geometry.boxes import (
     BORDER_TOLERANCE_PX,
+    BOXES,
+    EXCHANGED,
+    OUTSIDE,
     AnnotatedFrame,
     Box,
     Size,
     clip_box,
     orient_pixels,
     overhang,
+    try_readings,
     turn_between_frames,
 )
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, resize_nearest

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.features import (
@@ -12,6 +18,7 @@ from shardbeam.transforms.examples.features import (
     one_value,
     value_list,
 )
+from shardbeam.transforms.examples.geometry.boxes import Box, Size
 
 # The key of the image's own bytes.
 IMAGE = "image/encoded"
@@ -81,3 +88,126 @@ CONFIDENCES = FeatureGroup(
 CAPTIONS = FeatureGroup(
     (value_list("image/caption", FeatureKind.BYTES, FeatureRole.TEXT),), _caption_values
 )
+
+
+# An image's labels for its dataset's index: ids of its classes, and digests.
+#
+# Digests show when equal images have different labels.
+
+# Increase it if equal labels get another digest.
+LABELS_VERSION = 2
+
+_DIGEST_BYTES = 8
+# Sides of boxes are rounded to this many steps, so that rounding in the source does not matter.
+# Fractions of usual sizes, such as 4/640, often lie in the middle between two steps, where the last
+# bit decides. So all are shifted by a part of a step: with this one, the pixels of 56 usual sizes
+# (100 to 4032) are at least 1/3000 of a step away from the middle, more than the last bit.
+_BOX_STEPS, _SHIFT = 10_000, 0.2018
+
+# The keys with the ids of an Example's classes.
+OBJECT_CLASS_IDS = ("image/object/class/label", "annotation/class/label")
+CLASS_IDS = ("image/class/label", *OBJECT_CLASS_IDS)
+IMAGE_CLASSES, _CAPTIONS = "image/class/text", "image/caption"
+_OBJECT_CLASSES = "image/object/class/text"
+_OBJECT_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
+# The keys that decide the digest of an Example with all objects of its image.
+LABEL_KEYS = (IMAGE_CLASSES, _CAPTIONS, _OBJECT_CLASSES, *_OBJECT_SIDES)
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def list_class_ids(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
+    """Lists the ids of the classes of an Example's objects and of its image, each once, in order.
+
+    Args:
+        values: `{default key: values}`.
+    """
+    return tuple(sorted({label for key in CLASS_IDS for label in values.get(key, ())}))
+
+
+def count_class_objects(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
+    """Counts the objects of an Example by class, in the order of `list_class_ids`.
+
+    Args:
+        values: `{default key: values}`.
+    """
+    counts = Counter(label for key in OBJECT_CLASS_IDS for label in values.get(key, ()))
+    return tuple(counts[label] for label in list_class_ids(values))
+
+
+def digest_image(values: Mapping[str, Sequence[Any]]) -> str:
+    """Digests the labels of an Example that holds all objects of its image (`LABEL_KEYS`).
+
+    Args:
+        values: `{default key: values}`, as they are stored or are to be stored.
+
+    Returns:
+        16 hex digits.
+    """
+    boxes = zip(*(values.get(key, ()) for key in _OBJECT_SIDES), strict=True)
+    return digest_labels(
+        classes=values.get(IMAGE_CLASSES, ()),
+        objects=zip(values.get(_OBJECT_CLASSES, ()), boxes, strict=False),
+        captions=values.get(_CAPTIONS, ()),
+    )
+
+
+def digest_image_by_object(
+    values: Mapping[str, Sequence[Any]], *, of_objects: Mapping[str, Sequence[Any]], size: Size
+) -> str:
+    """Digests the labels of an image whose objects have an Example each.
+
+    Args:
+        values: `{default key: values}` of the image.
+        of_objects: `{default key: values of each object}`.
+        size: Width and height of the image in pixels.
+
+    Returns:
+        16 hex digits.
+    """
+    width, height = size
+    boxes = (
+        (left / width, top / height, (left + across) / width, (top + down) / height)
+        # As they are stored.
+        for left, top, across, down in (array("f", box) for box in of_objects["annotation/bbox"])
+    )
+    names = (name for (name,) in of_objects["annotation/class/text"])
+    return digest_labels(
+        classes=values.get(IMAGE_CLASSES, ()),
+        objects=zip(names, boxes, strict=True),
+        captions=values.get(_CAPTIONS, ()),
+    )
+
+
+def digest_labels(
+    *, classes: Iterable[bytes], objects: Iterable[tuple[bytes, Box]], captions: Iterable[bytes]
+) -> str:
+    """Digests classes, objects and captions, independent of their order.
+
+    Args:
+        classes: Names of the image's classes.
+        objects: Class and box of each object; the box in fractions of the image, of which the
+            stored 32-bit floats are rounded to a ten-thousandth.
+        captions: Texts that describe the image.
+
+    Returns:
+        16 hex digits.
+    """
+    boxes = [
+        (label, [round(side * _BOX_STEPS + _SHIFT) for side in array("f", box)])
+        for label, box in objects
+    ]
+    return _digest([sorted(classes), sorted(boxes), sorted(captions)])
+
+
+def digest_classes(classes: Collection[bytes]) -> str:
+    """Digests the names of an image's classes, independent of their order.
+
+    Returns:
+        16 hex digits; empty if there are no classes.
+    """
+    return _digest(sorted(classes)) if classes else ""
+
+
+def _digest(what: list[Any]) -> str:
+    return hashlib.blake2b(_encoder.encode(what), digest_size=_DIGEST_BYTES).hexdigest()

@@ -19,8 +19,7 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
-from shardbeam.transforms.examples.encode.maps import PIXELS
-from shardbeam.transforms.examples.encode.mask_png import encode_map
+from shardbeam.transforms.examples.encode.maps import PIXELS, encode_map
 from shardbeam.transforms.examples.features import (
     CATEGORY_MAP,
     CLASS_MAP,

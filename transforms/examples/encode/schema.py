@@ -15,9 +15,8 @@ import msgspec
 
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, PanopticConfig
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import Value
+from shardbeam.transforms.core.records import Kind, Value
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.encode.image_features import (
     CAPTIONS,
@@ -27,11 +26,12 @@ from shardbeam.transforms.examples.encode.image_features import (
     image_group,
 )
 from shardbeam.transforms.examples.encode.maps import SEMANTIC
-from shardbeam.transforms.examples.encode.masks import ANNOTATION_MASK, MASKS
 from shardbeam.transforms.examples.encode.objects import (
     ANNOTATION,
     ANNOTATION_IMAGE_ID,
+    ANNOTATION_MASK,
     KEYPOINTS,
+    MASKS,
     OBJECTS,
 )
 from shardbeam.transforms.examples.encode.panoptic import panoptic_group

@@ -13,8 +13,14 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
-from shardbeam.transforms.core.kinds import BoxFormatKey, BoxUnitsKey
-from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations, MaskRole
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    BoxFormatKey,
+    BoxUnitsKey,
+    Category,
+    ImageAnnotations,
+    MaskRole,
+)
 from shardbeam.transforms.formats.base import Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
 from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
@@ -124,7 +130,7 @@ class CocoFormat(CocoBoxes, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes JSON files whose images are in the folder."""
-        from shardbeam.transforms.formats.coco.recognize import recognize_coco
+        from shardbeam.transforms.formats.coco.sniff import recognize_coco
 
         return recognize_coco(folder, is_lvis=False)
 

@@ -14,9 +14,14 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.kinds import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    BoxFormatKey,
+    BoxUnitsKey,
+    Category,
+    ImageAnnotations,
+)
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -88,7 +93,7 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes JSON files that list the categories which annotators looked for."""
-        from shardbeam.transforms.formats.coco.recognize import recognize_coco
+        from shardbeam.transforms.formats.coco.sniff import recognize_coco
 
         return recognize_coco(folder, is_lvis=True)
 

@@ -18,15 +18,22 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import AnnotationEntry, Category, encode_annotations
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    BoxReading,
+    Category,
+    encode_annotations,
+    present_kinds,
+)
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.cvat.shapes import OCCLUDED, TRACK, ImageReader
-from shardbeam.transforms.formats.cvat.video import (
+from shardbeam.transforms.formats.cvat.shapes import (
+    OCCLUDED,
+    TRACK,
+    ImageReader,
     Video,
     frame_name,
     frame_number,

@@ -21,9 +21,13 @@ from shardbeam.transforms.formats.parsing.table_columns import (
     infer_type,
     join_names,
 )
-from shardbeam.transforms.formats.table.first_rows import Row
-from shardbeam.transforms.formats.table.keys import TableKeys, TableLayout
-from shardbeam.transforms.formats.table.layout import LABEL_NAMES, find_layout
+from shardbeam.transforms.formats.table.layout import (
+    LABEL_NAMES,
+    TableKeys,
+    TableLayout,
+    find_layout,
+)
+from shardbeam.transforms.formats.table.table_boxes import Row
 
 
 class NoImagesError(InputError):

@@ -20,13 +20,12 @@ from shardbeam.configs.yaml_text import YamlError, parse_yaml
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.formats.annotation_file import DECODING_ERRORS, decode_text
 from shardbeam.transforms.formats.names import is_hidden
-from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import split_in
 from shardbeam.transforms.formats.split_folders import sort_splits
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri, nearest_path
-from shardbeam.transforms.storage.find import expand_pattern, storage_for
-from shardbeam.transforms.storage.listed_files import read_listed
+from shardbeam.transforms.storage.find import expand_pattern, read_listed, storage_for
 
 _TABLES = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet_table"}
 _METADATA = re.compile(r"(?:.*/)?metadata(\.csv|\.jsonl|\.parquet)\Z")

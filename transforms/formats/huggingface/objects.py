@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardbeam.configs.problem import Problem
-from shardbeam.transforms.core.kinds import BOX_FORMATS, BoxFormat, BoxUnits
-from shardbeam.transforms.core.records import ObjectAnnotation, Value
-from shardbeam.transforms.examples.box_readings import CORNERS
-from shardbeam.transforms.examples.geometry.boxes import AnnotatedFrame, Size
+from shardbeam.transforms.core.records import (
+    BOX_FORMATS,
+    BoxFormat,
+    BoxUnits,
+    ObjectAnnotation,
+    Value,
+)
+from shardbeam.transforms.examples.geometry.boxes import CORNERS, AnnotatedFrame, Size
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     ColumnType,

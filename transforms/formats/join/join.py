@@ -28,9 +28,8 @@ from shardbeam.transforms.formats.base import (
     Kind,
 )
 from shardbeam.transforms.formats.join.merge_entries import Defect, MergedEntries, merge_entries
-from shardbeam.transforms.formats.join.settings import JoinSettings
+from shardbeam.transforms.formats.join.settings import JoinSettings, is_excluded
 from shardbeam.transforms.formats.names import foreign_name, is_linked_folder, listing_exclusion
-from shardbeam.transforms.formats.parsing.key_file import is_excluded
 
 # Names that a detail gives.
 _NAMED = 3

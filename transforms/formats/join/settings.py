@@ -2,19 +2,140 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
+import google_crc32c
 import msgspec
 
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.records import decode_annotations
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.formats.annotation_file import explain_errors
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.parsing.key_file import KeyFile, image_groups
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives.open import is_archive, is_pattern
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
+
+# Files that name images to leave out, or groups of images that belong together.
+#
+# Such a file is text with one key on each line, or a dataset's `duplicates.parquet`
+# (`duplicates.duplicates`). Each worker reads the file, because it may be too long for the graph.
+
+_PARQUET = b"PAR1"
+_COLUMNS = {"source": str, "key": str, "group": int, "keep": bool}
+
+# Rows that are decoded at a time.
+_BATCH_ROWS = 1024
+
+# The source and the key of an image. An empty source stands for any.
+_Image = tuple[str, str]
+
+
+class KeyFile(msgspec.Struct, frozen=True):
+    """A file that names images, as it was when the run was launched.
+
+    Attributes:
+        uri: The file.
+        crc32c: Checksum of its content.
+    """
+
+    uri: str
+    crc32c: int
+
+
+def find_key_file(uri: str) -> KeyFile:
+    """Finds a file that names images.
+
+    Raises:
+        InputError: The file is missing or cannot be read.
+    """
+    return KeyFile(uri, google_crc32c.value(_read(uri)))
+
+
+@functools.lru_cache(maxsize=4)
+def excluded_images(file: KeyFile) -> frozenset[_Image]:
+    """Reads the images to leave out.
+
+    A text names them: each line is a key, or a source's name, a tab and a key. A list of duplicates
+    marks the images to keep; all others are left out.
+
+    Raises:
+        InputError: The file has changed since the launch, or is neither text nor a list of
+            duplicates.
+    """
+    data = _read_unchanged(file)
+    if data.startswith(_PARQUET):
+        rows = _decode_parquet(data, uri=file.uri)
+        return frozenset((row["source"], row["key"]) for row in rows if not row["keep"])
+    images = set()
+    try:
+        for line in io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="\n"):
+            source, tab, key = line.removesuffix("\n").removesuffix("\r").partition("\t")
+            if source:
+                images.add((source, key) if tab else ("", source))
+            if len(images) > limits.KEY_FILE_ROWS:
+                raise InputError(
+                    uri=file.uri, problem=f"names more than {limits.KEY_FILE_ROWS:,} images"
+                )
+    except UnicodeDecodeError as error:
+        raise InputError(
+            uri=file.uri, problem=f"neither UTF-8 text nor a duplicates.parquet: {error}"
+        ) from error
+    return frozenset(images)
+
+
+def is_excluded(file: KeyFile, *, source: str, key: str) -> bool:
+    """Whether a file leaves an image out; see `excluded_images`."""
+    images = excluded_images(file)
+    return (source, key) in images or ("", key) in images
+
+
+@functools.lru_cache(maxsize=4)
+def image_groups(file: KeyFile) -> Mapping[_Image, _Image]:
+    """Reads which images belong together: `{image: the first image of its group}`.
+
+    Raises:
+        InputError: The file has changed since the launch, or is not a list of duplicates.
+    """
+    first: dict[int, _Image] = {}
+    groups = {}
+    for row in _decode_parquet(_read_unchanged(file), uri=file.uri):
+        image = row["source"], row["key"]
+        groups[image] = first.setdefault(row["group"], image)
+    return groups
+
+
+def _read(uri: str) -> bytes:
+    with explain_errors(uri):
+        return storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
+
+
+def _read_unchanged(file: KeyFile) -> bytes:
+    data = _read(file.uri)
+    if google_crc32c.value(data) != file.crc32c:
+        raise InputError(uri=file.uri, problem="the file has changed since the run was launched")
+    return data
+
+
+def _decode_parquet(data: bytes, *, uri: str) -> Iterator[Mapping[str, Any]]:
+    table = read_parquet(data, uri=uri, columns=list(_COLUMNS), max_rows=limits.KEY_FILE_ROWS)
+    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        for row in batch.to_pylist():
+            for name, kind in _COLUMNS.items():
+                if not isinstance(row.get(name), kind):
+                    raise InputError(
+                        uri=uri,
+                        problem=f"expected {kind.__name__} in {name}, as in the duplicates.parquet "
+                        "that a build writes",
+                    )
+            yield row
+
 
 # The ASCII characters that are the NFC form of another one, such as K of the Kelvin sign.
 _COMPOSED = re.compile("[;K`]")

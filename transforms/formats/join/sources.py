@@ -15,7 +15,6 @@ import msgspec
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counts import ENTRIES, IMAGES, MASKS
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -23,6 +22,7 @@ from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
     ImageRef,
+    Kind,
     ListedFile,
     ListedImage,
     MaskRole,

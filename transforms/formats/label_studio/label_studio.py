@@ -19,13 +19,14 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
+    BoxReading,
     Category,
     ImageAnnotations,
     encode_annotations,
+    present_kinds,
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (

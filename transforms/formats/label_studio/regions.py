@@ -26,7 +26,7 @@ from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.boxes import Size, turn_points
 from shardbeam.transforms.examples.geometry.segmentation import MAX_MASK_PIXELS, mask_object
-from shardbeam.transforms.formats.outlines import ellipse_object, polygon_object
+from shardbeam.transforms.formats.annotation_file import ellipse_object, polygon_object
 
 _ELLIPSE_POINTS = 36
 # {a key of a region's coordinates: the region's shape}

@@ -18,17 +18,18 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.kinds import BoxReading, present_kinds
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
+    BoxReading,
     Category,
     Coding,
     ImageAnnotations,
     ImageRef,
     ListedImage,
     encode_annotations,
+    present_kinds,
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
@@ -47,8 +48,7 @@ from shardbeam.transforms.formats.names import (
     normalize_key,
     without_extension,
 )
-from shardbeam.transforms.formats.parsing.root_files import RootFiles
-from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.root_files import RootFiles, common_folder
 from shardbeam.transforms.formats.recognition import Folder, Recognized, are_most
 from shardbeam.transforms.formats.split_folders import (
     TopFolderFormat,

@@ -19,8 +19,8 @@ from shardbeam.transforms.examples.geometry.segmentation import (
     mask_object,
     outline_ellipse,
 )
+from shardbeam.transforms.images.header import scan_png
 from shardbeam.transforms.images.mask_file import read_indices
-from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.storage.image_bytes import decode_base64
 
 # A line or a point has no area.

@@ -27,9 +27,9 @@ from shardbeam.transforms.formats.parsing.table_columns import (
 )
 from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.table.csv_rows import header_cells, read_rows, split_cells
-from shardbeam.transforms.formats.table.first_rows import Row, image_name, is_sentence
 from shardbeam.transforms.formats.table.layout import CAPTION_NAMES
-from shardbeam.transforms.formats.table.recognize import RecognizedTable, is_submission
+from shardbeam.transforms.formats.table.table import RecognizedTable, is_submission
+from shardbeam.transforms.formats.table.table_boxes import Row, image_name, is_sentence
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

@@ -25,15 +25,15 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.parsing.lines import read_lines
 from shardbeam.transforms.formats.parsing.table_columns import CellError, value_of_text
-from shardbeam.transforms.formats.table.first_rows import Row
-from shardbeam.transforms.formats.table.keys import TableLayout
-from shardbeam.transforms.formats.table.recognize import RecognizedTable
+from shardbeam.transforms.formats.table.layout import TableLayout
 from shardbeam.transforms.formats.table.rows import (
     MAX_FRACTION,
     MIN_FRACTION,
     RowReader,
     class_names,
 )
+from shardbeam.transforms.formats.table.table import RecognizedTable
+from shardbeam.transforms.formats.table.table_boxes import Row
 from shardbeam.transforms.storage.base import Storage
 
 # Vertex AI's keys.

@@ -16,8 +16,8 @@ from pyarrow import types
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.formats.annotation_file import explain_errors, read_annotation_file
-from shardbeam.transforms.formats.table.first_rows import Row
-from shardbeam.transforms.formats.table.recognize import RecognizedTable
+from shardbeam.transforms.formats.table.table import RecognizedTable
+from shardbeam.transforms.formats.table.table_boxes import Row
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.parquet import (
     PARQUET_ERRORS,

@@ -15,9 +15,9 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.examples.box_readings import CORNERS
+from shardbeam.transforms.examples.geometry.boxes import CORNERS
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
-from shardbeam.transforms.formats.parsing.roots import TableRoots
+from shardbeam.transforms.formats.parsing.root_files import TableRoots
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     ColumnType,
@@ -26,10 +26,14 @@ from shardbeam.transforms.formats.parsing.table_columns import (
     read_cell,
     value_of_text,
 )
-from shardbeam.transforms.formats.table.first_rows import Row, image_name
-from shardbeam.transforms.formats.table.keys import TableKeys, TableLayout
-from shardbeam.transforms.formats.table.layout import DISCARD, MAX_CLASS_ID, split_name
-from shardbeam.transforms.formats.table.table_boxes import four_numbers, is_missing
+from shardbeam.transforms.formats.table.layout import (
+    DISCARD,
+    MAX_CLASS_ID,
+    TableKeys,
+    TableLayout,
+    split_name,
+)
+from shardbeam.transforms.formats.table.table_boxes import Row, four_numbers, image_name, is_missing
 
 # pandas writes whole numbers with `.0` if a cell of their column is empty.
 _CLASS_ID = re.compile(r"([0-9]{1,9})(?:\.0*)?", re.ASCII)

@@ -20,14 +20,13 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
 from shardbeam.transforms.core.errors import InputError, unreadable
-from shardbeam.transforms.core.kinds import BoxReading
-from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
+from shardbeam.transforms.core.records import AnnotationEntry, BoxReading, Category, ListedImage
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import is_hidden
-from shardbeam.transforms.formats.parsing.roots import common_folder
+from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
     STORED,
@@ -36,7 +35,7 @@ from shardbeam.transforms.formats.recognition import (
     by_split,
     split_in,
 )
-from shardbeam.transforms.formats.tfrecord_layout import (
+from shardbeam.transforms.formats.tfrecord.examples import (
     DATASET_INFO,
     MANIFEST,
     Layout,
@@ -146,7 +145,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
                 file cannot be read, or the Examples hold no images.
         """
         # Imported here, because it imports NumPy and Pillow, which the help does not need.
-        from shardbeam.transforms.formats.tfrecord.stored_keys import find_keys
+        from shardbeam.transforms.formats.tfrecord.examples import find_keys
 
         layouts: dict[str, Layout] = {}
         found = {path: _find(path, layouts=layouts) for path in self.tfrecords}

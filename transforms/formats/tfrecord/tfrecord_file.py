@@ -14,7 +14,6 @@ import msgspec
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -22,6 +21,7 @@ from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
     ImageRef,
+    Kind,
     ListedImage,
     MaskRole,
     encode_annotations,
@@ -32,19 +32,23 @@ from shardbeam.transforms.examples.decode.annotations import (
     keypoint_names,
 )
 from shardbeam.transforms.examples.decode.decode import make_picture
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
-from shardbeam.transforms.examples.decode.picture import NO_ID, Picture
+from shardbeam.transforms.examples.decode.feature_map import NO_ID, FeatureMap, Picture, StoredKeys
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import known_keys
 from shardbeam.transforms.examples.features import CLASS_MAP
 from shardbeam.transforms.formats.annotation_file import lost_classes
 from shardbeam.transforms.formats.names import escape_key, normalize_key
-from shardbeam.transforms.formats.tfrecord.examples import FoundExample, read_examples
-from shardbeam.transforms.formats.tfrecord.stored_keys import default_keys
-from shardbeam.transforms.formats.tfrecord_layout import TFRECORD, ListedShard, index_path
+from shardbeam.transforms.formats.tfrecord.examples import (
+    TFRECORD,
+    FoundExample,
+    ListedShard,
+    default_keys,
+    index_path,
+    read_examples,
+)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
-from shardbeam.transforms.storage.listed_files import read_listed
+from shardbeam.transforms.storage.find import read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 _DIGITS = 9

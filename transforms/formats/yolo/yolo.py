@@ -20,7 +20,6 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.schema import PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -28,6 +27,7 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ObjectAnnotation,
     encode_annotations,
+    present_kinds,
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.geometry.boxes import box_around
@@ -35,13 +35,15 @@ from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
-from shardbeam.transforms.formats.yolo.label_files import (
+from shardbeam.transforms.formats.yolo.layout import (
+    LayoutFinder,
+    YoloLayout,
+    find_roots,
     is_labels,
     join_of_image,
     join_of_labels,
     labels_of_folder,
 )
-from shardbeam.transforms.formats.yolo.layout import LayoutFinder, YoloLayout, find_roots
 from shardbeam.transforms.storage.base import Storage
 
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.errors import InputError, unreadable
-from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.core.text import search
 from shardbeam.transforms.storage.base import (
     ListingPart,
     StoredFile,

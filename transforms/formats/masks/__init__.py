@@ -1,1 +1,0 @@
-"""Images and masks of classes."""

@@ -1,1 +1,0 @@
-"""VIA, the VGG Image Annotator."""
