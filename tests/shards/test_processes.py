@@ -391,13 +391,15 @@ def test_writers_of_a_process_write_two_shards_at_a_time_with_the_threads_of_one
     begun: Counter[RecordEncoder] = Counter()
     threads: set[int] = set()
     most = 0
+    counting = threading.Lock()
     encode = RecordEncoder.encode
 
     def count(encoder: RecordEncoder, record: Record) -> EncodedRecord:
         nonlocal most
-        begun[encoder] += 1
-        threads.add(threading.get_ident())
-        most = max(most, sum(0 < images < len(shard.records) for images in begun.values()))
+        with counting:
+            begun[encoder] += 1
+            threads.add(threading.get_ident())
+            most = max(most, sum(0 < images < len(shard.records) for images in begun.values()))
         return encode(encoder, record)
 
     monkeypatch.setattr(RecordEncoder, "encode", count)
