@@ -197,7 +197,7 @@ def _look(
     if there is None:
         return Output(plan)
     if not overwrite:
-        found = _find_uncleared(plan, latest=latest)
+        found = _find_uncleared(plan, there, latest=latest)
     if found is None:
         _check_replaceable(plan, there, overwrite=overwrite, if_changed=if_changed, latest=latest)
     return found or Output(plan, replaces=_describe(there))
@@ -236,7 +236,7 @@ def _find_current(
     for output in dict.fromkeys(outputs):
         with _explain_read_errors(output):
             manifest = read_manifest(output)
-            last = read_last_run(output)
+            last = None if manifest is None else read_last_run(output, manifest=manifest)
         if manifest is None or last is None or not inputs.were_read_by(last):
             continue
         placed = dataclasses.replace(plan, output=output)
@@ -294,11 +294,11 @@ def _can_read(file: ImageRef) -> bool:
     return True
 
 
-def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
+def _find_uncleared(plan: Plan, there: Manifest, *, latest: str | None) -> Output | None:
     """Finds a commit of this plan that was killed after `dataset_info.json` was written."""
     staging = Staging(output=plan.output, plan=plan.digest, run_id="")
     with _explain_read_errors(plan.output):
-        last = read_last_run(plan.output) if staging.was_committed() else None
+        last = read_last_run(plan.output, manifest=there) if staging.was_committed() else None
     if last is None or last.plan != plan.digest:
         return None
     return Output(

@@ -7,7 +7,7 @@ import posixpath
 import sys
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -446,9 +446,10 @@ def _show_findings(arguments: ShowArguments) -> None:
         for each in list_kinds(statistics or {}, manifest=manifest)
         if each.text and each.kind in kinds and (arguments.split in (None, each.split))
     ]
+    warnings: Sequence[str] = ()
     # Warnings are of no kind, and most are of all splits.
-    is_all = manifest is not None and arguments.findings is True and arguments.split is None
-    warnings = list_warnings(read_last_run(dataset.path)) if is_all else ()
+    if manifest is not None and arguments.findings is True and arguments.split is None:
+        warnings = list_warnings(read_last_run(dataset.path, manifest=manifest))
     if arguments.json:
         found_all = {"findings": shown, "classes": of_classes, "warnings": warnings}
         write_json({"path": dataset.path, **found_all})

@@ -109,7 +109,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
     )
     if manifest is None:
         return facts
-    last_run = read_last_run(dataset.path)
+    last_run = read_last_run(dataset.path, manifest=manifest)
     outcomes = {name: split.outcome for name, split in manifest.splits.items()}
     return facts._replace(
         origin=_origin(manifest, run=last_run),

@@ -131,6 +131,27 @@ def test_if_changed_does_nothing_where_nothing_has(
     assert not [uri for uri in seen if uri.startswith(f"{shapes}/images/")]
 
 
+def test_if_changed_takes_the_run_that_wrote_the_dataset_whatever_the_clock_says(
+    shapes: Path, output: Path
+) -> None:
+    words = coco_words(shapes, output, *SHARDS)
+    (first,) = run_records(output)
+    other = coco_words(shapes, output, "--set", "output.num_shards=2")
+    assert run(*other, "--overwrite").exit_code == 0
+    # The clock went back by years before the second run.
+    record = {**json.loads(first.read_bytes()), "finished_at": "2099-01-01T00:00:00+00:00"}
+    first.write_text(json.dumps(record), encoding="utf-8")
+    result = run(*words, "--if-changed")
+    assert (result.exit_code, "inputs or config have changed" in result.stderr) == (2, True)
+    assert "unchanged: " in run(*other, "--if-changed").stdout
+    # In records of older versions, which name no manifest, the time decides.
+    for file in run_records(output):
+        record = json.loads(file.read_bytes())
+        del record["manifest"]
+        file.write_text(json.dumps(record), encoding="utf-8")
+    assert "unchanged: " in run(*words, "--if-changed").stdout
+
+
 def test_if_changed_sees_every_change(inputs: Path, tmp_path: Path) -> None:
     output = tmp_path / "own"
     words = coco_words(inputs, output, *SHARDS, "--if-changed", "--set", "rejects.max_ratio=1")

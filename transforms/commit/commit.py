@@ -45,7 +45,14 @@ from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics
 from shardbeam.transforms.dataset.findings import UNUSED_CLASS, KindFound, find_kinds
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, ShardResult, run_path
+from shardbeam.transforms.dataset.manifest import (
+    CARD,
+    DATASET_INFO,
+    MANIFEST,
+    ShardResult,
+    read_checksum,
+    run_path,
+)
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files, metadata_paths
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (
@@ -454,6 +461,7 @@ def finish(
             listing=inputs.listing,
             outcome=written.describe(outcome, run=run),
             unread=(file for shard in shards for file in shard.unread),
+            manifest=read_checksum(files[MANIFEST]),
         )
         files[run_path(staging.run_id)] = encode_run(record)
         # Readers that see this file see a whole dataset.

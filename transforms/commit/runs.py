@@ -13,7 +13,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.input_counts import ListingSummary
-from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
+from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER, Manifest
 from shardbeam.transforms.dataset.outcome import Outcome
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -51,6 +51,7 @@ class RunRecord(RunSettings, frozen=True, kw_only=True):
         listing: What was listed, with the fingerprint of URIs, sizes and versions.
         outcome: What the run did.
         unread: Files that the run could not read, at most a hundred of each shard.
+        manifest: Checksum of the manifest that it wrote; empty in records of older versions.
     """
 
     plan: str
@@ -61,6 +62,7 @@ class RunRecord(RunSettings, frozen=True, kw_only=True):
     listing: ListingSummary
     outcome: Outcome
     unread: tuple[ImageRef, ...] = ()
+    manifest: str = ""
 
 
 def end_run(
@@ -70,6 +72,7 @@ def end_run(
     listing: ListingSummary,
     outcome: Outcome,
     unread: Iterable[ImageRef],
+    manifest: str,
 ) -> RunRecord:
     """Makes the record of a run that commits now, on this machine."""
     now = datetime.datetime.now(tz=datetime.timezone.utc)
@@ -83,6 +86,7 @@ def end_run(
         listing=listing,
         outcome=outcome,
         unread=tuple(unread),
+        manifest=manifest,
     )
 
 
@@ -105,6 +109,13 @@ def read_runs(output: str) -> list[RunRecord]:
     return runs
 
 
-def read_last_run(output: str) -> RunRecord | None:
-    """Returns the run that committed to `output` last, if any."""
-    return max(read_runs(output), key=lambda run: run.finished_at, default=None)
+def read_last_run(output: str, *, manifest: Manifest) -> RunRecord | None:
+    """Returns the run that committed the dataset in `output`, if any.
+
+    Records of older versions name no manifest, and of these the latest is taken. Otherwise times
+    do not decide, because a clock may go back between two runs.
+    """
+    runs = read_runs(output)
+    named = [run for run in runs if run.manifest and run.manifest == manifest.checksum]
+    unnamed = [run for run in runs if not run.manifest]
+    return max(named or unnamed, key=lambda run: run.finished_at, default=None)

@@ -302,7 +302,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield file.path
 
 
+class _Sealed(msgspec.Struct, frozen=True):
+    checksum: str
+
+
 _decoder = JsonDecoder(Manifest)
+_checksum_decoder = JsonDecoder(_Sealed)
 
 
 def formats_in(config: Mapping[str, Any]) -> list[str]:
@@ -325,6 +330,11 @@ def was_changed(data: bytes) -> bool:
     """Returns whether a manifest with a checksum was changed after it was written."""
     document = JsonDecoder().decode(data)
     return document.pop("checksum", "") != "" and encode_manifest(document) != data
+
+
+def read_checksum(data: bytes) -> str:
+    """Returns the checksum that a manifest of ours holds, without decoding the rest."""
+    return _checksum_decoder.decode(data).checksum
 
 
 def read_manifest(output: str) -> Manifest | None:
