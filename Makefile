@@ -262,7 +262,7 @@ damages: $(READY)  ## Damage a dataset 1,000 times, and check that `verify` find
 	SHARDBEAM_DAMAGES=1000 $(BIN)/pytest -n auto tests/readers/verify/test_verify.py
 
 .PHONY: bench
-bench: $(READY)  ## Run the benchmarks, and write benchmarks/RESULTS.md.
+bench: $(READY)  ## Run the benchmarks, and write benchmarks/data/results.md.
 	$(BIN)/python -m benchmarks.run
 
 .PHONY: bench-large

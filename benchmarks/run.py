@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(report)
     output = arguments.output
     if output is None and not words:
-        output = _FOLDER / "RESULTS.md"
+        # RESULTS.md is edited by hand, and has figures of several machines.
+        output = arguments.data / "results.md"
     if output is not None:
         output.write_text(report, encoding="utf-8")
 
@@ -99,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--data", type=Path, default=_FOLDER / "data", help="folder for the data")
     parser.add_argument(
-        "--output", type=Path, help="file for the results (default of a full run: RESULTS.md)"
+        "--output", type=Path, help="file for the results (default of a full run: data/results.md)"
     )
     return parser
 

@@ -106,6 +106,17 @@ def _construct_sequence(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
     return [loader.construct_object(item, deep=True) for item in node.value]
 
 
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    try:
+        return loader.construct_yaml_int(node)
+    except ValueError as error:
+        # Python refuses to convert thousands of digits.
+        raise yaml.MarkedYAMLError(
+            problem="a number has too many digits", problem_mark=node.start_mark
+        ) from error
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 _Loader.add_constructor("tag:yaml.org,2002:seq", _construct_sequence)
 
@@ -146,12 +157,11 @@ def _read(read: Callable[[], T]) -> T:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
+        if r"character '\t' that cannot start" in problem:
+            problem = "a tab, which YAML does not allow here; write spaces instead"
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
         raise YamlError(" ".join(problem.split()), place=place) from error
     except yaml.reader.ReaderError as error:
         raise YamlError(f"character {error.position + 1}: {error.reason}") from error
     except RecursionError as error:
         raise YamlError("nested too deeply") from error
-    except ValueError as error:
-        # Python refuses to convert thousands of digits.
-        raise YamlError("a number has too many digits") from error
