@@ -36,7 +36,7 @@ PRELOADED = ("apache_beam", "fsspec", "hypothesis", "msgspec", "numpy", "PIL.Ima
 # {module below `shardbeam`: its tests}
 MODULES = {
     "pipelines.plan": ("pipelines/test_plan.py",),
-    "transforms.core.sharding": ("core/test_sharding.py", "core/test_sampling.py"),
+    "transforms.core.sharding": ("core/test_sharding.py",),
     "transforms.commit.commit": ("commit/test_commit.py",),
     "transforms.commit.moves": ("commit/test_commit.py",),
     "transforms.commit.gate": ("commit/test_gate.py",),

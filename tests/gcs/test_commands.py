@@ -12,6 +12,7 @@ from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
 from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_server import ProxiedGcs
 from tests.support.map_files import write_maps
+from tests.support.pages import commands
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +220,20 @@ def test_unknown_schemes_are_refused_by_name(tmp_path: Path, shapes: Path) -> No
         result = run(*coco_words(shapes, tmp_path / "out", "--set", f"output.path={uri}"))
         assert result.exit_code == 2
         assert f"{uri.partition('/')[0]}//: {problem}" in result.stderr
+
+
+# The commands in docs/internals/storage.md run unchanged
+
+
+def test_the_commands_run(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
+    gcs.write_folder(f"{bucket}/coco/images", shapes / "images")
+    annotations = (shapes / "annotations" / "instances.json").read_bytes()
+    gcs.write(f"{bucket}/coco/instances.json", annotations)
+    shown = commands("docs/internals/storage.md")
+    assert [command[:2] for command in shown] == [
+        ["shardbeam", command] for command in ("plan", "build", "show")
+    ]
+    for command in shown:
+        words = [word.replace("gs://my-bucket", bucket) for word in command[1:]]
+        result = run(*words)
+        assert result.exit_code == 0, result.stderr
