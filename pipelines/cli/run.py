@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -150,19 +149,14 @@ class _StderrWatcher(Watcher):
             ask=functools.partial(_end_early, staging, lease=lease),
         )
 
-    def change_words(self, words: str, *, ask: Callable[[], str] | None = None) -> None:
-        say_when_interrupted(words, ask=ask)
-
     def submitted(self, job: Job) -> None:
         from shardbeam.pipelines.cli.shard_job import announce_job
 
         announce_job(job)
 
-    def started(self, ask_state: Callable[[], str]) -> None:
-        watch_job(ask_state)
-
-    def ended(self) -> None:
-        end_progress()
+    change_words = staticmethod(say_when_interrupted)
+    started = staticmethod(watch_job)
+    ended = staticmethod(end_progress)
 
 
 class StagedProgress:

@@ -55,83 +55,6 @@ from shardbeam.transforms.examples.features import feature_values
 
 if TYPE_CHECKING:
     from shardbeam.readers.open.find_findings import FoundImage
-    from shardbeam.readers.predictions.find_by_predictions import PredictedImage
-
-
-# `shardbeam show --findings --predictions`: the labels that a model disagrees with.
-
-_ONLY_AS_GOOD = (
-    "These lists are only as good as the model, which must not have seen the pictures in training."
-)
-
-# Fields of an image that the lists of other findings have, or that only programs inside need.
-_NOT_PRINTED = ("source", "place")
-
-
-def show_predictions(arguments: ShowArguments, *, limit: int) -> None:
-    """Prints the images whose labels a model disagrees with, the likeliest errors first.
-
-    Args:
-        arguments: The arguments of `show`.
-        limit: How many of each kind are printed.
-
-    Raises:
-        InputError: The dataset or the predictions cannot be read.
-    """
-    # Imported here, as numpy and pyarrow take a while.
-    from shardbeam.readers.open.find_findings import strongest_images
-    from shardbeam.readers.open.stored_dataset import open_dataset
-    from shardbeam.readers.predictions.find_by_predictions import find_by_predictions
-
-    assert arguments.predictions is not None
-    dataset = open_dataset(arguments.path)
-    found, notes = find_by_predictions(dataset, uri=arguments.predictions, split=arguments.split)
-    if isinstance(arguments.findings, str):
-        found = [each for each in found if each.kind == arguments.findings]
-    if arguments.all:
-        print_keys(found)
-        return
-    if arguments.limit is not None or not arguments.json:
-        found = strongest_images(iter(found), limit=limit)
-    if arguments.json:
-        rows = [
-            {key: value for key, value in each.items() if key not in _NOT_PRINTED}
-            for each in msgspec.to_builtins(found)
-        ]
-        write_json({"path": dataset.path, "findings": rows, "notes": notes})
-        return
-    lines = "".join(f"{escape(line)}\n" for line in (*notes, _ONLY_AS_GOOD))
-    write_stdout("\n".join([*_render(found), lines]))
-
-
-def print_keys(found: Iterable[FoundImage]) -> None:
-    """Prints the keys of images, each once, as long as there is a reader."""
-    for key in dict.fromkeys(each.key for each in found):
-        if not write_stdout(f"{escape(key)}\n"):
-            return
-
-
-def _render(found: Iterable[PredictedImage]) -> Iterable[str]:
-    """Renders a table for each kind, in the order of kinds."""
-    from shardbeam.readers.predictions.find_by_predictions import PREDICTED_KINDS
-
-    by_kind: dict[str, list[PredictedImage]] = {}
-    for each in found:
-        by_kind.setdefault(each.kind, []).append(each)
-    for kind, title in PREDICTED_KINDS.items():
-        if images := by_kind.get(kind):
-            table = make_table(title, "split", "label", "prediction", numbers=["example", "margin"])
-            for each in images:
-                table.add_row(
-                    cell_text(each.key),
-                    cell_text(each.split),
-                    cell_text(each.label or "(none)"),
-                    cell_text(f"{each.predicted} {each.score:.2f}"),
-                    f"{each.number:,}",
-                    f"{each.margin:.2f}",
-                )
-            yield f"{kind}\n{render_table(table, layout=stdout_layout())}"
-
 
 # Keys of an Example that are printed; JSON has all.
 _FEATURES = 200
@@ -142,6 +65,11 @@ _EXAMPLES, _LINES = 3, 20
 _FINDINGS, _CLASS_FINDINGS = 10, 50
 _NO_SPLIT = "(no split)"
 _PNG = b"\x89PNG\r\n\x1a\n"
+_ONLY_AS_GOOD = (
+    "These lists are only as good as the model, which must not have seen the pictures in training."
+)
+# Fields of predicted images that other lists have too, or that only programs inside need.
+_NOT_PRINTED = ("source", "place")
 
 
 class _Shown(NamedTuple):
@@ -168,15 +96,15 @@ def run_show(arguments: ShowArguments) -> None:
         InputError: There is nothing to show, or a file to show is missing or damaged.
     """
     _check_flags(arguments)
-    if arguments.rejects:
-        _show_rejects(arguments)
-        return
-    if arguments.corrections:
-        _show_corrections(arguments)
-        return
-    if arguments.findings:
-        _show_findings(arguments)
-        return
+    for is_asked, show in (
+        (arguments.rejects, _show_rejects),
+        (arguments.corrections, _show_corrections),
+        (arguments.predictions is not None, _show_predictions),
+        (arguments.findings, _show_findings),
+    ):
+        if is_asked:
+            show(arguments)
+            return
     dataset = open_dataset(arguments.path)
     # Tables show Examples as they are stored.
     is_read = arguments.output is not None or arguments.json or arguments.key is not None
@@ -306,6 +234,39 @@ def _print_tables(
         separator = "\n"
 
 
+def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
+    """Renders an Example as a table: one line for each key, with kind, count and values."""
+    table = make_table("key", "kind", numbers=["count"])
+    table.add_column("values", overflow="fold")
+    features = example.features.feature
+    # If there are too many keys, the usual ones are shown.
+    keys = sorted(features)
+    if len(keys) > _FEATURES:
+        keys.sort(key=lambda key: not key.startswith(_USUAL_KEYS))
+    for key in keys[:_FEATURES]:
+        kind, values = feature_values(features[key])
+        table.add_row(
+            cell_text(key),
+            "none" if kind is None else kind.value,
+            f"{len(values):,}",
+            Text(describe_values(values)),
+        )
+    add_rest(table, len(keys) - _FEATURES)
+    return render_table(table, layout=layout)
+
+
+def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
+    table = make_table("split", numbers=["shards", "examples", "bytes"])
+    for split in dataset.splits:
+        table.add_row(
+            Text(escape(split.name)),
+            f"{len(split.shards):,}",
+            "?" if split.examples is None else f"{split.examples:,}",
+            decimal(split.num_bytes),
+        )
+    return render_table(table, layout=layout)
+
+
 def _print_json(
     arguments: ShowArguments, *, dataset: StoredDataset, feature_map: FeatureMap
 ) -> None:
@@ -407,10 +368,19 @@ def _add_row(table: Table, split: object, *values: object) -> None:
     )
 
 
-def _show_findings(arguments: ShowArguments) -> None:
-    if arguments.predictions is not None:
-        show_predictions(arguments, limit=arguments.limit or _FINDINGS)
+def _write_lines(summary: Table, table: Table, *, what: str, total: int) -> None:
+    """Prints how many rejects or corrections there are of each kind, and some of them."""
+    if not summary.rows:
+        write_stdout(f"no {what}\n")
         return
+    layout = stdout_layout()
+    tables = [render_table(each, layout=layout) for each in (summary, table) if each.rows]
+    if total > len(table.rows):
+        tables.append(f"{total - len(table.rows):,} more: --limit {total} shows all\n")
+    write_stdout("\n".join(tables))
+
+
+def _show_findings(arguments: ShowArguments) -> None:
     # Imported here, as pyarrow takes a while.
     from shardbeam.readers.open.find_findings import (
         list_kinds,
@@ -433,7 +403,7 @@ def _show_findings(arguments: ShowArguments) -> None:
         names = [dataset.find_split(arguments.split).name]
     found = read_findings(dataset, splits=names, kinds=kinds, indexes=arguments.index)
     if arguments.all:
-        print_keys(found)
+        _print_keys(found)
         return
     # Programs get all of them.
     most = sys.maxsize if arguments.json else _FINDINGS
@@ -484,46 +454,53 @@ def _render_findings(found: Iterable[FoundImage]) -> str:
     return "\n".join(tables)
 
 
-def _write_lines(summary: Table, table: Table, *, what: str, total: int) -> None:
-    """Prints how many rejects or corrections there are of each kind, and some of them."""
-    if not summary.rows:
-        write_stdout(f"no {what}\n")
+def _show_predictions(arguments: ShowArguments) -> None:
+    """Prints the images whose labels a model disagrees with, the likeliest errors first."""
+    # Imported here, as numpy and pyarrow take a while.
+    from shardbeam.readers.open.find_findings import strongest_images
+    from shardbeam.readers.predictions.find_by_predictions import (
+        PREDICTED_KINDS,
+        find_by_predictions,
+    )
+
+    assert arguments.predictions is not None
+    dataset = open_dataset(arguments.path)
+    found, notes = find_by_predictions(dataset, uri=arguments.predictions, split=arguments.split)
+    if isinstance(arguments.findings, str):
+        found = [each for each in found if each.kind == arguments.findings]
+    if arguments.all:
+        _print_keys(found)
         return
-    layout = stdout_layout()
-    tables = [render_table(each, layout=layout) for each in (summary, table) if each.rows]
-    if total > len(table.rows):
-        tables.append(f"{total - len(table.rows):,} more: --limit {total} shows all\n")
-    write_stdout("\n".join(tables))
+    if arguments.limit is not None or not arguments.json:
+        found = strongest_images(iter(found), limit=arguments.limit or _FINDINGS)
+    if arguments.json:
+        rows = [
+            {key: value for key, value in each.items() if key not in _NOT_PRINTED}
+            for each in msgspec.to_builtins(found)
+        ]
+        write_json({"path": dataset.path, "findings": rows, "notes": notes})
+        return
+    tables = []
+    # They come in the order of their kinds.
+    for kind, images in itertools.groupby(found, key=lambda each: each.kind):
+        numbers = ["example", "margin"]
+        table = make_table(PREDICTED_KINDS[kind], "split", "label", "prediction", numbers=numbers)
+        for each in images:
+            table.add_row(
+                cell_text(each.key),
+                cell_text(each.split),
+                cell_text(each.label or "(none)"),
+                cell_text(f"{each.predicted} {each.score:.2f}"),
+                f"{each.number:,}",
+                f"{each.margin:.2f}",
+            )
+        tables.append(f"{kind}\n{render_table(table, layout=stdout_layout())}")
+    lines = "".join(f"{escape(line)}\n" for line in (*notes, _ONLY_AS_GOOD))
+    write_stdout("\n".join([*tables, lines]))
 
 
-def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
-    """Renders an Example as a table: one line for each key, with kind, count and values."""
-    table = make_table("key", "kind", numbers=["count"])
-    table.add_column("values", overflow="fold")
-    features = example.features.feature
-    # If there are too many keys, the usual ones are shown.
-    keys = sorted(features)
-    if len(keys) > _FEATURES:
-        keys.sort(key=lambda key: not key.startswith(_USUAL_KEYS))
-    for key in keys[:_FEATURES]:
-        kind, values = feature_values(features[key])
-        table.add_row(
-            cell_text(key),
-            "none" if kind is None else kind.value,
-            f"{len(values):,}",
-            Text(describe_values(values)),
-        )
-    add_rest(table, len(keys) - _FEATURES)
-    return render_table(table, layout=layout)
-
-
-def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
-    table = make_table("split", numbers=["shards", "examples", "bytes"])
-    for split in dataset.splits:
-        table.add_row(
-            Text(escape(split.name)),
-            f"{len(split.shards):,}",
-            "?" if split.examples is None else f"{split.examples:,}",
-            decimal(split.num_bytes),
-        )
-    return render_table(table, layout=layout)
+def _print_keys(found: Iterable[FoundImage]) -> None:
+    """Prints the keys of images, each once, as long as there is a reader."""
+    for key in dict.fromkeys(each.key for each in found):
+        if not write_stdout(f"{escape(key)}\n"):
+            return
