@@ -5,6 +5,8 @@ finished first: a thread waits for the signals, kills the child processes, write
 the process. Nothing that the main thread does or has locked can delay that, except for the few
 renames inside `delay_interrupts`, and these for seconds only. After the signal, the main thread
 neither writes a line nor decides the exit code.
+
+Temporary folders are made here, too, because a signal removes them.
 """
 
 from __future__ import annotations
@@ -33,6 +35,14 @@ NOTHING_WRITTEN = "interrupted; nothing was written"
 _ASKING_S = 1.5
 # How long the main thread may stay inside `delay_interrupts`; a disk may hang.
 _DELAY_S = 10.0
+
+# Begins the names of the folders that `folder_inside` makes.
+FOLDER_INSIDE = ".shardbeam-"
+# Seconds that a command may take to lock its new folder.
+_YOUNG_S = 60
+# A folder without this file is not ours, whatever its name.
+_MARKER = "shardbeam-temporary"
+_MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 
 
 class _State:
@@ -208,17 +218,6 @@ def _children() -> set[int]:
                 if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
                     children.add(int(entry))
     return children
-
-
-# Temporary folders that are removed after a signal, too; a command and its processes share one.
-
-# Seconds that a command may take to lock its new folder.
-_YOUNG_S = 60
-# A folder without this file is not ours, whatever its name.
-_MARKER = "shardbeam-temporary"
-# Begins the names of the folders that `folder_inside` makes.
-FOLDER_INSIDE = ".shardbeam-"
-_MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 
 
 @contextlib.contextmanager

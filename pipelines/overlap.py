@@ -1,7 +1,8 @@
-"""Makes sure that what a command writes is no input, and lies in no input and no other dataset.
+"""Makes sure that what a command writes is no input, lies in no dataset, and replaces nothing else.
 
 Files and folders on disk are compared by device and inode, so that links, bind mounts and disks
-that ignore case hide nothing.
+that ignore case hide nothing. Files that commands write for people have a mark, which shows which
+of them may be replaced.
 """
 
 from __future__ import annotations
@@ -27,18 +28,8 @@ from shardbeam.transforms.storage.local import remove_scratch
 _Identity = tuple[int, int] | tuple[str, ...]
 # {other names of a scheme: the usual one}
 _SCHEMES = {"gcs": "gs", "s3a": "s3"}
-
-
-class _Place(NamedTuple):
-    """Where a file or a folder is.
-
-    Attributes:
-        own: What identifies it; None if nothing is there.
-        above: What identifies the folders that it lies in, however deep.
-    """
-
-    own: _Identity | None
-    above: frozenset[_Identity]
+# The first bytes of a file, which hold its mark.
+_MARK_BYTES = 2000
 
 
 def check_apart(path: str, *, name: str, inputs: Iterable[str]) -> None:
@@ -125,6 +116,62 @@ def check_outside_datasets(path: str, *, name: str, may_be_one: bool = False) ->
             )
 
 
+def check_replaceable(
+    uri: str, *, flag: str, start: bytes, mark: Mark, overwrite: bool, inputs: Iterable[str]
+) -> None:
+    """Makes sure that a file may be written: none is there, or an older one of the same dataset.
+
+    Args:
+        uri: The file.
+        flag: The flag that names it.
+        start: The first bytes of all files of its kind.
+        mark: The mark of the new file.
+        overwrite: Whether any other file may be replaced, too, except within an input.
+        inputs: What the command reads. The file may be none of these, nor lie in a dataset.
+
+    Raises:
+        UsageError: It may not be written, or no name is given.
+    """
+    if not uri:
+        raise UsageError(f"{flag}: expected the name of a file, got ''")
+    with blaming(f"{flag}: {uri}"):
+        within = check_file(uri, name=flag, inputs=inputs)
+        storage = storage_for(uri)
+        file = storage.stat(uri)
+        if file is None and not storage.is_remote and storage.holds(uri):
+            raise UsageError(f"{flag}: {uri} exists and is not a file; name another one")
+        if file is None or (overwrite and not within):
+            return
+        beginning = storage.read(uri, size_bytes=_MARK_BYTES)
+    if not (beginning.startswith(start) and mark.text.encode() in beginning):
+        fix = "name another file" + ("" if within else ", or replace it with --overwrite")
+        raise UsageError(
+            f"{flag}: {uri} exists, and is not a {mark.kind} that Shardbeam wrote for a dataset "
+            f"named {mark.name!r}; {fix}"
+        )
+
+
+def write_file(uri: str, data: bytes, *, flag: str) -> None:
+    """Writes a file in one step. An interrupt waits for it, so that it leaves no temporary file.
+
+    What a killed command has left is removed.
+
+    Args:
+        uri: The file.
+        data: Its content.
+        flag: The flag that names it.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    with blaming(f"{flag}: {uri}"):
+        with delay_interrupts():
+            storage_for(uri).replace(uri, data)
+        if not is_uri(uri):
+            folder, name = os.path.split(uri)
+            remove_scratch(folder, names=[name])
+
+
 def _folder_of(path: str) -> str:
     """Returns the folder that something lies in: a link to a folder lies where it leads.
 
@@ -142,6 +189,18 @@ def _upward(folder: str) -> Iterator[str]:
     while folder not in ("", "/") and is_uri(folder) == in_storage:
         yield folder
         folder = posixpath.dirname(folder)
+
+
+class _Place(NamedTuple):
+    """Where a file or a folder is.
+
+    Attributes:
+        own: What identifies it; None if nothing is there.
+        above: What identifies the folders that it lies in, however deep.
+    """
+
+    own: _Identity | None
+    above: frozenset[_Identity]
 
 
 def _finder() -> Callable[[str], _Place]:
@@ -186,65 +245,3 @@ def _uri_steps(uri: str) -> list[_Identity]:
     below = posixpath.normpath(f"/{name.lstrip('/')}").split("/")
     parts = (_SCHEMES.get(scheme, scheme), bucket, *filter(None, below))
     return [parts[:count] for count in range(len(parts), 1, -1)]
-
-
-# Files that commands write for people, with a mark that shows which of them may be replaced.
-
-# The first bytes of a file, which hold its mark.
-_MARK_BYTES = 2000
-
-
-def write_file(uri: str, data: bytes, *, flag: str) -> None:
-    """Writes a file in one step. An interrupt waits for it, so that it leaves no temporary file.
-
-    What a killed command has left is removed.
-
-    Args:
-        uri: The file.
-        data: Its content.
-        flag: The flag that names it.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    with blaming(f"{flag}: {uri}"):
-        with delay_interrupts():
-            storage_for(uri).replace(uri, data)
-        if not is_uri(uri):
-            folder, name = os.path.split(uri)
-            remove_scratch(folder, names=[name])
-
-
-def check_replaceable(
-    uri: str, *, flag: str, start: bytes, mark: Mark, overwrite: bool, inputs: Iterable[str]
-) -> None:
-    """Makes sure that a file may be written: none is there, or an older one of the same dataset.
-
-    Args:
-        uri: The file.
-        flag: The flag that names it.
-        start: The first bytes of all files of its kind.
-        mark: The mark of the new file.
-        overwrite: Whether any other file may be replaced, too, except within an input.
-        inputs: What the command reads. The file may be none of these, nor lie in a dataset.
-
-    Raises:
-        UsageError: It may not be written, or no name is given.
-    """
-    if not uri:
-        raise UsageError(f"{flag}: expected the name of a file, got ''")
-    with blaming(f"{flag}: {uri}"):
-        within = check_file(uri, name=flag, inputs=inputs)
-        storage = storage_for(uri)
-        file = storage.stat(uri)
-        if file is None and not storage.is_remote and storage.holds(uri):
-            raise UsageError(f"{flag}: {uri} exists and is not a file; name another one")
-        if file is None or (overwrite and not within):
-            return
-        beginning = storage.read(uri, size_bytes=_MARK_BYTES)
-    if not (beginning.startswith(start) and mark.text.encode() in beginning):
-        fix = "name another file" + ("" if within else ", or replace it with --overwrite")
-        raise UsageError(
-            f"{flag}: {uri} exists, and is not a {mark.kind} that Shardbeam wrote for a dataset "
-            f"named {mark.name!r}; {fix}"
-        )

@@ -1,4 +1,4 @@
-"""Lists and joins in this process, and says what a build would write."""
+"""Lists and joins in this process, and foresees what a build would write, reject and need."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ from shardbeam.transforms.formats.names import is_heif_name
 from shardbeam.transforms.images.decode import advise_on_undecodable
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer, read_bytes
 
+# Measured (docs/guide/running.md#memory): a plan without records, a record of a listed image, and
+# what a build takes beyond the larger of the plan's records and these.
+_PLAN_BYTES = 130_000_000
+_IMAGE_BYTES = 1_100
+_MORE_BYTES = 80_000_000
 # {random name of a run: what it counted}. The runner runs in this process.
 _kept: dict[str, InputCounts] = {}
 
@@ -109,26 +114,6 @@ def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
     )
 
 
-# Foresees what a build will take and reject, before it reads the images.
-
-# Measured (docs/guide/running.md#memory): a plan without records, a record of a listed image, and
-# what a build takes beyond the larger of the plan's records and these.
-_PLAN_BYTES = 130_000_000
-_IMAGE_BYTES = 1_100
-_MORE_BYTES = 80_000_000
-
-
-def foresee_memory(*, images: int, plan_bytes: int) -> int:
-    """Estimates the memory of a build in one process, in bytes: 0.98 to 1.2 times as measured.
-
-    Args:
-        images: How many images it has.
-        plan_bytes: The most memory that the process of the plan had, which held the same
-            annotations; 0 if it is not known.
-    """
-    return max(plan_bytes, _PLAN_BYTES + _IMAGE_BYTES * images) + _MORE_BYTES
-
-
 def describe_foreseen(inputs: InputCounts) -> Iterator[str]:
     """Describes the rejects of each split with their reasons, one line each."""
     for split, counts in inputs.splits.items():
@@ -154,3 +139,14 @@ def warn_of_pointers(foreseen: Foreseen) -> Iterator[str]:
             files = "image is" if foreseen.short == 1 else "images are"
             yield f"{image.uri}: {LFS_POINTER}; {foreseen.short:,} {files} as short as a pointer"
             return
+
+
+def foresee_memory(*, images: int, plan_bytes: int) -> int:
+    """Estimates the memory of a build in one process, in bytes: 0.98 to 1.2 times as measured.
+
+    Args:
+        images: How many images it has.
+        plan_bytes: The most memory that the process of the plan had, which held the same
+            annotations; 0 if it is not known.
+    """
+    return max(plan_bytes, _PLAN_BYTES + _IMAGE_BYTES * images) + _MORE_BYTES

@@ -1,4 +1,4 @@
-"""Which folder a build writes: its version, its date, and the fingerprint of its inputs."""
+"""Which folder a build writes, by version, date and fingerprint, and which one `--reuse` names."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from shardbeam.transforms.storage.find import storage_for
 
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12
+
+_log = logging.getLogger(__name__)
 
 
 class Inputs:
@@ -74,6 +76,16 @@ class Inputs:
             and run.annotation_files == self.annotation_files
             and run.listing.fingerprint == self._listing
         )
+
+
+def _stat_annotation_files(plan: Plan) -> Iterator[tuple[str, int, str]]:
+    for source in plan.sources:
+        path, own_format, _ = source.format.format.rpartition(".py:")
+        formats = [f"{path}.py"] if own_format else []
+        for uri in (*source.format.annotation_files(), *formats):
+            stored = storage_for(uri).find(uri)
+            # The same file with another password is the same file.
+            yield hide_passwords(uri), stored.size_bytes, stored.version
 
 
 def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> Plan:
@@ -165,21 +177,6 @@ def _version_pattern(template: str) -> str:
         _PATTERNS[part.text] if part.is_placeholder else re.escape(part.text)
         for part in parse_template(template)
     )
-
-
-def _stat_annotation_files(plan: Plan) -> Iterator[tuple[str, int, str]]:
-    for source in plan.sources:
-        path, own_format, _ = source.format.format.rpartition(".py:")
-        formats = [f"{path}.py"] if own_format else []
-        for uri in (*source.format.annotation_files(), *formats):
-            stored = storage_for(uri).find(uri)
-            # The same file with another password is the same file.
-            yield hide_passwords(uri), stored.size_bytes, stored.version
-
-
-# Finds the dataset that `--reuse` names, whose unchanged shards a build copies.
-
-_log = logging.getLogger(__name__)
 
 
 def find_previous(path: str, *, plan: Plan) -> str:
