@@ -8,7 +8,7 @@ import importlib.metadata
 import itertools
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,69 +41,12 @@ from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.images.measures import PICTURE_KINDS
 from shardbeam.transforms.storage.find import expand_pattern
 
-# The splits of a build, as its config or the formats of its sources name them.
-
 # The split of all images if nothing names another one.
 _DEFAULT_SPLIT = "train"
-
-
-def assign_splits(config: Config, *, sources: Sequence[Source]) -> SplitAssignment:
-    """Finds out which split an image belongs to: by its source, its format, or by fractions.
-
-    Raises:
-        Problem: A format's split cannot name one, or only some of the sources predefine splits.
-    """
-    predefined: tuple[str, ...] = ()
-    by_source: dict[str, str] = {}
-    if isinstance(config.splits, list):
-        predefined = tuple(config.splits)
-    elif sources == (GIVEN_SOURCE,) and not config.fractions:
-        by_source = {GIVEN_SOURCE.name: _DEFAULT_SPLIT}
-    elif config.source is None and not config.fractions:
-        by_source = {source.name: source.name.partition("/")[0] for source in sources}
-    elif not config.fractions:
-        predefined = _predefined_splits(sources)
-        if not predefined:
-            by_source = {source.name: _DEFAULT_SPLIT for source in sources}
-    for split in predefined:
-        try:
-            convert_value(split, Name)
-        except msgspec.ValidationError as error:
-            raise Problem(
-                ("source",),
-                f"{split!r} cannot name a split: expected a letter, then letters, digits and _",
-            ) from error
-    return SplitAssignment(
-        by_source=by_source,
-        fractions=config.fractions,
-        group_by=None if config.group_file is not None else config.group_by,
-        grouped=config.group_file is not None,
-        seed=config.seed,
-        predefined=predefined,
-        exact=config.exact or config.stratify,
-        stratify=config.stratify,
-    )
-
-
-def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
-    """Returns the splits that sources predefine, in order; either all of them do, or none does."""
-    try:
-        splits = {source.name: source.format.predefined_splits() for source in sources}
-    except Problem as problem:
-        raise Problem(("source", *problem.path), problem.text) from problem
-    if any(splits.values()):
-        for name, own in splits.items():
-            if not own:
-                others = ", ".join(dict.fromkeys(itertools.chain(*splits.values())))
-                raise Problem(
-                    ("source",),
-                    f"{name!r} predefines no splits, and the others do ({others}); add "
-                    "fractions, or name the sources of each split in splits",
-                )
-    return tuple(dict.fromkeys(itertools.chain(*splits.values())))
-
-
 _BYTES_PER_MB = 1_000_000
+# The kinds of annotations that have objects, and those that have classes.
+_OBJECTS = frozenset({Kind.DETECTION})
+_CLASSES = frozenset({Kind.CLASSIFICATION, Kind.DETECTION, Kind.SEMANTIC, Kind.PANOPTIC})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +106,7 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
     try:
         config.check_sources(records=bool(sources))
         sources = sources or _sources(config)
-        splits = assign_splits(config, sources=sources)
+        splits = _assign_splits(config, sources=sources)
         config.check_file_name(splits.names)
         config.check_split_names(splits.names)
     except Problem as problem:
@@ -176,16 +119,7 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
     file_name = config.output.file_name
     last = container.number_before_suffix
     encoder = _encoder_settings(config, sources=sources)
-    if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
-        raise _wrong("there are no classes of images or objects to stratify by", "stratify")
-    if needs_masks and Kind.INSTANCE_MASKS not in encoder.kinds:
-        raise _wrong("no source gives objects with masks; without masks: --set masks=none", "masks")
-    if config.image.resize is not None and encoder.raw_images:
-        raise _wrong("raw images keep their 32 x 32 pixels; set pixels: png", "image", "resize")
-    for key in ("min_side_px", "min_area_px"):
-        if getattr(config.labels, key) and Kind.DETECTION not in encoder.kinds:
-            raise _wrong("there are no objects", "labels", key)
-    _check_expected(config.expect, kinds=encoder.kinds)
+    _check_kinds(config, encoder=encoder, needs_masks=needs_masks)
     _check_max_findings(config, encoder=encoder)
     labels = LabelSettings(
         **msgspec.structs.asdict(config.labels),
@@ -304,6 +238,62 @@ def _output(config: schema.Config) -> str:
     return f"{folder}{'/' if is_bucket else '-'}limit-{config.limit}"
 
 
+def _assign_splits(config: Config, *, sources: Sequence[Source]) -> SplitAssignment:
+    """Finds out which split an image belongs to: by its source, its format, or by fractions.
+
+    Raises:
+        Problem: A format's split cannot name one, or only some of the sources predefine splits.
+    """
+    predefined: tuple[str, ...] = ()
+    by_source: dict[str, str] = {}
+    if isinstance(config.splits, list):
+        predefined = tuple(config.splits)
+    elif sources == (GIVEN_SOURCE,) and not config.fractions:
+        by_source = {GIVEN_SOURCE.name: _DEFAULT_SPLIT}
+    elif config.source is None and not config.fractions:
+        by_source = {source.name: source.name.partition("/")[0] for source in sources}
+    elif not config.fractions:
+        predefined = _predefined_splits(sources)
+        if not predefined:
+            by_source = {source.name: _DEFAULT_SPLIT for source in sources}
+    for split in predefined:
+        try:
+            convert_value(split, Name)
+        except msgspec.ValidationError as error:
+            raise Problem(
+                ("source",),
+                f"{split!r} cannot name a split: expected a letter, then letters, digits and _",
+            ) from error
+    return SplitAssignment(
+        by_source=by_source,
+        fractions=config.fractions,
+        group_by=None if config.group_file is not None else config.group_by,
+        grouped=config.group_file is not None,
+        seed=config.seed,
+        predefined=predefined,
+        exact=config.exact or config.stratify,
+        stratify=config.stratify,
+    )
+
+
+def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
+    """Returns the splits that sources predefine, in order; either all of them do, or none does."""
+    try:
+        splits = {source.name: source.format.predefined_splits() for source in sources}
+    except Problem as problem:
+        raise Problem(("source", *problem.path), problem.text) from problem
+    if any(splits.values()):
+        for name, own in splits.items():
+            if not own:
+                others = ", ".join(dict.fromkeys(itertools.chain(*splits.values())))
+                raise Problem(
+                    ("source",),
+                    f"{name!r} predefines no splits, and the others do ({others}); add "
+                    "fractions, or name the sources of each split in splits",
+                )
+    return tuple(dict.fromkeys(itertools.chain(*splits.values())))
+
+
 def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> EncoderSettings:
     formats = [source.format for source in sources]
     kinds: frozenset[Kind] = frozenset().union(*(known.kinds for known in formats))
@@ -354,19 +344,23 @@ def _duplicates(config: schema.Config, *, encoder: EncoderSettings) -> schema.Du
     return config.duplicates
 
 
-def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> None:
-    """Refuses expectations that no dataset of these kinds could meet."""
-    for keys, needed, what in (
-        (
-            ("min_images_per_class",),
-            (Kind.CLASSIFICATION, Kind.DETECTION, Kind.SEMANTIC, Kind.PANOPTIC),
-            "classes of images or objects",
-        ),
-        (("min_objects", "min_objects_per_class", "max_crowds"), (Kind.DETECTION,), "objects"),
+def _check_kinds(config: schema.Config, *, encoder: EncoderSettings, needs_masks: bool) -> None:
+    """Refuses settings that mean nothing to images and annotations of these kinds."""
+    if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
+        raise _wrong("there are no classes of images or objects to stratify by", "stratify")
+    if needs_masks and Kind.INSTANCE_MASKS not in encoder.kinds:
+        raise _wrong("no source gives objects with masks; without masks: --set masks=none", "masks")
+    if config.image.resize is not None and encoder.raw_images:
+        raise _wrong("raw images keep their 32 x 32 pixels; set pixels: png", "image", "resize")
+    for section, keys, needed, what in (
+        ("labels", ("min_side_px", "min_area_px"), _OBJECTS, "objects"),
+        ("expect", ("min_images_per_class",), _CLASSES, "classes of images or objects"),
+        ("expect", ("min_objects", "min_objects_per_class", "max_crowds"), _OBJECTS, "objects"),
     ):
+        given = getattr(config, section)
         for key in keys:
-            if getattr(expect, key) is not None and not set(needed) & set(kinds):
-                raise _wrong(f"there are no {what}", "expect", key)
+            if getattr(given, key) != getattr(type(given)(), key) and not needed & encoder.kinds:
+                raise _wrong(f"there are no {what}", section, key)
 
 
 def _check_max_findings(config: schema.Config, *, encoder: EncoderSettings) -> None:

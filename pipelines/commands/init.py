@@ -70,13 +70,27 @@ _UNANNOTATED = {
 
 
 class _Candidate(NamedTuple):
-    """A dataset that a format recognizes, with the config that reads it."""
+    """A dataset that a format recognizes, with the config that reads it.
+
+    Attributes:
+        name: The format's name.
+        recognized: What the format has found.
+        raw: The config, as plain data.
+        usable: Its plan; None if there is a problem.
+        problem: Why it cannot be used.
+    """
 
     name: str
     recognized: Recognized
     raw: dict[str, Any]
-    plan: Plan | None
+    usable: Plan | None
     problem: str
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of a candidate that can be used."""
+        assert self.usable is not None
+        return self.usable
 
 
 def run_init(arguments: InitArguments) -> int:
@@ -93,10 +107,9 @@ def run_init(arguments: InitArguments) -> int:
     if not folder.files:
         raise nothing_found(arguments.path, whose="the dataset's")
     found = _choose(folder, only=arguments.format)
-    assert found.plan is not None
-    lines = [*_describe(found, plan=found.plan, folder=folder)]
+    lines = [*_describe(found, folder=folder)]
     try:
-        lines += _foresee(found, plan=found.plan, folder=folder)
+        lines += _foresee(found, folder=folder)
     except (InputError, RunError) as error:
         raise InputError(
             uri=arguments.path, problem=f"it looks like {lines[0]}, but {error}"
@@ -105,7 +118,7 @@ def run_init(arguments: InitArguments) -> int:
         lines.append(
             "*** stands for the URI's password: write it there, or where fsspec looks for it"
         )
-    text = hide_passwords(_write_yaml(found, plan=found.plan, heading=lines))
+    text = hide_passwords(_write_yaml(found, heading=lines))
     end_progress()
     write_stderr("".join(f"{escape(line)}\n" for line in lines))
     if arguments.output is None:
@@ -205,7 +218,6 @@ def _richest(found: Sequence[_Candidate], *, folder: Folder) -> _Candidate | Non
 
 def _level(found: _Candidate) -> int:
     """Returns how much a candidate says about an image: an index of `_LEVELS`."""
-    assert found.plan is not None
     kinds = found.plan.encoder.kinds
     if found.recognized.outlines or not _MAPS.isdisjoint(kinds):
         return 3
@@ -216,9 +228,7 @@ def _level(found: _Candidate) -> int:
 
 def _read_images(found: _Candidate, *, folder: Folder) -> set[str]:
     """Returns the images of a folder that a candidate's config reads."""
-    assert found.plan is not None
-    roots = _roots(found.plan)
-    return {path for path in folder.images if _role(path, roots=roots, folder=folder) is Role.IMAGE}
+    return {path for path, role in _find_roles(found, folder=folder) if role is Role.IMAGE}
 
 
 def _count_written(found: _Candidate) -> int:
@@ -230,7 +240,6 @@ def _count_written(found: _Candidate) -> int:
     # Imported here, as in `_foresee`.
     from shardbeam.pipelines.preview import count_inputs
 
-    assert found.plan is not None
     return sum(count_inputs(found.plan).images.values())
 
 
@@ -270,7 +279,7 @@ def _overlaps(plan: Plan, *, folder: Folder) -> bool:
     return False
 
 
-def _foresee(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
+def _foresee(found: _Candidate, *, folder: Folder) -> Iterator[str]:
     """Describes the rejects that a build would have, and tolerates them in the config.
 
     It does not tolerate images that are missing if the folder has images of their names elsewhere:
@@ -290,11 +299,11 @@ def _foresee(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
     from shardbeam.transforms.commit.gate import tolerated_ratio
 
     own_temporary_files()
-    inputs = count_inputs(plan)
-    outcome = preview(inputs, plan=plan)
+    inputs = count_inputs(found.plan)
+    outcome = preview(inputs, plan=found.plan)
     yield from warn_of_pointers(inputs.samples.foreseen)
     ratio = max(split.reject_ratio for split in outcome.splits.values())
-    if ratio > plan.dataset.max_reject_ratio:
+    if ratio > found.plan.dataset.max_reject_ratio:
         for line in describe_foreseen(inputs):
             yield f"will be rejected: {line}"
         if elsewhere := _find_elsewhere(inputs, folder=folder):
@@ -319,25 +328,23 @@ def _find_elsewhere(inputs: InputCounts, *, folder: Folder) -> str:
     return ""
 
 
-def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
+def _describe(found: _Candidate, *, folder: Folder) -> Iterator[str]:
     """Describes what the config reads, which files it leaves out, and what else may be meant."""
-    roots = _roots(plan)
-    roles = {path: _role(path, roots=roots, folder=folder) for path in folder.images}
-    images = sum(role is Role.IMAGE for role in roles.values())
-    others = [path for path, role in roles.items() if role is Role.OTHER]
-    parts = [found.recognized.what, *([counted(images, "image")] if images else [])]
-    splits = plan.splits.names
+    roles = list(_find_roles(found, folder=folder))
+    images = [path for path, role in roles if role is Role.IMAGE]
+    others = [path for path, role in roles if role is Role.OTHER]
+    parts = [found.recognized.what, *([counted(len(images), "image")] if images else [])]
+    splits = found.plan.splits.names
     named = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
     yield f"{found.name}: {', '.join(parts)}; {named}"
     if others:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
     yield from found.recognized.notes
-    files = [uri for source in plan.sources for uri in source.format.annotation_files()]
+    files = [uri for source in found.plan.sources for uri in source.format.annotation_files()]
     read = {path for path in folder.files if absolute_path(folder.uri(path)) in files}
     yield from describe_damaged(folder, read=read)
     if len(splits) == 1:
-        written = [path for path, role in roles.items() if role is Role.IMAGE]
-        yield from _name_split_folders(written, found=found, folder=folder)
+        yield from _name_split_folders(images, found=found, folder=folder)
 
 
 def _name_split_folders(
@@ -360,18 +367,20 @@ def _name_split_folders(
             return
 
 
-def _roots(plan: Plan) -> list[tuple[Format, int, str]]:
-    """Returns `(format, number of the root, folder or archive)` of all roots."""
-    return [
+def _find_roles(found: _Candidate, *, folder: Folder) -> Iterator[tuple[str, Role]]:
+    """Yields the images of a folder, and what each is to a candidate's config."""
+    roots = [
         (source.format, index, uri)
-        for source in plan.sources
+        for source in found.plan.sources
         for index, root in enumerate(source.format.roots())
         for uri in expand_root(root)
     ]
+    for path in folder.images:
+        yield path, _role(absolute_path(folder.uri(path)), roots=roots)
 
 
-def _role(path: str, *, roots: Iterable[tuple[Format, int, str]], folder: Folder) -> Role:
-    uri = absolute_path(folder.uri(path))
+def _role(uri: str, *, roots: Iterable[tuple[Format, int, str]]) -> Role:
+    """Says what a file is to the first root that it lies below: a folder or an archive."""
     for one, index, root in roots:
         below = relative_path(uri, root=root)
         if below and listing_exclusion(below) is None:
@@ -425,7 +434,7 @@ def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
                 yield from (f"--{key.replace('_', '-')}", str(word))
 
 
-def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str:
+def _write_yaml(found: _Candidate, *, heading: Iterable[str]) -> str:
     """Writes a config, with a description and with common keys as comments."""
     dumped = dump_yaml(
         # A copy, because YAML would write a list that two sources share as an alias.
@@ -433,13 +442,13 @@ def _write_yaml(found: _Candidate, *, plan: Plan, heading: Iterable[str]) -> str
         default_flow_style=None,
         width=_ONE_LINE,
     )
-    comments = "".join(f"# {line}\n" for line in _options(found, plan=plan))
+    comments = "".join(f"# {line}\n" for line in _options(found))
     described = "".join(f"# {escape(line)}\n" for line in heading)
     return (
         f"{described}"
         f"{_NEXT.decode()}\n"
         f"{dumped}"
-        f"{_write_unannotated(plan)}"
+        f"{_write_unannotated(found.plan)}"
         "\n# More keys; docs/reference/config.md lists all.\n"
         f"{comments}"
     )
@@ -453,11 +462,11 @@ def _write_unannotated(plan: Plan) -> str:
     return f"unannotated: auto  # {_UNANNOTATED[rule]}\n"
 
 
-def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
+def _options(found: _Candidate) -> Iterator[str]:
     if "source" in found.raw:
         yield "fractions: {train: 0.8, validation: 0.2}  # divide the images, about 80 and 20 %"
-    has_masks = any("_masks" in source.format.__struct_fields__ for source in plan.sources)
-    if has_masks and Kind.DETECTION in plan.encoder.kinds:
+    has_masks = any("_masks" in source.format.__struct_fields__ for source in found.plan.sources)
+    if has_masks and Kind.DETECTION in found.plan.encoder.kinds:
         yield "masks: png  # write a mask for each object, as a PNG"
     yield "image: {max_side: 1024}  # resize larger images to this"
     yield "labels: {ids: contiguous}  # number the classes without gaps"
