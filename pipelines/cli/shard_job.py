@@ -20,7 +20,6 @@ from shardbeam.pipelines.interrupts import (
     temporary_folder,
 )
 from shardbeam.pipelines.overlap import check_replaceable
-from shardbeam.pipelines.runners.dataflow import Job
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import Mark, escape
@@ -31,6 +30,8 @@ from shardbeam.transforms.storage.find import storage_for
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
+
+    from shardbeam.pipelines.runners.dataflow import Job
 
 
 T = TypeVar("T", bound=msgspec.Struct)
