@@ -186,6 +186,18 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert {"apache_beam", "tensorflow", "numpy"}.isdisjoint(result.stdout.split())
 
 
+def test_commands_import_nothing_that_only_dataflow_needs() -> None:
+    program = "import sys; from shardbeam.pipelines.commands import convert, stats, verify; "
+    result = subprocess.run(
+        [sys.executable, "-c", f"{program}print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "shardbeam.pipelines.cli.shard_job" in result.stdout.split()
+    assert "shardbeam.pipelines.runners.dataflow" not in result.stdout.split()
+
+
 def test_the_module_is_the_command() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "shardbeam", "--version"],
