@@ -37,7 +37,12 @@ from shardbeam.pipelines.runners.options import (
     run_here,
     submit,
 )
-from shardbeam.pipelines.versions import Inputs, check_versions, check_without_listing
+from shardbeam.pipelines.versions import (
+    Inputs,
+    check_versions,
+    check_without_listing,
+    find_previous,
+)
 from shardbeam.transforms.commit.commit import CommitSettings
 from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunRecord, RunSettings
@@ -123,9 +128,6 @@ class Build:
         self._plan = make_plan(self.config, sources=sources)
         self._previous = ""
         if self.reuse:
-            # Imported here: no other build needs it.
-            from shardbeam.pipelines.versions import find_previous
-
             self._previous = find_previous(self.reuse, plan=self._plan)
         self._on_dataflow = self.options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
         if self._on_dataflow:

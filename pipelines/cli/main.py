@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from shardbeam.configs.load import ConfigError
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.cli.arguments import named_format, parse_arguments
 from shardbeam.pipelines.cli.commands import (
@@ -30,6 +31,12 @@ from shardbeam.pipelines.cli.logging import (
 )
 from shardbeam.pipelines.failures import UsageError, explain, shortage_error
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.resources import (
+    address_space_limit,
+    has_room,
+    reachable_cpus,
+    without_collector,
+)
 from shardbeam.transforms.formats.load import FormatError
 from shardbeam.transforms.storage.local import check_encoding
 
@@ -93,8 +100,6 @@ def _help(words: Sequence[str]) -> str:
 
 
 def _run(words: Sequence[str]) -> int:
-    from shardbeam.transforms.core.resources import without_collector
-
     started_s = time.monotonic()
     arguments: Arguments | None = None
     try:
@@ -149,8 +154,6 @@ def _check_room() -> None:
     Raises:
         RunError: The limit is too low.
     """
-    from shardbeam.transforms.core.resources import address_space_limit, has_room, reachable_cpus
-
     room_bytes = _ROOM_BYTES + reachable_cpus() * _ROOM_BYTES_PER_CPU
     if address_space_limit() is not None and not has_room(room_bytes):
         raise shortage_error(f"this command needs at least {room_bytes // 1_000_000:,} MB")
@@ -158,7 +161,7 @@ def _check_room() -> None:
 
 def _exit_code(error: Exception) -> int | None:
     """Returns the exit code of an error whose message is for users; None for a bug."""
-    from shardbeam.configs.load import ConfigError
+    # Imported here: help needs no lease.
     from shardbeam.transforms.staging.lease import LeaseError
 
     if isinstance(error, (ConfigError, FormatError, UsageError)):

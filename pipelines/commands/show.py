@@ -29,7 +29,7 @@ from shardbeam.pipelines.cli.tables import (
 )
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.overlap import check_replaceable, write_file
-from shardbeam.readers.open.images import StoredExample, read_with_places
+from shardbeam.readers.open.images import StoredExample, find_key, read_with_places
 from shardbeam.readers.open.read_rejects import (
     StoredReject,
     count_corrections,
@@ -172,9 +172,6 @@ def _find(
     """
     split = dataset.find_split(arguments.split or dataset.splits[0].name)
     if arguments.key is not None:
-        # Imported here, as pyarrow takes a while.
-        from shardbeam.readers.open.images import find_key
-
         splits = [split]
         if arguments.split is None:
             splits = [dataset.find_split(each.name) for each in dataset.splits]
