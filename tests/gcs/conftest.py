@@ -37,7 +37,6 @@ def gcs(gcs_server: ProxiedGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pro
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.proxy.host)
     monkeypatch.setattr(failures, "_INITIAL_WAIT_S", 0.01)
     monkeypatch.setattr(failures, "_MAX_WAIT_S", 0.05)
-    monkeypatch.setattr(failures, "TIMEOUT_S", (1.0, 1.0))
     monkeypatch.setattr(failures, "DEADLINE_S", 20.0)
     gcs_server.proxy.reset()
     yield gcs_server

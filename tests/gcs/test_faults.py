@@ -35,6 +35,13 @@ def fail(kind: str, faults: Iterable[Fault | None]) -> Callable[[Request], Fault
     return decide
 
 
+@pytest.fixture(autouse=True)
+def _timeout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits a second for an answer that hangs, and long enough for one of a busy machine."""
+    if "hang" in request.node.name:
+        monkeypatch.setattr(failures, "TIMEOUT_S", (1.0, 1.0))
+
+
 @pytest.fixture
 def x(gcs: ProxiedGcs, bucket: str) -> str:
     uri = f"{bucket}/x"
@@ -138,6 +145,7 @@ def test_a_page_in_the_middle_of_a_listing_is_repeated(
     gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gcs_storage, "PAGE_SIZE", 2)
+    monkeypatch.setattr(failures, "TIMEOUT_S", (1.0, 1.0))
     paths = [f"{folder}/{name}" for folder in "abcd" for name in "12345"]
     # Consoles make the others, for folders.
     gcs.write_tree(f"{bucket}/in", dict.fromkeys([*paths, "", "b/", "e/"], b""))
@@ -259,9 +267,9 @@ def test_what_was_replaced_meanwhile_is_not_deleted(gcs: ProxiedGcs, bucket: str
 def test_a_deadline_passed_is_an_error_in_one_line(
     fault: Fault, gcs: ProxiedGcs, bucket: str, x: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stored = stat(x)
     monkeypatch.setattr(failures, "DEADLINE_S", 0.2)
     monkeypatch.setattr(failures, "TIMEOUT_S", (0.2, 0.2))
-    stored = stat(x)
     gcs.proxy.decide = lambda request: fault
     calls: list[Callable[[], object]] = [
         lambda: STORAGE.read(x, version=stored.version),

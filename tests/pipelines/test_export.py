@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,8 +23,8 @@ from pycocotools import mask as coco_mask
 from shardbeam.pipelines import interrupts
 from shardbeam.pipelines.commands import export
 from shardbeam.readers.export import coco
-from tests.support.builds import Build, Json, build, wait_for
-from tests.support.dataset import Run, Tree, finish, read_tree, run, start
+from tests.support.builds import Build, Json, build
+from tests.support.dataset import TIMEOUT_S, Run, Tree, finish, read_tree, run, start
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.screens import check_screen
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
@@ -819,18 +818,17 @@ def test_an_export_that_cannot_be_replaced_stays(
     assert sorted(os.listdir(output)) == ["annotations", "images"]
 
 
-# Sends itself a signal while an export is replaced: the earlier one is away, and the new one has
-# some of its folders.
+# Sends itself a signal when it opens a file or renames one to a path, and waits meanwhile.
 SIGNALLED = """
 import os, signal, sys, time
 
-number = int(sys.argv.pop(1))
+number, path, wait_s = int(sys.argv.pop(1)), sys.argv.pop(1), float(sys.argv.pop(1))
+places = {"open": 0, "os.rename": 1}
 
 def send(event, arguments):
-    if event == "os.rename" and str(arguments[1]).endswith("/out/labels"):
+    if event in places and str(arguments[places[event]]).endswith(path):
         os.kill(os.getpid(), number)
-        # Time to end the process, for a thread that does not wait.
-        time.sleep(0.5)
+        time.sleep(wait_s)
 
 sys.addaudithook(send)
 from shardbeam.__main__ import console
@@ -838,10 +836,25 @@ sys.exit(console())
 """
 
 
+def export_with_signal(
+    number: int, *more: str, at: str, wait_s: float, folder: Path, output: Path, cwd: Path
+) -> Run:
+    words = ("export", str(folder), "--format", "yolo", "--output", str(output), *more)
+    command = (sys.executable, "-c", SIGNALLED, str(number), at, str(wait_s))
+    return finish(start(*words, cwd=cwd, command=command))
+
+
 def replace_with_signal(number: int, folder: Path, output: Path) -> Run:
-    words = ("export", str(folder), "--format", "yolo", "--output", str(output), "--overwrite")
-    command = (sys.executable, "-c", SIGNALLED, str(number))
-    return finish(start(*words, cwd=output.parent, command=command))
+    """Sends a signal when the earlier export is away, and the new one has some of its folders."""
+    # The wait is time to end the process, for a thread that does not wait.
+    return export_with_signal(
+        *(number, "--overwrite"),
+        at="/out/labels",
+        wait_s=0.5,
+        folder=folder,
+        output=output,
+        cwd=output.parent,
+    )
 
 
 @pytest.mark.timing
@@ -873,28 +886,25 @@ def test_a_kill_while_an_export_is_replaced_keeps_it(small: Path, tmp_path: Path
     assert "with --overwrite" in refused(small, output)
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Enough images for an export that takes a second."""
-    folder = tmp_path_factory.mktemp("many") / "in"
-    return examples(folder, *[objects((0.0, 0.0, 1.0, 1.0))] * 6_000)
-
-
-def begin_export(folder: Path, output: Path, *, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """Starts an export, and waits until it has written an image."""
-    words = ("export", folder, "--format", "yolo", "--output", output)
-    process = start(*map(str, words), cwd=cwd or output.parent)
-    wait_for(lambda: any(output.glob(".shardbeam-*/export/images/train/1.jpg")), process)
-    return process
+def export_half(number: int, folder: Path, output: Path) -> Run:
+    """Sends a signal when the first of two images has been written."""
+    source = examples(folder / "two", *[objects((0.0, 0.0, 1.0, 1.0))] * 2)
+    return export_with_signal(
+        number,
+        at="/export/images/train/2.jpg",
+        wait_s=TIMEOUT_S,
+        folder=source,
+        output=output,
+        cwd=folder,
+    )
 
 
 def test_a_killed_export_leaves_nothing_that_looks_finished(
-    many: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
-    process = begin_export(many, output)
-    process.kill()
-    finish(process)
+    assert export_half(signal.SIGKILL, tmp_path, output).exit_code == -signal.SIGKILL
+    assert len(list(output.glob(".shardbeam-*/export/images/train/1.jpg"))) == 1
     assert [name.startswith(".shardbeam-") for name in os.listdir(output)] == [True]
     # The next export removes what is left. Folders of running commands are young, and locked.
     monkeypatch.setattr(interrupts, "_YOUNG_S", 0)
@@ -902,14 +912,11 @@ def test_a_killed_export_leaves_nothing_that_looks_finished(
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
 
 
-def test_an_interrupted_export_leaves_nothing(many: Path, tmp_path: Path) -> None:
-    output = tmp_path / "new" / "out"
-    process = begin_export(many, output, cwd=tmp_path)
-    process.terminate()
-    result = finish(process)
+def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
+    result = export_half(signal.SIGTERM, tmp_path, tmp_path / "new" / "out")
     words = "shardbeam: error: interrupted; nothing was written\n"
     assert (result.exit_code, result.stderr) == (130, words)
-    assert list(tmp_path.rglob("*")) == []
+    assert os.listdir(tmp_path) == ["two"]
 
 
 def test_an_export_that_fails_leaves_no_empty_folder(small: Path, tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import time
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,21 +54,31 @@ def last_line(result: Run) -> str:
     return message.removeprefix("shardbeam: error: ")
 
 
-def begin(words: list[str], *, output: Path, file: str, cwd: Path) -> subprocess.Popen[str]:
-    """Starts a run, and waits until it has written a file below its staging."""
-    process = start(*words, cwd=cwd)
-    while not any(output.glob(f".staging/*/{file}")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-    return process
+# Stops when its first shard is finished.
+STOPPING = """
+import os, signal, sys
+
+from shardbeam.transforms.staging.staging import Staging
+
+finish_shard = Staging.finish_shard
+
+def stop(*arguments):
+    Staging.finish_shard = finish_shard
+    finish_shard(*arguments)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+Staging.finish_shard = stop
+from shardbeam.__main__ import console
+sys.exit(console())
+"""
 
 
 def test_the_second_of_two_runs_ends_at_once_and_the_first_commits(
     words: list[str], shapes: Path, output: Path, expected: Tree, tmp_path: Path
 ) -> None:
-    first = begin(words, output=output, file="runs/*/totals.json", cwd=tmp_path)
+    first = start(*words, cwd=tmp_path, command=(sys.executable, "-c", STOPPING))
     # Stopped, it keeps the output for as long as that lasts.
-    os.kill(first.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     before = read_tree(output)
     (tmp_path / "link").symlink_to(output)
     seconds = [

@@ -53,7 +53,8 @@ class MemoryStorage:
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}
         self.swaps = 0
-        self._lock = threading.Lock()
+        # Held by changes: a test makes its own between two renewals.
+        self.lock = threading.RLock()
         # Called before each swap.
         self.before_swap: Callable[[], None] = lambda: None
         # Files that runs have written beside the lease.
@@ -69,20 +70,20 @@ class MemoryStorage:
         return uri not in self.objects
 
     def stat(self, uri: str) -> StoredFile | None:
-        if uri not in self.objects:
+        if (found := self.objects.get(uri)) is None:
             return None
-        data, version = self.objects[uri]
+        data, version = found
         return StoredFile(path=uri, uri=uri, size_bytes=len(data), version=str(version))
 
     def read(self, uri: str, *, version: str) -> bytes:
-        data, current = self.objects[uri]
+        data, current = self.objects.get(uri, (b"", None))
         if version != str(current):
             raise ChangedError(uri)
         return data
 
     def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
         self.before_swap()
-        with self._lock:
+        with self.lock:
             current = self.objects.get(uri)
             if (None if current is None else str(current[1])) != version:
                 return None
@@ -219,11 +220,12 @@ def test_a_lease_that_was_taken_is_lost(
     act: str, is_deleted: bool, take: Take, storage: MemoryStorage
 ) -> None:
     lease = take(renew_s=SOON_S if act == "renewal" else NEVER_S)
-    if is_deleted:
-        del storage.objects[URI]
-    else:
-        found = msgspec.structs.replace(current(), holder="another", host="other", user="")
-        storage.objects[URI] = msgspec.json.encode(found), -1
+    with storage.lock:
+        if is_deleted:
+            del storage.objects[URI]
+        else:
+            found = msgspec.structs.replace(current(), holder="another", host="other", user="")
+            storage.objects[URI] = msgspec.json.encode(found), -1
     before = dict(storage.objects)
     if act == "renewal":
         wait_for(lambda: lease.lost is not None)

@@ -27,6 +27,8 @@ NAME = "fake-gcs-server"
 # The folder in which `.ci/run` installs it.
 TOOLS = Path(__file__).parents[2] / ".tools" / "bin"
 _START_TIMEOUT_S = 30.0
+# Another process may take a free port before the server listens there.
+_ATTEMPTS = 3
 _PR_SET_PDEATHSIG = 1
 
 
@@ -154,31 +156,38 @@ def start_server(program: str, *, public_port: int) -> Iterator[int]:
     Yields:
         The server's own port.
     """
-    port = _free_port()
     public = f"127.0.0.1:{public_port}"
-    process = subprocess.Popen(
-        [
-            *(program, "-backend", "memory", "-scheme", "http", "-log-level", "error"),
-            *("-host", "127.0.0.1", "-port", str(port)),
-            *("-public-host", public, "-external-url", f"http://{public}"),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=_end_with_parent,
-    )
-    try:
-        deadline_s = time.monotonic() + _START_TIMEOUT_S
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"{program} does not start")
-            time.sleep(0.02)
-        yield port
-    finally:
-        process.kill()
-        process.wait()
+    for _ in range(_ATTEMPTS):
+        port = _free_port()
+        process = subprocess.Popen(
+            [
+                *(program, "-backend", "memory", "-scheme", "http", "-log-level", "error"),
+                *("-host", "127.0.0.1", "-port", str(port)),
+                *("-public-host", public, "-external-url", f"http://{public}"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent,
+        )
+        try:
+            if _listens(process, port=port):
+                yield port
+                return
+        finally:
+            process.kill()
+            process.wait()
+    raise RuntimeError(f"{program} does not start")
+
+
+def _listens(process: subprocess.Popen[bytes], *, port: int) -> bool:
+    """Waits until a server listens; returns False if it ends or takes too long."""
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def _free_port() -> int:

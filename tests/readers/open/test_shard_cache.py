@@ -448,6 +448,8 @@ def test_processes_and_threads_share_a_cache(bound: int, coco: Build, cache: Pat
     while any(process.poll() is None for process in processes):
         most = max(most, taken_bytes(cache))
         time.sleep(0.002)
+    # What is left; on a busy machine all may have been done between two looks.
+    most = max(most, taken_bytes(cache))
     printed = [process.communicate(timeout=120)[0] for process in processes]
     assert printed == ["[]\n"] * 3
     assert not list(cache.rglob("*.part"))
