@@ -113,25 +113,6 @@ def test_a_cluster_with_one_worker_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("SparkRunner", "SparkRunner is refused: .*--runner=PortableRunner --job_endpoint="),
-        ("spark", "SparkRunner is refused: .*PortableRunner"),
-        ("apache_beam.runners.portability.spark_runner.SparkRunner", "SparkRunner is refused"),
-        ("kafkastreams", "KafkaStreamsRunner is refused: .*FlinkRunner"),
-        ("DaskRunner", "DaskRunner is refused: .*FlinkRunner"),
-        ("apache_beam.runners.dask.dask_runner.DaskRunner", "DaskRunner is refused"),
-        ("ray_beam.portability.ray_runner.RayFnApiRunner", "RayFnApiRunner is refused"),
-        # It loses elements.
-        ("BundleBasedDirectRunner", "BundleBasedDirectRunner is refused"),
-    ],
-)
-def test_runners_that_were_never_tried_are_refused(name: str, problem: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--runner={problem}.*docs/guide/runners.md"):
-        check_beam_options({"runner": name})
-
-
-@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("Nothing", "known: DirectRunner, "),
