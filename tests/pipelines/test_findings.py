@@ -116,23 +116,6 @@ def test_findings_of_the_whole_dataset_may_be_refused(
     assert f"expect.max_findings: {kind}: expected at most 0, found" in refused.summary["message"]
 
 
-def test_kinds_that_are_not_looked_for_cannot_be_limited(source: Json, tmp_path: Path) -> None:
-    for kind, settings in {
-        "unequal_objects": {"duplicates": {"find": "none"}},
-        "low_contrast": {"image": {"verify": "header"}},
-    }.items():
-        refused = build_config(
-            {
-                "splits": {"train": source},
-                "expect": {"max_findings": {kind: 0}},
-                **settings,
-            },
-            folder=tmp_path,
-        )
-        assert refused.exit_code == 2
-        assert f"expect.max_findings.{kind}: it is found only with" in refused.stderr
-
-
 def write_others(folder: Path) -> Path:
     """Writes Examples of another program: the planted boxes, and ordinary ones."""
     folder.mkdir()

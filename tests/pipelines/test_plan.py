@@ -374,6 +374,8 @@ REFUSED: list[tuple[object, Json]] = [
     (COCO, {"output": {"path": "out", "container": "zip"}}),
     (COCO, {"output": {"path": "out", "file_name": "all.tfrecord"}, **FRACTIONS}),
     (CLASSES, {"expect": {"max_findings": {"same_picture": 0}}, "duplicates": {"find": "none"}}),
+    (COCO, {"expect": {"max_findings": {"unequal_objects": 0}}, "duplicates": {"find": "none"}}),
+    (CLASSES, {"expect": {"max_findings": {"low_contrast": 0}}, "image": {"verify": "header"}}),
     # Only the plan knows the splits of these folders.
     (SPLIT_FOLDERS, {"output": {"path": "out", "file_name": "all.tfrecord"}}),
     (SPLIT_FOLDERS, {"output": {"path": "out", "num_shards": {"train": 1, "test": 1}}}),
