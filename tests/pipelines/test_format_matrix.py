@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from shardbeam.pipelines.commands.report import make_page
-from shardbeam.readers.open.stored_dataset import open_dataset
+from shardbeam.readers.open.make_index import plan_counts
+from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.shards.count import count_shard, merge_counts
 from tests.support.builds import Build, build
-from tests.support.counting import count_dataset
 from tests.support.dataset import read_dataset
 from tests.support.dataset import run as run_command
 from tests.support.format_samples import SAMPLES, Features, FormatSample, SharedData, observe
@@ -127,6 +129,14 @@ def check_tfds(sample: FormatSample, run: Build) -> None:
         names = [each["image/filename"] for each in tfds.as_numpy(builder.as_dataset(split=split))]
         assert len(set(names)) == len(names) == count
         assert split != sample.split or sample.key.encode() in names
+
+
+def count_dataset(folder: str) -> dict[str, Statistics]:
+    """Reads the shards of a dataset in this thread, and counts their content."""
+    dataset = open_dataset(folder)
+    feature_map = read_feature_map(dataset)
+    counted = (count_shard(shard, feature_map=feature_map) for shard in plan_counts(dataset))
+    return merge_counts(counted, splits=[each.name for each in dataset.splits])
 
 
 def check_statistics(sample: FormatSample, run: Build) -> None:
