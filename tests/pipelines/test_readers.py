@@ -7,22 +7,19 @@ import json
 import struct
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
-import numpy as np
 import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from tests.support.builds import Build, Json, build, build_config, build_shapes
+from tests.support.builds import Build, build, build_config, build_shapes
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
 
 # More shards than images, so that readers meet empty ones.
 NUM_SHARDS = 50
-SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 @pytest.fixture(scope="module")
@@ -43,79 +40,6 @@ def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
     )
     assert built.exit_code == 0
     return built
-
-
-@pytest.fixture(scope="module")
-def instances(shapes: Path) -> Json:
-    document: Json = json.loads((shapes / "annotations" / "instances.json").read_bytes())
-    return document
-
-
-def annotated_objects(instances: Json, image: Json) -> list[Json]:
-    """An image's annotations, in the file's order."""
-    return [each for each in instances["annotations"] if each["image_id"] == image["id"]]
-
-
-def relative_boxes(objects: list[Json], image: Json) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Boxes as `(xmin, ymin, xmax, ymax)` in fractions of the image."""
-    boxes = np.array([each["bbox"] for each in objects], dtype=float).reshape(-1, 4)
-    boxes[:, 2:] += boxes[:, :2]
-    return boxes / ([image["width"], image["height"]] * 2)
-
-
-def test_tf_data_reads_every_feature(coco: Build, instances: Json, shapes: Path) -> None:
-    import tensorflow as tf
-
-    names = {category["id"]: category["name"] for category in instances["categories"]}
-    ragged = {
-        **dict.fromkeys([f"bbox/{side}" for side in SIDES], tf.float32),
-        "area": tf.float32,
-        "is_crowd": tf.int64,
-        "class/label": tf.int64,
-        "class/text": tf.string,
-    }
-    spec = {
-        **{f"image/{key}": tf.io.FixedLenFeature([], tf.int64) for key in ("height", "width")},
-        **{
-            f"image/{key}": tf.io.FixedLenFeature([], tf.string)
-            for key in ("encoded", "format", "filename", "source_id", "key/sha256")
-        },
-        **{
-            f"image/object/{key}": tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
-            for key, dtype in ragged.items()
-        },
-    }
-    files = sorted(map(str, coco.output.glob("coco-train.tfrecord-*-of-00050")))
-    assert len(files) == NUM_SHARDS
-    dataset = tf.data.TFRecordDataset(files).map(
-        lambda data: tf.io.parse_single_example(data, spec)
-    )
-    found = {example["image/source_id"]: example for example in dataset.as_numpy_iterator()}
-
-    assert set(found) == {str(image["id"]).encode() for image in instances["images"]}
-    assert any(not annotated_objects(instances, image) for image in instances["images"])
-    assert any(each["iscrowd"] for each in instances["annotations"])
-    for image in instances["images"]:
-        example = found[str(image["id"]).encode()]
-        data = (shapes / "images" / image["file_name"]).read_bytes()
-        assert example["image/encoded"] == data
-        assert example["image/key/sha256"] == hashlib.sha256(data).hexdigest().encode()
-        assert example["image/filename"] == image["file_name"].encode()
-        assert example["image/format"] == b"jpeg"
-        assert (example["image/width"], example["image/height"]) == (160, 120)
-        pixels = tf.io.decode_jpeg(example["image/encoded"])
-        assert pixels.shape == (image["height"], image["width"], 3)
-
-        objects = annotated_objects(instances, image)
-        written = {key: example[f"image/object/{key}"] for key in ragged}
-        boxes = np.stack([written[f"bbox/{side}"] for side in SIDES], axis=1)
-        np.testing.assert_allclose(boxes, relative_boxes(objects, image), atol=1e-6)
-        np.testing.assert_allclose(written["area"], [each["area"] for each in objects], rtol=1e-6)
-        assert written["is_crowd"].tolist() == [each["iscrowd"] for each in objects]
-        assert written["class/label"].tolist() == [each["category_id"] for each in objects]
-        assert [text.decode() for text in written["class/text"]] == [
-            names[each["category_id"]] for each in objects
-        ]
 
 
 def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path) -> None:
@@ -253,29 +177,3 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
             end = start + length + 4
         assert end == len(data)
     assert sorted(keys) == sorted(coco.by_key())
-
-
-def test_the_manifest_tells_every_file_with_size_and_checksums(folders: Build) -> None:
-    listed = {"manifest.json", "dataset_info.json"}
-    for split, entry in folders.manifest["splits"].items():
-        rows = 0
-        for shard in entry["shards"]:
-            data = (folders.output / shard["path"]).read_bytes()
-            assert shard["num_bytes"] == len(data)
-            assert shard["crc32c"] == f"{google_crc32c.value(data):08x}"
-            index = folders.output / "index" / f"{shard['path']}.parquet"
-            assert shard["examples"] == parquet.read_metadata(index).num_rows
-            rows += shard["examples"]
-            listed.add(shard["path"])
-        assert entry["outcome"]["examples"] == rows == folders.counts(split)["examples"]
-    for file in folders.manifest["files"]:
-        data = (folders.output / file["path"]).read_bytes()
-        checksum = f"{google_crc32c.value(data):08x}"
-        assert (file["size_bytes"], file["crc32c"]) == (len(data), checksum)
-        listed.add(file["path"])
-    there = {
-        path.relative_to(folders.output).as_posix()
-        for path in folders.output.rglob("*")
-        if path.is_file()
-    }
-    assert {path for path in there if not path.startswith("runs/")} == listed
