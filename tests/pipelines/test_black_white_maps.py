@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from tests.support.builds import Build, build, build_config, write_coco
-from tests.support.dataset import run
 from tests.support.image_makers import photograph
 from tests.support.voc_files import voc_object, voc_xml
 
@@ -175,17 +174,6 @@ def test_the_keys_of_voc(tmp_path: Path) -> None:
     assert "source.mask_classes: labelmap.txt names the classes, too" in built.stderr
 
 
-def test_a_later_map_with_other_values_is_a_reject(tmp_path: Path) -> None:
-    source = write_source(tmp_path / "in", [*BINARY * 25, square(3)])
-
-    built = build_source(tmp_path, source, rejects={"max_ratio": 0.1})
-
-    assert built.exit_code == 0, built.stderr
-    (reject,) = built.rejects()
-    assert (reject["key"], reject["reason"]) == ("50.jpg", "mask_value_unknown")
-    assert "150 of its pixels have other values than 0, 255, such as 3" in reject["detail"]
-
-
 @pytest.mark.parametrize("classes", [None, {1: "crack", 2: "rail"}])
 def test_a_dataset_whose_maps_show_no_class_is_refused(
     tmp_path: Path, classes: Mapping[int, str] | None
@@ -202,23 +190,6 @@ def test_a_dataset_whose_maps_show_no_class_is_refused(
     sample = build_source(tmp_path, source, limit=1)
     assert sample.exit_code == 0, sample.stderr
     assert "no map of split 'train' shows a class" in str(sample.summary["warnings"])
-
-
-def test_one_split_whose_maps_show_no_class_is_a_warning(tmp_path: Path) -> None:
-    void = np.full(SIZE[::-1], 255, np.uint8)
-    config = {
-        "splits": {
-            "train": write_source(tmp_path / "train", [square(1), square(2)]),
-            "test": write_source(tmp_path / "test", [void]),
-        }
-    }
-
-    built = build_config(config, folder=tmp_path)
-
-    assert built.exit_code == 0, built.stderr
-    warnings = str(built.summary["warnings"])
-    assert "no map of split 'test' shows a class" in warnings
-    assert "no map of split 'train'" not in warnings
 
 
 def test_what_the_maps_show_is_part_of_what_decides_a_shard(tmp_path: Path) -> None:
@@ -240,15 +211,3 @@ def test_what_the_maps_show_is_part_of_what_decides_a_shard(tmp_path: Path) -> N
     # Now, 255 means: ignore these pixels.
     assert "no map shows a class" in again.stderr
     assert again.summary["reuse"]["copied_images"] == 0
-
-
-def test_a_plan_says_how_maps_are_read(tmp_path: Path) -> None:
-    write_source(tmp_path, BINARY)
-    words = ("--images", str(tmp_path / "images"), "--semantic-masks", str(tmp_path / "maps"))
-
-    exit_code, stdout, _ = run("plan", "coco", *words, "--output", str(tmp_path / "out"))
-
-    assert exit_code == 0
-    assert (
-        "the pixels of the first 2 maps (from 00.png) are only 0 and 255: 255 is class 1" in stdout
-    )

@@ -61,27 +61,3 @@ def test_images_of_2017_are_found_and_ids_follow_the_label_map(
         name_of_2017(image): [ids.index(each) + 1 for each in image["neg_category_ids"]]
         for image in sample["images"]
     }
-
-
-def test_the_same_image_of_both_years_is_ambiguous(sample: Json, tmp_path: Path) -> None:
-    for image in sample["images"]:
-        draw(tmp_path / "images" / "val2017", image, name_of_2017(image))
-    again = sample["images"][0]
-    draw(tmp_path / "images" / "val2014", again, again["file_name"])
-
-    built = build_lvis(
-        as_v1(sample),
-        folder=tmp_path,
-        images=tmp_path / "images",
-        setting="rejects.max_ratio=0.5",
-    )
-
-    assert built.exit_code == 0, built.stderr
-    # Below the folder that their URL names, and above it.
-    assert built.by_key().keys() == {
-        f"val2017/{name_of_2017(image)}" for image in sample["images"][1:]
-    }
-    assert built.reasons() == {
-        (f"val2017/{name_of_2017(again)}", "ambiguous_stem"): 1,
-        (f"val2014/{again['file_name']}", "ambiguous_stem"): 1,
-    }

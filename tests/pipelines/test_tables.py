@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.archive_files import write_files
-from tests.support.box_files import HEIGHT, WIDTH, jpeg
+from tests.support.box_files import jpeg
 from tests.support.builds import Build, build
 
 
@@ -39,36 +39,6 @@ def test_captions_of_an_image_are_merged_in_the_order_of_its_rows(tmp_path: Path
     assert a["score"][0] == 0.5
     assert a["score"][1] != a["score"][1]
     assert built.by_key()["b.jpg"].features["image/caption"] == [b"A cow ."]
-
-
-@pytest.mark.parametrize(
-    ("cell", "box_format"),
-    [('"[20, 10, 40, 30]"', "xywh"), ("20 10 60 40", "xyxy"), ('"40,25,40,30"', "cxcywh")],
-)
-def test_a_cell_of_four_numbers_is_a_box_once_the_config_says_so(
-    cell: str, box_format: str, tmp_path: Path
-) -> None:
-    table = f"image,label,bbox,width,height\na.jpg,cat,{cell},{WIDTH},{HEIGHT}\nb.jpg,,,,\n"
-    built = build_table(tmp_path, table)
-    assert built.exit_code == 1
-    assert "t.csv: the cells of the column bbox look like boxes, such as [" in built.stderr
-    built = build_table(tmp_path, table, "--box-format", box_format)
-    assert built.exit_code == 0, built.stderr
-    (box,) = built.by_key()["a.jpg"].boxes
-    assert box == pytest.approx((0.1, 0.1, 0.3, 0.4))
-    assert built.by_key()["b.jpg"].boxes == []
-
-
-def test_classes_have_the_ids_that_stand_beside_their_names(tmp_path: Path) -> None:
-    table = "image,label,class\na.jpg,9,cat\nb.jpg,4,dog\n"
-    built = build_table(tmp_path, table)
-    assert built.exit_code == 0, built.stderr
-    found = {key: example.features for key, example in built.by_key().items()}
-    assert (found["a.jpg"]["image/class/label"], found["a.jpg"]["image/class/text"]) == (
-        [9],
-        [b"cat"],
-    )
-    assert found["b.jpg"]["image/class/label"] == [4]
 
 
 def test_a_later_row_that_gives_a_class_another_id_ends_the_build(
