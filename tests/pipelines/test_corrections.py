@@ -122,15 +122,6 @@ def corrections_file(output: Path) -> bytes:
     return (output / "corrections" / "train.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("more", [("--num-shards", "7"), ("--num-shards", "4", "--processes", "2")])
-def test_the_same_bytes_in_other_shards_and_processes(
-    more: tuple[str, ...], many: Path, built: Build, tmp_path: Path
-) -> None:
-    other = build("yolo", "--root", many, *MANY, *more, output=tmp_path / "out")
-    assert other.exit_code == 0
-    assert corrections_file(other.output) == corrections_file(built.output)
-
-
 def test_shards_that_are_resumed_and_copied_bring_theirs(
     many: Path, built: Build, tmp_path: Path
 ) -> None:

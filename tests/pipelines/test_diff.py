@@ -373,21 +373,6 @@ def test_labels_are_compared_where_only_their_digests_differ(
     assert "the labels of 3 more images were compared by their digests alone" in notes
 
 
-def test_a_note_says_what_an_older_index_cannot_show(
-    boxes: tuple[Build, Build], tmp_path: Path
-) -> None:
-    older = tmp_path / "older"
-    shutil.copytree(boxes[0].output, older)
-    for path in (older / "index").iterdir():
-        parquet.write_table(parquet.read_table(path).select(range(11)), path)
-    list_again(older)
-    result = run("diff", str(older), str(boxes[1].output))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert f"the index of {older} is of an older version" in result.stdout
-    # What changes the length of the Example.
-    assert {"c.jpg", "d.jpg", "f.jpg"} <= changed_lines(result.stdout).keys()
-
-
 def test_the_page_shows_pictures_before_and_after(
     boxes: tuple[Build, Build], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

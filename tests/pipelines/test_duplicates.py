@@ -188,21 +188,6 @@ def test_re_encoded_pictures_in_two_class_folders(recoded: Path, tmp_path: Path)
     assert not (tmp_path / "refused" / "dataset_info.json").exists()
 
 
-def test_the_file_of_an_older_version_goes(pictures: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    build(pictures, output)
-    assert "duplicates.parquet" in read_dataset(output)
-    few = tmp_path / "few"
-    (few / "cats").mkdir(parents=True)
-    for number in range(17):
-        data = (pictures / "cats" / f"{number}.jpg").read_bytes()
-        (few / "cats" / f"{number}.jpg").write_bytes(data)
-    done, summary = build(few, output, "--overwrite")
-    assert done.exit_code == 0
-    assert summary["duplicates"]["groups"] == 0
-    assert "duplicates.parquet" not in read_dataset(output)
-
-
 # Excluding what was found
 
 

@@ -371,16 +371,6 @@ UNREAD: dict[str, Files] = {
 }
 
 
-@pytest.mark.parametrize("tool", UNREAD)
-def test_the_tool_of_what_is_not_read_is_named(tool: str, tmp_path: Path) -> None:
-    for name, pictures in (("with", images("training/image_2/a.jpg", "x/b.jpg")), ("without", {})):
-        write_files(tmp_path / name, {**UNREAD[tool], **pictures})
-        result = run("init", str(tmp_path / name))
-        assert result.exit_code == 1, result.stdout
-        (path,) = [path for path in UNREAD[tool] if not path.endswith(".jpg")]
-        assert f"{path} is a file of {tool}, which is not read: " in result.stderr
-
-
 _VIA_REGION = {
     "shape_attributes": {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9},
     "region_attributes": {"class": "cat"},

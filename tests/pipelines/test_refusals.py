@@ -177,20 +177,6 @@ def test_a_folder_of_rejects_and_exclusions_only_is_an_error(tmp_path: Path) -> 
     assert first in planned.stderr
 
 
-def test_a_dataset_without_any_object_of_the_source_is_refused(tmp_path: Path) -> None:
-    images = make_images(tmp_path / "images", "1.jpg")
-    coco = write_coco(tmp_path / "c.json", document("1.jpg", categories=[{"id": 7, "name": "dog"}]))
-    built = build_coco(images, coco, folder=tmp_path)
-    assert built.exit_code == 3
-    message = built.summary["message"]
-    assert message.startswith("no object is left: 1 image has lost all of its objects; ")
-    assert "1 object_of_unknown_category_dropped" in message
-    assert "max_ratio" not in message
-    meant = ("--set", "objects=none", "--set", "objects_lost=keep")
-    words = ("coco", "--images", images, "--annotations", coco, *meant)
-    assert build(*words, output=tmp_path / "meant").exit_code == 0
-
-
 def test_a_split_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
     good = make_images(tmp_path / "good", "cat/1.jpg")
     (tmp_path / "bad" / "cat").mkdir(parents=True)

@@ -16,8 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardbeam.pipelines.cli.arguments import parse_arguments
-from shardbeam.pipelines.cli.commands import ShowArguments
 from shardbeam.pipelines.cli.tables import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.commands.show import render_example
 from shardbeam.readers.open.stored_dataset import open_dataset
@@ -506,10 +504,3 @@ def test_rejects_of_a_dataset(dataset: Build, tmp_path: Path) -> None:
     document = json.loads(run("show", str(folder), "--rejects", "--split", "", "--json").stdout)
     assert [reject["split"] for reject in document["rejects"]] == [""]
     assert show_error(tmp_path / "none", "--rejects").startswith(f"{tmp_path}/none: neither a data")
-
-
-def test_the_command_line() -> None:
-    assert parse_arguments(["show", "d"]) == ShowArguments(path="d")
-    assert parse_arguments(["--limit", "7", "show", "--split=b", "build"]) == ShowArguments(
-        path="build", split="b", limit=7
-    )

@@ -73,17 +73,6 @@ def test_a_dataset_without_statistics_is_counted(dataset: Build, tmp_path: Path)
     assert stats(tmp_path / "old")["splits"] == stats(dataset.output)["splits"]
 
 
-def test_the_file_is_the_same_whatever_the_shards(
-    dataset: Build, shapes: Path, tmp_path: Path
-) -> None:
-    again = build(
-        *words(shapes, shards=1),
-        output=tmp_path / "out",
-    )
-    name = "statistics.json"
-    assert (again.output / name).read_bytes() == (dataset.output / name).read_bytes()
-
-
 def test_files_of_others(tmp_path: Path) -> None:
     image = plain_jpeg((32, 24))
     boxes = {f"image/object/bbox/{side}": [0.25] for side in ("xmin", "ymin")}

@@ -109,13 +109,6 @@ def test_the_version_and_braces(inputs: Path) -> None:
     assert versions(inputs) == ["2.1.0/{date}"]
 
 
-def test_the_date(inputs: Path, set_date: Callable[[str], None]) -> None:
-    set_date("2025-01-31")
-    summary = build(inputs, "{date}")
-    assert versions(inputs) == ["20250131"]
-    assert summary["output"] == f"{inputs.parent}/d/20250131"
-
-
 def test_the_date_is_that_in_utc() -> None:
     west = datetime.timezone(datetime.timedelta(hours=-8))
     assert run_date(datetime.datetime(2025, 1, 31, 17, tzinfo=west)) == "20250201"
