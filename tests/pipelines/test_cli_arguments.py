@@ -217,6 +217,7 @@ WRONG = (
     f"{COCO} --direct_running_mode=multi_processing --direct_num_workers=2",
     f"{COCO} --direct_running_mode=multi_threading --direct_num_workers=2",
     f"{COCO} --threads 0",
+    f"{COCO} --processes 0",
     f"{COCO} --json=1",
     f"{COCO} --log-format xml",
     f"{COCO} --gcs_custom_audit_entries=x",

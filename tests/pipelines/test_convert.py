@@ -275,30 +275,6 @@ def test_damaged_files_of_other_containers(container: str, halves: Build, tmp_pa
         assert not (done.output / "dataset_info.json").exists()
 
 
-def test_what_cannot_be_converted(mixed: Build, tmp_path: Path) -> None:
-    folder = str(tmp_path / "out")
-    words = ("convert", str(mixed.output))
-    assert run(*words, "--output", folder).stderr == (
-        "shardbeam: error: convert: missing --container\n"
-    )
-    unknown = run(*words, "--container", "array_records", "--output", folder)
-    assert unknown.exit_code == 2
-    assert "did you mean 'array_record'" in unknown.stderr
-    itself = run(*words, "--container", "tfrecord", "--output", f"{mixed.output}/")
-    assert itself.exit_code == 2
-    assert "itself; choose another path" in itself.stderr
-    nothing = run("convert", str(tmp_path / "none"), "--container", "tfrecord", "--output", folder)
-    assert nothing.exit_code == 1
-    assert "nothing is there" in nothing.stderr
-    (tmp_path / "others").mkdir()
-    shutil.copy(mixed.output / mixed.shards()[0], tmp_path / "others" / "a.tfrecord")
-    others = run("convert", str(tmp_path / "others"), "--container", "tfrecord", "--output", folder)
-    assert others.exit_code == 1
-    assert "no dataset of Shardbeam" in others.stderr
-    assert "shardbeam build tfrecord" in others.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_dataset_that_changed_is_refused(mixed: Build, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(mixed.output, copy)

@@ -413,9 +413,3 @@ def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> 
     (copy / "statistics.json").unlink()
     document = json.loads(run("diff", path, str(copy), "--json").stdout)
     assert (document["same"], document["changes"], document["statistics"]) == (True, [], {})
-
-
-def test_a_dataset_that_is_not_there() -> None:
-    found = run("diff", "/nowhere/a", "/nowhere/b")
-    assert (found.exit_code, found.stdout) == (1, "")
-    assert found.stderr == "shardbeam: error: /nowhere/a: nothing is there\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def folder(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    (folder / "shard").mkdir()
+    shutil.copy(next((folder / "whole").glob("*.tfrecord-*")), folder / "shard" / "a.tfrecord")
+    (folder / "empty" / "cat").mkdir(parents=True)
+    zipfile.ZipFile(folder / "empty.zip", "w").close()
+    for name, keys in (
+        ("others", b"no such\nat all\n"),
+        ("blank", b"\n\n"),
+        ("utf16", b"\xff\xfe"),
+    ):
+        (folder / f"{name}.txt").write_bytes(keys)
     for name in ("x/1.png", "y/1.png"):
         path = folder / "twice" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +66,9 @@ LINES = (
     "build no.py:Boxes --help",
     "formats cocoo",
     f"build {IMAGES}/none",
+    f"build {IMAGES}/empty",
+    f"build {IMAGES}/empty.zip",
+    f"build {IMAGES}/mine/notes.txt",
     f"plan {IMAGES}/none",
     f"build {IMAGES}/bad",
     "build voc --output {out} --root {folder}/voc",
@@ -65,17 +79,45 @@ LINES = (
     "show {folder}/none",
     "show {folder}/whole --image 1000",
     "show {folder}/whole --image 1 --output x.jpg",
+    "show {folder}/whole --image 1 --output {folder}/mine/notes.txt/x.png",
+    "show {folder}/whole --split trian",
+    "show {folder}/whole --split 7",
+    "show {folder}/shard --findings",
     "stats {folder}/none",
     "stats {folder}/whole --report {folder}/mine/notes.txt",
     "report {folder}/none",
     "report {folder}/whole --output {folder}/mine/notes.txt",
+    "report {folder}/whole --keys {folder}/others.txt",
+    "report {folder}/whole --keys {folder}/blank.txt",
+    "report {folder}/whole --keys {folder}/utf16.txt",
+    "report {folder}/whole --keys {folder}/none.txt",
+    "report {folder}/whole --images {folder}/none",
+    "report {folder}/whole --images {folder}/empty",
     "diff {folder}/none {folder}/whole",
     "verify {folder}/none",
     "verify {folder}/damaged",
     "verify {folder}/damaged --quick",
     "verify {folder}/damaged --repair none.yaml",
+    "verify {folder}/whole --report {folder}/mine/notes.txt/r.json",
+    "verify {folder}/whole --report {folder}/mine",
+    "verify {folder}/whole --runner=PrismRunner",
+    "index {folder}/whole --output {folder}/mine/notes.txt",
+    "convert {folder}/whole --output {out}",
+    "convert {folder}/whole --container array_records --output {out}",
+    "convert {folder}/none --container tfrecord --output {out}",
+    "convert {folder}/shard --container tfrecord --output {out}",
+    "export {folder}/whole",
+    "export {folder}/whole --format voc --output {out}",
+    "export {folder}/whole --format coco --output=",
+    "export {folder}/whole --format coco --output gs://b/x",
+    "export {folder}/whole --format coco --output {folder}/mine",
+    "export {folder}/whole --format coco --output {folder}/mine/notes.txt",
+    "unpack {folder}/none --to {out}",
+    "unpack {folder}/mine --to {out}",
     "init {folder}/none",
     "init {folder}/mine",
+    "init {folder}/twice --format voc",
+    "init {folder}/twice --format cocoo",
     "sample shapes --images 1 --output {folder}/mine",
 )
 

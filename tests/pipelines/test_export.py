@@ -748,20 +748,6 @@ def test_only_an_export_is_replaced_and_only_if_asked(small: Path, tmp_path: Pat
     assert "holds other files than a finished export" in refused(small, output, "--overwrite")
 
 
-def test_places_that_are_refused(small: Path, tmp_path: Path, built: Build) -> None:
-    (tmp_path / "file").write_text("")
-    assert "is not a folder" in refused(small, tmp_path / "file")
-    assert "lies in a dataset" in refused(small, built.output / "export")
-    assert "holds other files" in refused(small, small)
-    for output, problem in (("", "expected a path, got ''"), ("gs://b/x", "a folder on disk")):
-        result = run("export", str(small), "--format", "coco", "--output", output)
-        assert (result.exit_code, problem in result.stderr) == (2, True)
-    result = run("export", str(small))
-    assert result.stderr == "shardbeam: error: export: missing --format, --output\n"
-    result = run("export", str(small), "--format", "voc", "--output", "x")
-    assert "--format: expected" in result.stderr
-
-
 def test_a_link_in_an_earlier_export_is_not_followed(small: Path, tmp_path: Path) -> None:
     output, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     export_to(small, output, "coco")

@@ -197,16 +197,12 @@ def test_writes_name_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_an_index_cannot_be_written_into_a_file(name: str, whole: Path, tmp_path: Path) -> None:
+def test_an_index_cannot_be_written_below_a_file(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = run("index", str(whole), "--output", str(tmp_path / name))
+    result = run("index", str(whole), "--output", f"{tmp_path}/file/below")
     assert result.exit_code in (1, 2)
     assert result.stderr.count("\n") == 1
     assert f"{tmp_path}/file" in result.stderr
-    if name == "file":
-        assert "--output: " in result.stderr
-        assert "is not a folder" in result.stderr
 
 
 def test_verbose_shows_the_traceback(

@@ -209,10 +209,3 @@ def without_findings(path: Path) -> None:
     place = table.schema.get_field_index("findings")
     column = pa.nulls(len(table), table.schema.field("findings").type)
     parquet.write_table(table.set_column(place, table.schema.field("findings"), column), path)
-
-
-def test_files_of_other_programs_need_an_index(tmp_path: Path) -> None:
-    (tmp_path / "a.tfrecord").write_bytes(b"")
-    shown = run("show", str(tmp_path), "--findings")
-    assert shown.exit_code == 1
-    assert "make an index with `shardbeam index`" in shown.stderr

@@ -501,14 +501,6 @@ def test_what_is_not_certain_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check_screen("init_uncertain", shown)
 
 
-def test_a_format_that_is_not_there(tmp_path: Path) -> None:
-    write_files(tmp_path / "d", {**images("a.jpg"), "a.json": coco("a.jpg")})
-    result = run("init", str(tmp_path / "d"), "--format", "voc")
-    assert (result.exit_code, "d: no voc dataset is" in result.stderr) == (1, True)
-    result = run("init", str(tmp_path / "d"), "--format", "cocoo")
-    assert (result.exit_code, "unknown format 'cocoo': expected " in result.stderr) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("files", "name"),
     [

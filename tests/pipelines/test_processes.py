@@ -53,9 +53,3 @@ def test_a_look_at_what_would_be_written_starts_none(
     monkeypatch.setattr(processes, "WorkerProcess", lambda *_, **__: pytest.fail("started"))
     words = coco_words(shapes, tmp_path / "out", *SHARDS, "--processes", "3")
     assert run("plan", *words[1:]).exit_code == 0
-
-
-def test_no_processes_are_refused(shapes: Path, tmp_path: Path) -> None:
-    result = run(*coco_words(shapes, tmp_path / "out", "--processes", "0"))
-    assert result.exit_code == 2
-    assert "--processes" in result.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -105,28 +104,6 @@ def test_a_bad_annotation_file_is_named_with_the_place(
     bad = tmp_path / "bad.json"
     bad.write_text(content)
     check_refused(build_coco(images, good, bad, folder=tmp_path), f"{bad}: ", *parts)
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        ("empty folders", "the folder is empty"),
-        ("empty.zip", "the archive holds no files"),
-        ("file", "found a file"),
-        ("nothing", "there is no such folder"),
-    ],
-)
-def test_images_that_are_not_there_are_named(make: str, problem: str, tmp_path: Path) -> None:
-    root = tmp_path / "images"
-    if make == "file":
-        root.touch()
-    elif make.endswith(".zip"):
-        root = tmp_path / make
-        zipfile.ZipFile(root, "w").close()
-    elif make != "nothing":
-        (root / "cat").mkdir(parents=True)
-    built = build("image-folder", "--images", root, output=tmp_path / "out")
-    check_refused(built, problem, f"{root}: ")
 
 
 @pytest.mark.parametrize(

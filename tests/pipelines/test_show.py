@@ -338,15 +338,6 @@ def test_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stdout_layout() == Layout(columns=50, styled=True)
 
 
-def test_an_unknown_split(dataset: Build) -> None:
-    assert show_error(dataset.output, "--split", "trian") == (
-        f"{dataset.output}: no split 'trian'; did you mean 'train'?"
-    )
-    assert show_error(dataset.output, "--split", "7") == (
-        f"{dataset.output}: no split '7'; there are: train, validation"
-    )
-
-
 def test_missing_shards(dataset: Build, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     shutil.copytree(dataset.output, folder)
@@ -449,15 +440,6 @@ def test_a_picture_is_drawn_into_a_file(dataset: Build, tmp_path: Path) -> None:
     drawn = path.read_bytes()
     run("show", str(dataset.output), "--split", "validation", "--image", "2", "--output", str(path))
     assert path.read_bytes() == drawn
-
-
-def test_a_picture_that_cannot_be_written(dataset: Build, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    path = tmp_path / "file" / "x.png"
-    exit_code, _, stderr = run("show", str(dataset.output), "--output", str(path))
-    assert exit_code in (1, 2)
-    assert stderr.count("\n") == 1
-    assert str(path) in stderr
 
 
 @pytest.fixture(scope="module")

@@ -178,12 +178,6 @@ def test_what_cannot_be_unpacked_is_refused(
     assert not (tmp_path / "plain").exists()
 
 
-def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "hub").mkdir()
-    for source in (tmp_path / "hub", tmp_path / "none"):
-        assert "holds no Parquet files" in unpack_to(source, tmp_path / "plain").stderr
-
-
 def test_a_damaged_file_leaves_nothing_of_itself(tmp_path: Path) -> None:
     source, output = write_folder(tmp_path / "hub"), tmp_path / "plain"
     path = source / "data/train-00000.parquet"

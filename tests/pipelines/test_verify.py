@@ -336,37 +336,8 @@ def test_a_manifest_that_was_changed_is_no_measure(
         assert (folder / "manifest.json").read_bytes() == (whole / "manifest.json").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (("nowhere",), 1, "nowhere: nothing is there"),
-        (("{whole}", "--repair", "no.yaml"), 2, "no.yaml: cannot be read"),
-    ],
-)
-def test_wrong_usage(words: tuple[str, ...], code: int, message: str, whole: Path) -> None:
-    result = run("verify", *(word.format(whole=whole) for word in words))
-    assert result.exit_code == code
-    assert message in result.stderr
-
-
 def test_no_report_is_left_of_a_dataset_that_was_not_looked_at(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text('{"made_by":"Shardbeam result of verify (nowhere)","count":0}')
     assert run("verify", str(tmp_path / "nowhere"), "--report", str(report)).exit_code == 1
     assert not report.exists()
-
-
-@pytest.mark.parametrize("report", ["file/r.json", "."])
-def test_a_report_that_cannot_be_written(whole: Path, report: str, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    before = sorted(tmp_path.iterdir())
-    result = run("verify", str(whole), "--report", str(tmp_path / report))
-    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert "--report: " in result.stderr
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_workers_elsewhere_need_a_file_for_the_result(whole: Path) -> None:
-    result = run("verify", str(whole), "--runner=PrismRunner")
-    assert result.exit_code == 2
-    assert "--report URI" in result.stderr

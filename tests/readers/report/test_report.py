@@ -558,27 +558,6 @@ def test_examples_and_keys(mixed: Build, tmp_path: Path) -> None:
     assert sorted(keys(named)) == wanted
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"no such\nat all\n", "no Example of the dataset has the key 'at all' (and 1 more)"),
-        (b"\n\n", "no keys; expected one on each line"),
-        (b"\xff\xfe", "not UTF-8: invalid start byte at byte 0"),
-        (None, "No such file or directory"),
-    ],
-)
-def test_keys_that_are_none(
-    content: bytes | None, problem: str, mixed: Build, tmp_path: Path
-) -> None:
-    path = tmp_path / "keys.txt"
-    if content is not None:
-        path.write_bytes(content)
-    result = run("report", str(mixed.output), "--keys", str(path))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("shardbeam: error: --keys: ")
-    assert problem in result.stderr
-
-
 def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
     output = tmp_path / "report.html"
     first = report(mixed.output, output, "--examples", "2")
@@ -594,19 +573,6 @@ def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
         assert result.stderr.startswith("shardbeam: error: --output: "), result.stderr
         assert problem in result.stderr
     assert output.read_text() == "<!doctype html>\nmine"
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"), [("none", "nothing is there"), ("empty", "the folder is empty")]
-)
-def test_folders_without_images(name: str, problem: str, mixed: Build, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    output = tmp_path / "page.html"
-    folder = str(tmp_path / name)
-    result = run("report", str(mixed.output), "--images", folder, "--output", str(output))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"shardbeam: error: --images: {folder}: {problem}\n"
-    assert not output.exists()
 
 
 def test_the_policy_knows_the_pages_own_style_and_script_alone(
@@ -758,13 +724,6 @@ def test_a_folder_of_tfds(tmp_path: Path) -> None:
     assert "@article{x}" in texts
     assert keys(page) == ["example 1", "example 2"]
     assert page.count('href="data:image/jpeg;base64,') == 2
-
-
-def test_what_is_no_dataset(tmp_path: Path) -> None:
-    result = run("report", str(tmp_path / "none"), "--output", str(tmp_path / "page.html"))
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"shardbeam: error: {tmp_path / 'none'}: ")
-    assert not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(
