@@ -249,19 +249,3 @@ def test_if_changed_sees_that_an_archive_of_annotations_was_replaced(
 
     assert again.summary["current"] is True
     assert changed.summary["current"] is False
-
-
-def test_archives_in_a_folder_are_named_by_the_error(shapes: Path, tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    for number in (1, 2):
-        write_zip(tmp_path / "d" / f"part{number}.zip", {"cat/1.jpg": b"x"})
-    words = ("--images", str(tmp_path / "d"), "--output", str(tmp_path / "out"))
-    classes = run("plan", "image-folder", *words)
-    coco = run("plan", "coco", *words, "--annotations", f"{shapes}/annotations/instances.json")
-    fix = (
-        "archives in a folder, such as part1.zip, are not opened: name the archive itself, or a "
-        "pattern for several, such as 'FOLDER/*.zip'"
-    )
-    assert (classes.exit_code, coco.exit_code) == (1, 1)
-    assert fix in classes.stderr
-    assert fix in coco.stderr

@@ -269,23 +269,6 @@ def test_single_keys_are_left_out_and_those_that_are_not_there_are_told(
     assert counts_of(summary, "excluded") == 1
 
 
-@pytest.mark.parametrize("flag", ["--exclude", "--group-by"])
-def test_files_that_cannot_be_used(flag: str, pictures: Path, built: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.parquet"
-    bad.write_bytes(b"PAR1")
-    for path, exit_code, problem in (
-        (tmp_path / "none.parquet", 1, "none.parquet: there is no such file"),
-        (bad, 1, "bad.parquet: not a Parquet file"),
-        (built / "duplicates.parquet", 2, "holds the input"),
-    ):
-        words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))
-        done = run(*words, *SPLITS, "--overwrite", flag, str(path))
-        assert done.exit_code == exit_code
-        assert problem in done.stderr
-        assert "Traceback" not in done.stderr
-    assert (built / "dataset_info.json").exists()
-
-
 def test_cropped_copies_are_found_on_request(tmp_path: Path) -> None:
     """A finished shard without hashes of crops is not taken for one with them."""
     images = tmp_path / "images"

@@ -23,6 +23,19 @@ from tests.support.voc_files import small_voc
 JSON_LOG = ("--log-format", "json")
 
 
+# Small files that are named by a command.
+TEXTS = {
+    "others.txt": b"no such\nat all\n",
+    "blank.txt": b"\n\n",
+    "utf16.txt": b"\xff\xfe",
+    "bad.json": b'{"images": [\n  {"id": 1,]}',
+    "info/dataset_info.json": b"{}",
+    "pointers/empty": b"",
+    "pointers/relative": b"relative/path\n",
+    "pointers/gone": b"/no/such/dataset\n",
+}
+
+
 @pytest.fixture(scope="module")
 def folder(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole dataset, a damaged one, inputs of which nothing or too little is left."""
@@ -41,13 +54,18 @@ def folder(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "shard").mkdir()
     shutil.copy(next((folder / "whole").glob("*.tfrecord-*")), folder / "shard" / "a.tfrecord")
     (folder / "empty" / "cat").mkdir(parents=True)
-    zipfile.ZipFile(folder / "empty.zip", "w").close()
-    for name, keys in (
-        ("others", b"no such\nat all\n"),
-        ("blank", b"\n\n"),
-        ("utf16", b"\xff\xfe"),
-    ):
-        (folder / f"{name}.txt").write_bytes(keys)
+    (folder / "zips").mkdir()
+    for name in ("empty.zip", "zips/part1.zip", "zips/part2.zip"):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            if "part" in name:
+                archive.writestr("cat/1.jpg", b"x")
+    shutil.copy(shapes / "annotations" / "instances.json", folder / "coco.json")
+    (folder / "half").mkdir()
+    shutil.copy(folder / "whole" / "manifest.json", folder / "half")
+    for name, text in TEXTS.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text)
     for name in ("x/1.png", "y/1.png"):
         path = folder / "twice" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +92,24 @@ LINES = (
     "build voc --output {out} --root {folder}/voc",
     f"build {IMAGES}/twice --set duplicates.contradictions=refuse",
     f"build {IMAGES}/twice --set expect.min_images=9",
+    "build coco --output {out} --images {folder}/twice --annotations {folder}/bad.json",
+    f"build {IMAGES}/twice --masks png",
+    f"build {IMAGES}/twice --exclude {{folder}}/none.parquet",
+    f"build {IMAGES}/twice --group-by {{folder}}/none.parquet --fractions a=0.5,b=0.5",
+    *(
+        f"build {IMAGES}/twice --reuse {{folder}}/{name}"
+        for name in ("none", "empty", "info", "half")
+    ),
+    *(
+        f"build {IMAGES}/twice --reuse {{folder}}/pointers/{name}"
+        for name in ("empty", "relative", "gone")
+    ),
+    *(
+        f"plan image-folder --output {{out}}/{name} --images {{folder}}/twice --if-changed"
+        for name in ("{{date}}", "{{date}}-{{fingerprint}}")
+    ),
+    f"plan {IMAGES}/zips",
+    "plan coco --output {out} --images {folder}/zips --annotations {folder}/coco.json",
     "build image-folder --images {folder}/twice --output {folder}/mine",
     "build image-folder --images {folder}/twice --output {folder}/whole",
     "show {folder}/none",
@@ -152,6 +188,8 @@ def test_the_last_line_says_why(folder: Path, tmp_path: Path) -> None:
         shown = reason.partition("; rejects: ")[0]
         screen += f"$ shardbeam {line}\n{result.exit_code} {shown}\n"
         flags = way_of_programs(line)
+        # What is refused leaves nothing, unless it is a dataset that the next run goes on with.
+        assert (tmp_path / str(number)).exists() == (result.exit_code == 3)
         again = run(*words, *flags)
         assert again.exit_code == result.exit_code, line
         if flags == JSON_LOG:

@@ -129,14 +129,6 @@ def test_a_source_without_masks_may_stand_beside_one_that_gives_some(tmp_path: P
     assert built.counts()["corrections"] == {"mask_empty_no_segmentation": 1}
 
 
-def test_a_format_without_masks_is_asked_for_none(tmp_path: Path) -> None:
-    write_files(tmp_path, {"images/cat/a.jpg": plain_jpeg(), "images/dog/b.jpg": plain_jpeg()})
-    built = build({"format": "image-folder", "images": str(tmp_path / "images")}, folder=tmp_path)
-    assert built.exit_code == 2
-    problem = "masks: no source gives objects with masks; without masks: --set masks=none"
-    assert problem in built.stderr
-
-
 @pytest.mark.parametrize(("others", "is_said"), [(1, True), (0, False)])
 def test_objects_that_are_all_crowds_are_warned_of(
     others: int, is_said: bool, tmp_path: Path

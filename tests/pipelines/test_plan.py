@@ -366,6 +366,7 @@ REFUSED: list[tuple[object, Json]] = [
     ({"train": [ROWS, CLASSES]}, {}),
     ({"train": [TABLE, NAMES]}, {}),
     (ROWS_OF_LABELS, {"stratify": True, **FRACTIONS}),
+    (CLASSES, {"stratify": True, "group_by": "x", **FRACTIONS}),
     (ROWS_OF_LABELS, {"expect": {"min_images_per_class": 1}}),
     (CLASSES, {"labels": {"min_side_px": 2}}),
     (CLASSES, {"labels": {"min_area_px": 2}}),

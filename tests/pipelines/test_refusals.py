@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -36,13 +35,6 @@ def document(*file_names: str, first_id: int = 1, **sections: object) -> Json:
         "categories": [{"id": 1, "name": "cat"}],
         **sections,
     }
-
-
-def build_coco(images: Path, *annotations: Path, folder: Path) -> Build:
-    words: list[str | Path] = ["--images", images]
-    for path in annotations:
-        words += ["--annotations", path]
-    return build("coco", *words, output=folder / "out")
 
 
 def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
@@ -84,26 +76,6 @@ def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_fix(
         output=tmp_path / "out",
     )
     check_refused(built, str(images), repr(listed), repr(file_name), fix)
-
-
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
-        ('{"images": [\n  {"id": 1,]}', ("line 2, column ", "JSON is malformed")),
-        (
-            json.dumps(document("1.jpg", categories=[{"id": 1, "name": c} for c in "ab"])),
-            ("$.categories[1].id", "'b' has id 1, which is 'a''s"),
-        ),
-    ],
-)
-def test_a_bad_annotation_file_is_named_with_the_place(
-    content: str, parts: tuple[str, ...], tmp_path: Path
-) -> None:
-    images = make_images(tmp_path / "images", "1.jpg")
-    good = write_coco(tmp_path / "good.json", document("1.jpg"))
-    bad = tmp_path / "bad.json"
-    bad.write_text(content)
-    check_refused(build_coco(images, good, bad, folder=tmp_path), f"{bad}: ", *parts)
 
 
 @pytest.mark.parametrize(

@@ -676,29 +676,6 @@ def test_a_shard_that_is_replaced_while_it_is_copied(
 # Folders that --reuse may name
 
 
-def refusal(inputs: Path, output: Path, previous: Path) -> str:
-    result = run(*coco_words(inputs, output, *SETTINGS, "--reuse", str(previous)))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert not output.exists()
-    (line,) = result.stderr.splitlines()
-    return line.removeprefix("shardbeam: error: --reuse: ")
-
-
-@pytest.mark.parametrize("what", ["nothing", "empty folder", "files", "half a dataset"])
-def test_what_is_no_dataset_is_refused(what: str, mixed: Path, first: Path, tmp_path: Path) -> None:
-    previous = tmp_path / "previous"
-    if what != "nothing":
-        previous.mkdir()
-    if what == "files":
-        (previous / "dataset_info.json").write_text("{}")
-    if what == "half a dataset":
-        shutil.copy(first / "manifest.json", previous)
-    assert refusal(mixed, tmp_path / "out", previous) == (
-        f"no committed dataset of Shardbeam's in {previous}; name the folder of one, or leave "
-        "--reuse out"
-    )
-
-
 def test_a_dataset_of_another_version_of_the_program(
     mixed: Path, first: Path, tmp_path: Path
 ) -> None:
@@ -708,24 +685,6 @@ def test_a_dataset_of_another_version_of_the_program(
         (previous / name).write_text('{"format": "of the future"}')
     assert build(mixed, tmp_path / "out", previous)["copied_shards"] == 0
     assert read_dataset(tmp_path / "out") == read_dataset(first)
-
-
-NO_POINTER = "expected a dataset's folder, or a pointer"
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", NO_POINTER),
-        (b"relative/path\n", NO_POINTER),
-        (b"/no/such/dataset\n", "in /no/such/dataset (which "),
-        (b"nosuch://host/x\n", "no file system is known for this scheme"),
-    ],
-)
-def test_a_file_that_names_none(content: bytes, problem: str, mixed: Path, tmp_path: Path) -> None:
-    pointer = tmp_path / "latest"
-    pointer.write_bytes(content)
-    assert problem in refusal(mixed, tmp_path / "out", pointer)
 
 
 # The output itself

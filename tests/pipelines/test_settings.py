@@ -318,22 +318,6 @@ def test_images_of_objects_are_stratified_by_their_rarest_class(tmp_path: Path) 
     assert built.reasons() == {("10.jpg", "annotation_malformed"): 1}
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"stratify": True, "group_by": "x"}, "not together with group_by"),
-        ({"stratify": True}, "there are no classes of images or objects to stratify by"),
-    ],
-)
-def test_what_cannot_be_stratified(tmp_path: Path, settings: Json, problem: str) -> None:
-    (tmp_path / "t.csv").write_text("a\n1\n2\n")
-    source = {"format": "csv", "manifest": [str(tmp_path / "t.csv")]}
-    config = {"source": source, "fractions": {"a": 0.5, "b": 0.5}, **settings}
-    built = build_config(config, folder=tmp_path)
-    assert built.exit_code == 2
-    assert problem in built.stderr
-
-
 def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
     (tmp_path / "in" / "cat").mkdir(parents=True)
     for video, frame in itertools.product(range(12), range(5)):

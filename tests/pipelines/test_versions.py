@@ -189,16 +189,6 @@ def test_dates_follow_the_pointer(inputs: Path, set_date: Callable[[str], None])
     )
 
 
-def test_dates_without_a_pointer_tell_no_change(inputs: Path) -> None:
-    for path in ("{date}", "{date}-{fingerprint}"):
-        result = run(*words(inputs, path, "--if-changed"))
-        assert message(result) == (
-            "config: output.latest: missing; with {date} in output.path, --if-changed finds the "
-            "last version by this pointer; add it, or put {fingerprint} in place of {date}"
-        )
-    assert versions(inputs) == []
-
-
 def test_a_missing_pointer_is_repaired(inputs: Path) -> None:
     flags = (*latest_flags(inputs), "--if-changed")
     build(inputs, "{fingerprint}", *flags)
