@@ -8,7 +8,8 @@ import pytest
 
 from tests.soak import ANSWERS, BLOWS, CHAINS, EVENTS, Chain, Play, World, make_chain, open_world
 
-pytestmark = pytest.mark.faults
+# Where the machine is slow, faults may come after the step that they are to disturb.
+pytestmark = [pytest.mark.faults, pytest.mark.timing]
 
 # {event: the seed of a chain with it}.
 SLICE = {

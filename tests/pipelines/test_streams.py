@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.builds import build
-from tests.support.dataset import COMMAND, TIMEOUT_S, coco_words, run
+from tests.support.dataset import COMMAND, TIMEOUT_S, coco_words, run, without_progress
 
 CLOSED, FULL, HEAD = ">&-", ">/dev/full", "| head -0"
 NO_SPACE = "; stdout: No space left on device"
@@ -43,7 +43,7 @@ def run_in_shell(words: list[str], *redirections: str, cwd: Path) -> Ended:
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr
     assert ended.stdout == ""
-    return Ended(ended.returncode, ended.stderr)
+    return Ended(ended.returncode, without_progress(ended.stderr))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import functools
 import os
 import random
 import subprocess
 import sys
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +39,6 @@ class Bucket(GcsStorage):
     Args:
         names: Names of all objects in the bucket, in order.
         page_size: The most names on a page.
-        delay_s: The time of a request.
         change: Called before each request, with all names.
     """
 
@@ -44,23 +47,17 @@ class Bucket(GcsStorage):
         names: Sequence[str],
         *,
         page_size: int = PAGE,
-        delay_s: float = 0.0,
         change: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
     ) -> None:
         self.all_names = names
         self.page_size = page_size
-        self.delay_s = delay_s
         self.change = change
         self.requests = 0
-        self.at_a_time = 0
-        self.most_at_a_time = 0
         self.lock = threading.Lock()
 
     def list_page(self, part: ListingPart, *, folder: str = "", deep: bool = True) -> Page:
         with self.lock:
             self.requests += 1
-            self.at_a_time += 1
-            self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
             self.all_names = names = self.change(self.all_names)
         start = f"{PREFIX}{part.start}" if part.start else PREFIX
         page = make_page(
@@ -72,10 +69,6 @@ class Bucket(GcsStorage):
             delimiter="" if deep else "/",
             size=self.page_size,
         )
-        # Long enough for others to begin.
-        time.sleep(self.delay_s)
-        with self.lock:
-            self.at_a_time -= 1
         return Page(
             [make_file(name) for name in page.objects],
             [name.removeprefix(PREFIX) for name in page.folders],
@@ -149,12 +142,50 @@ LAYOUTS = {
 }
 
 
+class InTurn:
+    """Runs what is submitted in its order, one call each time the listing waits for a result.
+
+    So what is under way does not depend on how busy the machine is.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads = 0
+        self.most_at_a_time = 0
+        self._pending: deque[tuple[Future[Any], Callable[[], object]]] = deque()
+        monkeypatch.setattr(object_listing, "ThreadPoolExecutor", self._begin)
+        monkeypatch.setattr(object_listing, "wait", self._wait)
+
+    def submit(self, function: Callable[..., object], *args: object, **more: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._pending.append((future, functools.partial(function, *args, **more)))
+        self.most_at_a_time = max(self.most_at_a_time, len(self._pending))
+        return future
+
+    def _begin(
+        self, *, max_workers: int, thread_name_prefix: str
+    ) -> contextlib.AbstractContextManager[InTurn]:
+        self.threads = max_workers
+        return contextlib.nullcontext(self)
+
+    def _wait(self, futures: set[Future[Any]], *, return_when: str) -> object:
+        future, call = self._pending.popleft()
+        future.set_result(call())
+        return wait(futures, return_when=return_when)
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> InTurn:
+    return InTurn(monkeypatch)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_folders_are_listed_side_by_side_without_many_requests_more(layout: str) -> None:
+def test_folders_are_listed_side_by_side_without_many_requests_more(
+    layout: str, in_turn: InTurn
+) -> None:
     names, most_requests, at_a_time = LAYOUTS[layout]
-    bucket = Bucket(names, delay_s=0.005)
+    bucket = Bucket(names)
     assert sorted(file.path for file in bucket.list(ROOT)) == paths(names)
-    assert bucket.most_at_a_time >= at_a_time
+    assert in_turn.threads >= in_turn.most_at_a_time >= at_a_time
     assert bucket.requests <= most_requests * len(names) / PAGE
 
 
@@ -168,12 +199,13 @@ def test_a_short_listing_is_one_request() -> None:
     assert bucket.requests == 1
 
 
+@pytest.mark.usefixtures("in_turn")
 @pytest.mark.parametrize("layout", ["classes", "many classes", "deep", "split folders"])
 def test_no_part_that_is_left_to_others_is_most_of_the_rest(
     layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, _, _ = LAYOUTS[layout]
-    bucket = Bucket(names, delay_s=0.003)
+    bucket = Bucket(names)
     monkeypatch.setattr(object_listing, "_FIRST_PAGES", 20)
     found = paths(names)
     sizes = [

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,10 @@ COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.
 TIMEOUT_S = 120
 _ABORT_TIMEOUT_S = 20
+
+# The progress that a command writes every ten seconds.
+_STEPS = "|".join(("starting", "writing", "committing", *(each.words for each in progress._STEPS)))
+_PROGRESS = re.compile(rf"^shardbeam: ({_STEPS})\b.*\n", re.MULTILINE)
 
 # Settings that suit `write_mixed`.
 MIXED_SETTINGS = (
@@ -94,7 +99,7 @@ def run(*words: str) -> Run:
         mock.patch.object(progress, "_LINE_EVERY_S", math.inf),
     ):
         exit_code = main(words)
-    return Run(exit_code, stdout.getvalue(), stderr.getvalue())
+    return Run(exit_code, stdout.getvalue(), without_progress(stderr.getvalue()))
 
 
 def start(
@@ -116,7 +121,7 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], *, timeout_s: float = TIMEOUT_S) -> Run:
-    """Waits for a command that was started.
+    """Waits for a command that was started, and leaves out its lines of progress.
 
     Raises:
         TimeoutError: It has not ended in time; the message has the stacks of its threads.
@@ -131,7 +136,12 @@ def finish(process: subprocess.Popen[str], *, timeout_s: float = TIMEOUT_S) -> R
         except BaseException:
             process.kill()
             raise
-    return Run(process.returncode, stdout, stderr)
+    return Run(process.returncode, stdout, without_progress(stderr))
+
+
+def without_progress(stderr: str) -> str:
+    """Leaves out the lines of progress that a slow machine adds."""
+    return _PROGRESS.sub("", stderr)
 
 
 def read_tree(folder: Path) -> Tree:
