@@ -296,28 +296,25 @@ def test_folders_that_the_old_dataset_leaves_empty_are_removed(
     assert Path(staging.output, folder).exists() == (folder == "index")
 
 
-@pytest.mark.parametrize(("repairs", "card"), [(False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("repairs", "card", "kept"),
+    [(False, b"mine", False), (True, b"mine", True), (True, None, False)],
+)
 def test_only_a_repair_keeps_the_card_that_people_may_have_added_to(
-    repairs: bool, card: bool, staging: Staging, monkeypatch: pytest.MonkeyPatch
+    repairs: bool,
+    card: bytes | None,
+    kept: bool,
+    staging: Staging,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(repair_module, "decide_repair", lambda outcome, *_, **__: outcome)
-    write_output(staging, "README.md", data=b"mine")
+    if card is not None:
+        write_output(staging, "README.md", data=card)
     write_output(staging, "manifest.json", data=make_manifest())
     commit = Commit(staging, repairs=repairs)
     commit.move()
     commit.finish()
-    assert (Path(staging.output, "README.md").read_bytes() == b"mine") == card
-
-
-def test_a_repair_writes_a_card_that_is_gone(
-    staging: Staging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(repair_module, "decide_repair", lambda outcome, *_, **__: outcome)
-    write_output(staging, "manifest.json", data=make_manifest())
-    commit = Commit(staging, repairs=True)
-    commit.move()
-    commit.finish()
-    assert Path(staging.output, "README.md").exists()
+    assert (Path(staging.output, "README.md").read_bytes() == b"mine") == kept
 
 
 def test_a_refused_run_lets_others_have_the_output(

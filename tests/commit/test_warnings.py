@@ -330,15 +330,11 @@ def test_a_line_says_which_images_are_left_out(
 def test_a_line_says_that_shards_are_empty(
     images: tuple[int, int], wanted: object, lines: tuple[str, ...]
 ) -> None:
-    splits = {
-        split: SplitOutcome(listed=count, images=count)
-        for split, count in zip(("train", "test"), images, strict=True)
-    }
     dataset = msgspec.structs.replace(
         make_dataset(config={"output": {"num_shards": wanted}}), splits=("train", "test")
     )
 
-    notes = make_notes(InputCounts(splits=splits), dataset=dataset, label_map=NO_LABELS)
+    notes = make_notes(in_two(*images), dataset=dataset, label_map=NO_LABELS)
 
     assert notes == lines
 
@@ -418,9 +414,5 @@ def test_a_line_says_which_classes_only_another_split_has(
 def test_a_line_says_that_fractions_are_approximate(
     images: tuple[int, int], config: dict[str, object], lines: tuple[str, ...]
 ) -> None:
-    splits = {
-        split: SplitOutcome(listed=count, images=count)
-        for split, count in zip(("train", "test"), images, strict=True)
-    }
     dataset = make_dataset(config={"fractions": {"train": 0.8, "test": 0.2}, **config})
-    assert make_notes(InputCounts(splits=splits), dataset=dataset, label_map=NO_LABELS) == lines
+    assert make_notes(in_two(*images), dataset=dataset, label_map=NO_LABELS) == lines

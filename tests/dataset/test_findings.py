@@ -45,9 +45,7 @@ def test_what_many_images_have_is_usual() -> None:
     (found,) = find(images=1000, images_by_finding={"dark_picture": 201})
     assert found.usual
     assert most_notable([found], number=3) == []
-
-
-def test_three_images_are_never_usual() -> None:
+    # Three images are too few.
     (found,) = find(images=4, images_by_finding={"dark_picture": 3})
     assert not found.usual
 

@@ -192,41 +192,31 @@ def test_runs_without_the_last_zeros_are_complete() -> None:
     np.testing.assert_array_equal(mask, draw({"counts": [5, 3, 192], "size": [10, 20]}))
 
 
-def test_runs_of_a_scaled_image_are_scaled() -> None:
-    half = rectangle((2, 1, 5, 4), frame=(10, 5))
-
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("drawn", "frame", "box"),
+    [
+        # A scaled image: the runs are scaled.
+        ((2, 1, 5, 4), (10, 5), (4, 2, 10, 8)),
+        # A cut image: they stay where the box is.
+        *(((4, 2, 10, 8), size, (4, 2, 10, 8)) for size in ((24, 12), (18, 9), (20, 9))),
+        # Beyond the image, they are cut.
+        ((15, 5, 30, 15), (40, 20), (15, 5, 20, 10)),
+    ],
+)
+def test_runs_of_an_image_of_another_size(
+    drawn: tuple[int, int, int, int],
+    frame: Size,
+    box: tuple[int, int, int, int],
+    compressed: bool,
+) -> None:
     mask = draw(
-        runs(half, compressed=True),
-        box=(4, 2, 10, 8),
+        runs(rectangle(drawn, frame=frame), compressed=compressed),
+        box=box,
         expected={Correction.RLE_SIZE_CORRECTED: 1},
     )
 
-    np.testing.assert_array_equal(mask, rectangle((4, 2, 10, 8)))
-
-
-@pytest.mark.parametrize("size", [(24, 12), (18, 9), (20, 9)])
-def test_runs_of_a_cut_image_stay_where_the_box_is(size: Size) -> None:
-    other = rectangle((4, 2, 10, 8), frame=size)
-
-    mask = draw(
-        runs(other, compressed=False),
-        box=(4, 2, 10, 8),
-        expected={Correction.RLE_SIZE_CORRECTED: 1},
-    )
-
-    np.testing.assert_array_equal(mask, rectangle((4, 2, 10, 8)))
-
-
-def test_runs_beyond_the_image_are_cut() -> None:
-    other = rectangle((15, 5, 30, 15), frame=(40, 20))
-
-    mask = draw(
-        runs(other, compressed=True),
-        box=(15, 5, 20, 10),
-        expected={Correction.RLE_SIZE_CORRECTED: 1},
-    )
-
-    np.testing.assert_array_equal(mask, rectangle((15, 5, 20, 10)))
+    np.testing.assert_array_equal(mask, rectangle(box))
 
 
 # A mask of the letter L, which no turn and no mirror maps to itself, and its box.

@@ -45,8 +45,6 @@ def test_other_columns_in_another_file_are_an_error(tmp_path: Path) -> None:
         ("a,c\n,\n,x\n", {}, [{"a": "", "c": ""}, {"a": "", "c": "x"}]),
         ("a,d\nFALSE,007\n", {}, [{"a": 0, "d": "007"}]),
         ("d\n0\n", {"d": "bool"}, [{"d": 0}]),
-        # Row numbers, as pandas writes them.
-        (",a\n0,x\n1,y\n", {}, [{"a": "x"}, {"a": "y"}]),
     ],
 )
 def test_cells_are_texts(

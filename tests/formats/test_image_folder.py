@@ -138,11 +138,6 @@ def test_bad_classes_file(tmp_path: Path, content: str | bytes, place: str, prob
     assert problem in raised.value.problem
 
 
-def test_missing_classes_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
-        ImageFolderFormat(images="i", classes=str(tmp_path / "classes.txt")).resolve()
-
-
 def test_a_command_names_the_split_where_there_are_no_folders_of_splits(tmp_path: Path) -> None:
     """The source's name, by which its Examples are in order, is then that of the split."""
     (tmp_path / "train" / "cat").mkdir(parents=True)

@@ -82,21 +82,14 @@ def test_class_of_a_file(tmp_path: Path) -> None:
     assert _labels(make_format(name, length=2), "abc.jpg") == ("ab",)
 
 
-def test_class_of_a_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _own_file(tmp_path, name="relative.py")
-    monkeypatch.chdir(tmp_path)
-
-    source = make_format("relative.py:Prefixes")
-
-    assert _labels(source, "abc.jpg") == ("a",)
-
-
-def test_class_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_of_a_relative_file_and_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _own_file(tmp_path, name="shardbeam_test_module.py")
+    monkeypatch.chdir(tmp_path)
+    assert _labels(make_format("shardbeam_test_module.py:Prefixes"), "abc.jpg") == ("a",)
     monkeypatch.syspath_prepend(tmp_path)
-
     source = make_format("shardbeam_test_module:Prefixes", length=3)
-
     assert _labels(source, "abc.jpg") == ("abc",)
 
 

@@ -68,6 +68,7 @@ def test_unknown_ids_in_the_lists_are_left_out_and_counted() -> None:
         # v1: the files' names of 2017, with their folder
         (..., "http://images.cocodataset.org/val2017/000000397133.jpg", "000000397133.jpg"),
         ("", "http://images.cocodataset.org/train2017/000000397133.jpg", "000000397133.jpg"),
+        ("val2017/000000397133.jpg", ..., "000000397133.jpg"),
         # whatever else
         ("pictures/a.jpg", "http://x/val2017/000000397133.jpg", "pictures/a.jpg"),
         ("0001.jpg", ..., "0001.jpg"),
@@ -103,13 +104,3 @@ def test_an_image_without_any_name_is_a_defect() -> None:
 
     (entry,) = parsed.defects()
     assert (entry.key, entry.defect) == ("image_id=7", Reason.UNREADABLE_NAME)
-
-
-def test_two_names_of_one_image_are_duplicates_by_join() -> None:
-    """The join finds out which of the two is listed; both ids cannot have the same image."""
-    parsed = _read(
-        _image(file_name="COCO_val2014_000000397133.jpg"),
-        _image(id=8, file_name="val2017/000000397133.jpg"),
-    )
-
-    assert [entry.key for entry in parsed.entries] == ["000000397133.jpg"] * 2

@@ -13,7 +13,7 @@ from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.masks import MasksFormat, Naming, find_pairs
 from shardbeam.transforms.formats.testing import check_format
 from tests.support.archive_files import Files, write_files
-from tests.support.image_makers import plain_jpeg, save
+from tests.support.image_makers import jpegs, plain_jpeg, save
 
 MASK = save(Image.new("L", (4, 3), 1), "PNG")
 
@@ -72,9 +72,7 @@ def test_the_ending_of_most_masks_counts() -> None:
 
 
 FILES: Files = {
-    "train/images/a.jpg": plain_jpeg(),
-    "train/images/b.jpg": plain_jpeg(),
-    "val/images/a.jpg": plain_jpeg(),
+    **jpegs("train/images/a.jpg", "train/images/b.jpg", "val/images/a.jpg"),
     "train/masks/a.png": MASK,
     "train/masks/z.png": MASK,
     "val/masks/a.png": MASK,

@@ -13,9 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.storage import parquet as limits
-from tests.support.making import make_format
 from tests.support.table_reading import ReadTable, write_parquet
 
 
@@ -140,19 +138,3 @@ GOOD = write_parquet([{"image": "a.jpg", "label": "cat"}, {"image": "b.jpg", "la
 def test_damaged_files_are_errors_that_name_them(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(DamagedError, match="not a Parquet file, or a damaged one"):
         ReadTable("parquet", {"m.parquet": content}, folder=tmp_path)
-
-
-def test_check_format(tmp_path: Path) -> None:
-    for name in ("a.jpg", "b.jpg"):
-        (tmp_path / name).touch()
-    rows = [{"image": name, "label": "cat"} for name in ("a.jpg", "../x.jpg", "b.jpg")]
-    (tmp_path / "m.parquet").write_bytes(write_parquet(rows))
-    keys = {"manifest": [str(tmp_path / "m.parquet")], "image_root": [str(tmp_path)]}
-    report = check_format(make_format("parquet", **keys))
-    assert {key: found.labels for key, found in report.annotations.items()} == {
-        "a.jpg": ("cat",),
-        "b.jpg": ("cat",),
-    }
-    assert [(each.key, each.reason.value) for each in report.rejects] == [
-        ("../x.jpg", "outside_roots")
-    ]

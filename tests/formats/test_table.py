@@ -313,11 +313,11 @@ def test_a_row_of_an_image_with_features_says_all_about_it(
 
 
 def test_splits_in_order(read: Read) -> None:
-    names = ("b", "TEST", "a", "train", "Training", "b", "DISCARD", "validation")
+    names = ("b", "TEST", "a", "train", "Training", "b", "DISCARD", "validation", "UNASSIGNED")
     found = read(*({"split": name, "n": 1} for name in names))
     assert list(found.format.predefined_splits()) == ["train", "validation", "test", "a", "b"]
     assert [entry.split for entry in found.entries] == [
-        *("b", "test", "a", "train", "train", "b", "", "validation")
+        *("b", "test", "a", "train", "train", "b", "", "validation", "")
     ]
     assert found.exclusions() == [(found.places[6], "discarded")]
 
@@ -719,22 +719,15 @@ def test_columns_with_types_and_lists_of_other_lengths_are_no_boxes(read_images:
     assert found.types() == {"v": "list[int]"}
 
 
-def test_a_cell_without_four_numbers_is_a_reject_and_an_empty_one_no_object(
-    read_images: Read,
-) -> None:
-    rows = [cells("bbox", [1, 2, 3, 4]), {"image": "b.jpg", "label": "", "bbox": None}]
-    found = read_images(*rows, box_format="xyxy")
-    assert [len(annotations.objects) for _, annotations in found.annotations()] == [1, 0]
-
-
 def test_cells_that_are_missing_or_wrong_do_not_hide_a_column_of_boxes(read_images: Read) -> None:
     rows = [cells("bbox", [1, 2, 3, 4]), cells("bbox", [5, 6, 7, 8]), cells("bbox", [1, 2, 3])]
-    empty = {"image": "b.jpg", "label": "", "bbox": []}
-    found = read_images(*rows, empty, box_format="xyxy")
+    nothing: tuple[object, ...] = ([], None)
+    empty = [{"image": "b.jpg", "label": "", "bbox": bbox} for bbox in nothing]
+    found = read_images(*rows, *empty, box_format="xyxy")
     # Four empty columns mean the same, also if pandas has written NaN.
     sides = [box(*"1234"), {"image": "b.jpg", "label": "", **dict.fromkeys(SIDES, "nan")}]
     assert [len(it.objects) for _, it in read_images(*sides).annotations()] == [1, 0]
-    assert [len(annotations.objects) for _, annotations in found.annotations()] == [1, 1, 0]
+    assert [len(annotations.objects) for _, annotations in found.annotations()] == [1, 1, 0, 0]
     assert len(found.defects()) == 1
 
 
@@ -746,41 +739,51 @@ def test_boxes_with_units(read_images: Read) -> None:
     assert read_images(cells(names, 1, 2, 3, 4)).format.kinds == {Kind.DETECTION}
 
 
+def labelled(*labels: object) -> list[Row]:
+    return [{"image": f"{number}.jpg", "label": label} for number, label in enumerate(labels)]
+
+
+TWO_NAMES = [{"image": "a.jpg", "label": "pug", "category": "dog"}]
+FRACTIONS = [box(0, 0, 0.5, 0.5)] * 3 + [box(1, 2, 30, 40)]
+
+
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("rows", "settings", "said"),
     [
         (
-            (-1, 0, 1),
+            labelled(-1, 0, 1),
+            {},
             "numbers in label are read as names of classes, which get new ids, because -1",
         ),
-        ((1, 200_000), "because 200000 is no id (a whole number from 0 to 100,000)"),
-        (("cat", "None"), "'None' in label is the name of a class: if it stands for no label, "),
-        (("3", "cat"), ""),
+        (labelled(1, 200_000), {}, "because 200000 is no id (a whole number from 0 to 100,000)"),
+        (
+            labelled("cat", "None"),
+            {},
+            "'None' in label is the name of a class: if it stands for no",
+        ),
+        (labelled("3", "cat"), {}, ""),
+        (
+            TWO_NAMES,
+            {},
+            "the classes are those of label, and category a feature: label_column says",
+        ),
+        (TWO_NAMES, {"label_column": "label"}, ""),
+        (TWO_NAMES, {"columns": {"category": "string"}}, ""),
+        (
+            FRACTIONS,
+            {},
+            "3 of the first 4 boxes lie within 0 to 1, like fractions, and the others",
+        ),
+        (FRACTIONS, {"box_units": "px"}, ""),
+        (FRACTIONS[1:], {}, ""),
     ],
 )
-def test_labels_that_may_be_meant_otherwise(
-    read_images: Read, labels: tuple[object, ...], said: str
+def test_what_may_be_meant_otherwise_is_said(
+    read_images: Read, rows: list[Row], settings: dict[str, Any], said: str
 ) -> None:
-    rows = [{"image": f"{number}.jpg", "label": label} for number, label in enumerate(labels)]
-    warnings = [*read_images(*rows).format.warnings()]
+    warnings = [*read_images(*rows, **settings).format.warnings()]
     assert len(warnings) == bool(said)
     assert said in "".join(warnings)
-
-
-def test_a_second_column_of_names(read_images: Read) -> None:
-    row = {"image": "a.jpg", "label": "pug", "category": "dog"}
-    (warning,) = read_images(row).format.warnings()
-    assert "the classes are those of label, and category a feature: label_column says" in warning
-    assert [*read_images(row, label_column="label").format.warnings()] == []
-    assert [*read_images(row, columns={"category": "string"}).format.warnings()] == []
-
-
-def test_fractions_among_pixels(read_images: Read) -> None:
-    rows = [box(0, 0, 0.5, 0.5, label="cat")] * 3 + [box(1, 2, 30, 40, label="cat")]
-    (warning,) = read_images(*rows).format.warnings()
-    assert "3 of the first 4 boxes lie within 0 to 1, like fractions, and the others" in warning
-    assert [*read_images(*rows, box_units="px").format.warnings()] == []
-    assert [*read_images(*rows[1:]).format.warnings()] == []
 
 
 @pytest.mark.usefixtures("few_first_rows")
@@ -877,7 +880,7 @@ def test_a_later_class_without_an_id_is_a_reject(read_images: Read) -> None:
 def test_labels_that_seem_to_be_several_are_named(
     read_images: Read, labels: tuple[str, ...], separator: str
 ) -> None:
-    rows = [{"image": f"{number}.jpg", "label": label} for number, label in enumerate(labels)]
+    rows = labelled(*labels)
     warnings = list(read_images(*rows).format.warnings())
     assert len(warnings) == bool(separator)
     if separator:
@@ -889,13 +892,6 @@ def test_columns_of_0_and_1_are_named(read_images: Read) -> None:
     found = read_images({"image": "a.jpg", "cat": 1, "dog": 0, "age": 3})
     (warning,) = found.format.warnings()
     assert warning.endswith("; cat, dog hold only 0 and 1: if each is a class, set one_hot")
-
-
-def test_an_unassigned_row_has_no_split(read_images: Read) -> None:
-    rows = [{"image": f"{split}.jpg", "split": split} for split in ("TRAIN", "UNASSIGNED")]
-    found = read_images(*rows)
-    assert list(found.format.predefined_splits()) == ["train"]
-    assert [entry.split for entry in found.entries] == ["train", ""]
 
 
 # Captions

@@ -71,14 +71,6 @@ def test_two_workers(
     assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
 
 
-def test_from_disk_to_gcs_and_back(
-    gcs: ProxiedGcs, bucket: str, shapes: Path, source: str, expected: Tree, tmp_path: Path
-) -> None:
-    for images, output in ((shapes, f"{bucket}/out"), (source, tmp_path / "out")):
-        assert run(*coco_words(images, output, *SETTINGS)).exit_code == 0
-    assert gcs.read_dataset(f"{bucket}/out") == read_dataset(tmp_path / "out") == expected
-
-
 def test_a_long_listing_is_left_to_other_workers(
     gcs: ProxiedGcs,
     source: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.archive_files import write_zip
 from tests.support.builds import build
 from tests.support.dataset import read_dataset
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
@@ -68,3 +69,22 @@ def test_the_same_as_from_local_disk(
     assert all(MAP.search(name) and reads[name] <= 3 for name in again)
     assert len(again) <= (3 if sample.name.startswith("masks") else 1)
     assert read_dataset(tmp_path / "remote") == read_dataset(tmp_path / "local")
+
+
+def test_an_image_in_a_zip_is_one_request(
+    gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
+) -> None:
+    images = {f"train/{path.name}": path.read_bytes() for path in (shapes / "images").iterdir()}
+    archive = write_zip(tmp_path / "images.zip", images)
+    gcs.write(f"{bucket}/images.zip", archive.read_bytes())
+    gcs.proxy.reset()
+    built = build(
+        *("coco", "--images", f"{bucket}/images.zip/train"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0, built.stderr
+    # And the directory is in the last 8 MB.
+    kinds = Counter(request.is_media for request in gcs.proxy.requests)
+    assert kinds[True] <= len(images) + 2
+    assert kinds[False] <= 2

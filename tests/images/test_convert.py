@@ -37,22 +37,22 @@ def samples(*values: int) -> bytes:
     return b"\0" + b"".join(value.to_bytes(2, "big") for value in values)
 
 
-def test_16_bit_gray_is_scaled_and_not_clipped() -> None:
-    values = samples(0, 255, 256, 0x1234, 0x8000, 0xFFFF)
-    data = png(width=6, height=1, bit_depth=16, color_type=0, rows=values)
-    assert row(data) == gray(0, 0, 1, 0x12, 0x80, 0xFF)
-
-
-def test_16_bit_rgb_is_scaled() -> None:
-    values = samples(0, 0x1234, 0xFFFF)
-    data = png(width=1, height=1, bit_depth=16, color_type=2, rows=values)
-    assert row(data) == [[0, 0x12, 0xFF]]
-
-
-def test_16_bit_gray_with_alpha() -> None:
-    values = samples(0x4000, 0xFFFF, 0x4000, 0)
-    data = png(width=2, height=1, bit_depth=16, color_type=4, rows=values)
-    assert row(data) == gray(0x40, 0xFF)
+@pytest.mark.parametrize(
+    ("color_type", "values", "expected"),
+    [
+        (0, (0, 255, 256, 0x1234, 0x8000, 0xFFFF), gray(0, 0, 1, 0x12, 0x80, 0xFF)),
+        (2, (0, 0x1234, 0xFFFF), [[0, 0x12, 0xFF]]),
+        (4, (0x4000, 0xFFFF, 0x4000, 0), gray(0x40, 0xFF)),
+    ],
+    ids=["gray", "RGB", "gray with alpha"],
+)
+def test_16_bits_are_scaled_and_not_clipped(
+    color_type: int, values: tuple[int, ...], expected: list[list[int]]
+) -> None:
+    data = png(
+        width=len(expected), height=1, bit_depth=16, color_type=color_type, rows=samples(*values)
+    )
+    assert row(data) == expected
 
 
 @pytest.mark.parametrize("dtype", ["<u2", ">u2"])

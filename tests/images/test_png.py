@@ -103,21 +103,14 @@ def test_the_header_must_be_first_and_alone() -> None:
     assert reason_of(with_chunk(RGB, b"IHDR", header)) is Reason.CORRUPT
     assert reason_of(RGB[:8] + chunk(b"gAMA", bytes(4)) + RGB[8:]) is Reason.CORRUPT
     assert reason_of(RGB[:8] + chunk(b"IHDR", header[:12]) + RGB[33:]) is Reason.CORRUPT
-
-
-def test_what_is_no_chunk_is_corrupt() -> None:
+    # What follows it is no chunk.
     assert reason_of(RGB[:33] + bytes(20) + RGB[33:]) is Reason.CORRUPT
 
 
-def test_no_pixel_data_is_corrupt() -> None:
+@pytest.mark.parametrize("pixel_data", [b"", chunk(b"IDAT", b"\x78\x9c\xff")])
+def test_pixel_data_that_is_not_there_or_does_not_inflate_is_corrupt(pixel_data: bytes) -> None:
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
-    data = RGB[:8] + chunk(b"IHDR", header) + chunk(b"IEND", b"")
-    assert reason_of(data) is Reason.CORRUPT
-
-
-def test_pixel_data_that_does_not_inflate_is_corrupt() -> None:
-    header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
-    data = RGB[:8] + chunk(b"IHDR", header) + chunk(b"IDAT", b"\x78\x9c\xff") + chunk(b"IEND", b"")
+    data = RGB[:8] + chunk(b"IHDR", header) + pixel_data + chunk(b"IEND", b"")
     assert reason_of(data) is Reason.CORRUPT
 
 

@@ -31,6 +31,11 @@ def plain_jpeg(size: tuple[int, int] = (32, 24)) -> bytes:
     return save(Image.new("RGB", size, (10, 200, 30)), "JPEG")
 
 
+def jpegs(*paths: str) -> dict[str, bytes]:
+    """Plain JPEG files."""
+    return dict.fromkeys(paths, plain_jpeg())
+
+
 def pixels(data: bytes) -> Pixels:
     return np.asarray(Image.open(io.BytesIO(data)))
 

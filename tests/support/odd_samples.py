@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from tests.support.archive_files import Files, tar_bytes, write_files, zip_bytes
-from tests.support.image_makers import plain_jpeg, save
+from tests.support.image_makers import jpegs, plain_jpeg, save
 from tests.support.voc_files import small_voc, voc_object, voc_xml
 
 # {key of an image: what its Example must hold, by key}; see `observe` in `format_samples`.
@@ -138,6 +138,8 @@ _VOC_VALUES = {
     "image/object/view": [b"Left"],
 }
 _DEVKIT = "VOCdevkit/VOC2012"
+_VOC_PICTURES = ("good", "broken", "bomb", "twice", "both", "unlisted", "other", "moved")
+_VOC_XML = ("good", "twice", "both", "xmls/both", "size", "alone", "moved")
 
 VOC = (
     OddSample(
@@ -200,32 +202,21 @@ VOC = (
     OddSample(
         "voc: bad files",
         {
-            "JPEGImages/good.jpg": plain_jpeg(),
-            "Annotations/good.xml": _XML,
-            "SegmentationObject/good.png": _colours(np.zeros((24, 32), np.uint8)),
-            # Its map alone is not enough.
-            "JPEGImages/broken.jpg": plain_jpeg(),
-            "Annotations/broken.xml": "<annotation>\n<object>",
-            "SegmentationObject/broken.png": _colours(np.zeros((24, 32), np.uint8)),
-            "JPEGImages/bomb.jpg": plain_jpeg(),
-            "Annotations/bomb.xml": _entity_bomb(),
-            "JPEGImages/twice.jpg": plain_jpeg(),
-            "JPEGImages/twice.png": plain_jpeg(),
-            "Annotations/twice.xml": _XML,
-            "JPEGImages/both.jpg": plain_jpeg(),
-            "Annotations/both.xml": _XML,
-            "Annotations/xmls/both.xml": _XML,
+            **jpegs(*(f"JPEGImages/{name}.jpg" for name in _VOC_PICTURES), "JPEGImages/twice.png"),
             "JPEGImages/size.jpg": plain_jpeg((16, 16)),
-            "Annotations/size.xml": _XML,
-            "Annotations/alone.xml": _XML,
-            "SegmentationObject/alone_too.png": _colours(np.zeros((24, 32), np.uint8)),
-            "JPEGImages/unlisted.jpg": plain_jpeg(),
-            "Annotations/trimaps/good.png": _colours(np.zeros((24, 32), np.uint8)),
-            "JPEGImages/other.jpg": plain_jpeg(),
-            "ImageSets/Main/train.txt": "good\nbroken\nbomb\ntwice\nboth\nsize\nmissing\nmoved",
+            **{f"Annotations/{name}.xml": _XML for name in _VOC_XML},
+            "Annotations/broken.xml": "<annotation>\n<object>",
+            "Annotations/bomb.xml": _entity_bomb(),
+            # The map of `broken` alone is not enough.
+            **dict.fromkeys(
+                [
+                    *(f"SegmentationObject/{name}.png" for name in ("good", "broken", "alone_too")),
+                    "Annotations/trimaps/good.png",
+                ],
+                _colours(np.zeros((24, 32), np.uint8)),
+            ),
             # An image in two splits stays in the first.
-            "JPEGImages/moved.jpg": plain_jpeg(),
-            "Annotations/moved.xml": _XML,
+            "ImageSets/Main/train.txt": "good\nbroken\nbomb\ntwice\nboth\nsize\nmissing\nmoved",
             "ImageSets/Main/val.txt": "moved\nother",
         },
         "voc --root {data} --set masks=png --set rejects.max_ratio=1",
@@ -268,8 +259,7 @@ _ANIMALS: Files = {
     "train/labels/a.txt": "1 0.5 0.5 0.25 0.2\n",
     "train/images/empty.jpg": plain_jpeg(),
     "train/labels/empty.txt": "",
-    "train/images/unlabelled.jpg": plain_jpeg(),
-    "valid/images/b.jpg": plain_jpeg(),
+    **jpegs("train/images/unlabelled.jpg", "valid/images/b.jpg"),
     "valid/labels/b.txt": "0 0.5 0.5 1 1\n0 0.25 0.5 0.1 0.2\n",
 }
 # A file without labels and no file are both an image without objects; the latter is counted.
@@ -330,9 +320,7 @@ YOLO = (
             "train/labels/a.txt": "0 0.5 0.5 0.5 0.5\n2 0.5 0.5 0.5 0.5\n",
             "train/labels/empty.txt": "0 20 15 10 5\n",
             "train/labels/nowhere.txt": "0 0.5 0.5 0.5 0.5\n",
-            "train/images/twice.jpg": plain_jpeg(),
-            "train/images/twice.png": plain_jpeg(),
-            "train/images/sure.jpg": plain_jpeg(),
+            **jpegs("train/images/twice.jpg", "train/images/twice.png", "train/images/sure.jpg"),
             "train/labels/sure.txt": "0 .5 .5 .5 .5 .9\n0 .9 .9 .25 .25\n0 .5 .5 0 0\n",
         },
         "yolo --root {data} --set rejects.max_ratio=1",
@@ -423,10 +411,7 @@ _TAR = tar_bytes(
 
 _SPLIT_FOLDERS: Files = {
     "readme.md": "flowers",
-    "Train/cat/a.jpg": plain_jpeg(),
-    "Train/dog/more/b.jpg": plain_jpeg(),
-    "valid/cat/a.jpg": plain_jpeg(),
-    "testing/dog/a.jpg": plain_jpeg(),
+    **jpegs("Train/cat/a.jpg", "Train/dog/more/b.jpg", "valid/cat/a.jpg", "testing/dog/a.jpg"),
 }
 _FOLDS: Files = {"readme.md": "", "b/cat/a.jpg": plain_jpeg(), "a/cat/a.jpg": plain_jpeg()}
 # {split: {key: class}}
@@ -577,9 +562,7 @@ TABLES = (
     OddSample(
         "csv: features, two roots, an image twice, a stray quote",
         {
-            "one/a.jpg": plain_jpeg(),
-            "two/a.jpg": plain_jpeg(),
-            "two/c.jpg": plain_jpeg(),
+            **jpegs("one/a.jpg", "two/a.jpg", "two/c.jpg"),
             "m.csv": "image,label,age,note\none/a.jpg,cat|dog,3,x\ntwo/a.jpg,dog,,y\n"
             'one/a.jpg,dog,4,z\ntwo/c.jpg,"dog,5,w\n',
         },
@@ -661,8 +644,7 @@ TABLES = (
     OddSample(
         "coco: match by suffix",
         {
-            "images/deep/VAL/a.JPEG": plain_jpeg(),
-            "images/b.jpg": plain_jpeg(),
+            **jpegs("images/deep/VAL/a.JPEG", "images/b.jpg"),
             "a.json": _coco(
                 annotations=[{"id": 1, "image_id": 1, "category_id": 18, "bbox": [0, 0, 16, 12]}]
             ),
@@ -677,10 +659,12 @@ TABLES = (
         OddSample(
             f"coco: pictures that no file names{words}",
             {
-                "images/val/a.jpg": plain_jpeg(),
-                "images/val/b.jpg": plain_jpeg(),
-                "images/README.jpg": plain_jpeg(),
-                "images/drawn/a.jpg": plain_jpeg(),
+                **jpegs(
+                    "images/val/a.jpg",
+                    "images/val/b.jpg",
+                    "images/README.jpg",
+                    "images/drawn/a.jpg",
+                ),
                 "images/notes.txt": "",
                 # The second is a negative: it is listed.
                 "a.json": _coco(
@@ -710,8 +694,7 @@ TABLES = (
         OddSample(
             f"csv: images that no row names are written{words}",
             {
-                "images/a.jpg": plain_jpeg(),
-                "images/b.jpg": plain_jpeg(),
+                **jpegs("images/a.jpg", "images/b.jpg"),
                 "images/t.txt": "",
                 "t.csv": table,
             },
@@ -760,8 +743,7 @@ TABLES = (
         OddSample(
             f"coco: a category 0{kept}",
             {
-                "images/val/a.jpg": plain_jpeg(),
-                "images/val/b.jpg": plain_jpeg(),
+                **jpegs("images/val/a.jpg", "images/val/b.jpg"),
                 "instances.json": _coco(
                     categories=[{"id": 0, "name": "dog"}, {"id": 7, "name": "sky"}],
                     annotations=[
@@ -813,8 +795,7 @@ TABLES = (
     OddSample(
         "coco: stuff becomes a map",
         {
-            "images/val/a.jpg": plain_jpeg(),
-            "images/val/b.jpg": plain_jpeg(),
+            **jpegs("images/val/a.jpg", "images/val/b.jpg"),
             "stuff_val.json": _coco(
                 # Column by column: the left half, and of the right one the last column.
                 annotations=[
@@ -1245,8 +1226,7 @@ MASKS = (
             "train/masks/z.png": _mask(0, 2),
             "val/images/a.jpg": plain_jpeg(),
             "val/masks/a.png": _mask(0, 2),
-            "test/a.jpg": plain_jpeg(),
-            "preview.jpg": plain_jpeg(),
+            **jpegs("test/a.jpg", "preview.jpg"),
         },
         f"{_MASKS} --set rejects.max_ratio=1",
         {
@@ -1344,9 +1324,7 @@ MASKS = (
     OddSample(
         "images: folders of splits",
         {
-            "train/x/a.jpg": plain_jpeg(),
-            "train/b.jpg": plain_jpeg(),
-            "test/a.jpg": plain_jpeg(),
+            **jpegs("train/x/a.jpg", "train/b.jpg", "test/a.jpg"),
             "notes.txt": "",
         },
         "images --images {data}",
