@@ -59,6 +59,9 @@ def test_coco_from_flags() -> None:
     }
     assert arguments.config.output.path == "o"
     assert arguments.beam_options == {}
+    assert arguments.threads is None
+    flags = (arguments.overwrite, arguments.if_changed, arguments.json, arguments.verbose)
+    assert not any(flags)
 
 
 def test_all_flags_of_a_dataset() -> None:
@@ -91,15 +94,6 @@ def test_a_config_file_and_all_flags_of_a_run() -> None:
     assert arguments.if_changed
     assert arguments.json
     assert arguments.verbose
-
-
-def test_nothing_is_on_by_default() -> None:
-    arguments = parse_build(COCO)
-    assert arguments.threads is None
-    assert not arguments.overwrite
-    assert not arguments.if_changed
-    assert not arguments.json
-    assert not arguments.verbose
 
 
 @pytest.mark.usefixtures("config_file")

@@ -68,17 +68,6 @@ def one_line_error(result: Run) -> str:
 # A committed dataset
 
 
-def test_a_committed_dataset_is_left_alone(shapes: Path, output: Path) -> None:
-    before = read_tree(output)
-    result = run(*coco_words(shapes, output, *SHARDS))
-    assert result.exit_code == 2
-    assert one_line_error(result) == (
-        f"{output}: holds a committed dataset already; add --overwrite to replace it, or choose "
-        "another output.path"
-    )
-    assert read_tree(output) == before
-
-
 def test_overwrite_replaces_it_and_keeps_what_is_not_ours(shapes: Path, output: Path) -> None:
     mine = {"notes.txt": b"mine", "index/mine.txt": b"mine", "runs/detect/1.json": b"mine"}
     for path, data in mine.items():

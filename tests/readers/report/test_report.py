@@ -558,23 +558,6 @@ def test_examples_and_keys(mixed: Build, tmp_path: Path) -> None:
     assert sorted(keys(named)) == wanted
 
 
-def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
-    output = tmp_path / "report.html"
-    first = report(mixed.output, output, "--examples", "2")
-    assert report(mixed.output, output) != first
-    output.write_text("<!doctype html>\nmine")
-    for path, problem in (
-        (output, "exists, and is not a report that Shardbeam wrote for a dataset named "),
-        (tmp_path, ""),
-        (output / "page.html", ""),
-    ):
-        result = run("report", str(mixed.output), "--output", str(path))
-        assert (result.exit_code, result.stdout) == (2, ""), path
-        assert result.stderr.startswith("shardbeam: error: --output: "), result.stderr
-        assert problem in result.stderr
-    assert output.read_text() == "<!doctype html>\nmine"
-
-
 def test_the_policy_knows_the_pages_own_style_and_script_alone(
     mixed: Build, tmp_path: Path
 ) -> None:
