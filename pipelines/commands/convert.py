@@ -101,7 +101,7 @@ def _open(path: str) -> tuple[StoredDataset, Manifest]:
         InputError: There is no dataset of Shardbeam, or it is incomplete.
     """
     dataset = open_dataset(path)
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     if manifest is None:
         raise InputError(
             uri=path,

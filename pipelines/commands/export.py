@@ -146,7 +146,7 @@ def _export(
     """
     feature_map = read_feature_map(dataset)
     declared = feature_map.class_names
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     if manifest is not None:
         written = {spec.key for spec in manifest.features}
     else:
@@ -275,7 +275,7 @@ def _note_changed_pixels(
     dataset: StoredDataset, splits: Sequence[StoredSplit], *, losses: Losses
 ) -> None:
     """Counts the images whose pixels the build has changed."""
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     known = manifest.splits if manifest is not None else {}
     for split in splits:
         corrections = known[split.name].outcome.corrections if split.name in known else {}

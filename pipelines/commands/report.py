@@ -21,7 +21,7 @@ from shardbeam.readers.open.stored_dataset import (
 from shardbeam.readers.predictions.find_by_predictions import Predictions, find_by_predictions
 from shardbeam.readers.report.changes import find_changes
 from shardbeam.readers.report.charts import count_statistics, make_charts
-from shardbeam.readers.report.duplicate_cards import read_duplicates
+from shardbeam.readers.report.duplicate_cards import Duplicates, read_duplicates
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.gallery import Gallery
 from shardbeam.readers.report.page import Report, render_card, render_page
@@ -44,7 +44,7 @@ _BEGINNING = b"<!doctype html>\n<!-- "
 _MOST_PICTURES = 1000
 # Shares of the page's bytes: for the pictures of duplicates, for those of predictions, and for
 # everything but the gallery's cards. If that takes more, groups of duplicates are left out.
-_PAIRS_SHARE, _PREDICTED_SHARE, _FRAME_SHARE = 0.2, 0.2, 0.6
+_GROUPS_SHARE, _PREDICTED_SHARE, _FRAME_SHARE = 0.2, 0.2, 0.6
 # Bytes that the links to a card or to a class take elsewhere in the page.
 _LINKS_BYTES = 400
 _MAX_KEYS_BYTES = 10_000_000
@@ -132,7 +132,7 @@ def make_page(
     """
     facts = read_facts(dataset)
     feature_map = read_feature_map(dataset)
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     ignored = manifest.ignored_findings if manifest is not None else ()
     classes = Classes(feature_map.class_names, numbered_maps=feature_map.numbered_maps)
     splits = {split.name: dataset.find_split(split.name) for split in dataset.splits}
@@ -155,22 +155,19 @@ def make_page(
     charts = make_charts(statistics)
     by_frequency = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     classes.number_found(name for name, _ in by_frequency)
-    duplicates = None
-    if facts.duplicates is not None:
+    duplicates = Duplicates()
+    if facts.duplicates is not None and facts.duplicates.groups:
         duplicates = read_duplicates(
             dataset,
-            counts=facts.duplicates,
             shown=[candidate.place for candidate in sample.chosen],
             ignored=ignored,
         )
-    groups = duplicates.groups if duplicates is not None else ()
-    twins = duplicates.twins if duplicates is not None else {}
     drawn = choose_drawn(predictions) if predictions is not None else []
     places = [
         *(each.place for each in drawn),
         *(candidate.place for candidate in sample.chosen),
-        *(twin.place for twin in twins.values()),
-        *(place for group in groups for place in group.places),
+        *(twin.place for twin in duplicates.twins.values()),
+        *(place for group in duplicates.groups for place in group.places),
     ]
     gallery = Gallery(
         splits=splits,
@@ -179,12 +176,11 @@ def make_page(
         classes=classes,
         bars=charts.bars,
         ignored=ignored,
-        twins=twins,
+        twins=duplicates.twins,
     )
     report = Report(
         facts=facts,
-        duplicates=duplicates,
-        pairs=list(gallery.draw_pairs(groups, room=int(_PAIRS_SHARE * MAX_BYTES))),
+        groups=list(gallery.draw_groups(duplicates.groups, room=int(_GROUPS_SHARE * MAX_BYTES))),
         changes=None if previous is None else find_changes(previous, dataset, render=render_card),
         charts=charts,
         total=merge_statistics(statistics.values()),
@@ -251,8 +247,8 @@ def _choose_images(
 def _fill_page(report: Report, *, gallery: Gallery) -> str:
     """Draws the pictures of the gallery, as many as the page has room for."""
     frame = len(render_page(report).encode())
-    while frame > _FRAME_SHARE * MAX_BYTES and report.pairs:
-        report = report._replace(pairs=report.pairs[: len(report.pairs) // 2])
+    while frame > _FRAME_SHARE * MAX_BYTES and report.groups:
+        report = report._replace(groups=report.groups[: len(report.groups) // 2])
         frame = len(render_page(report).encode())
     chosen = report.sample.chosen
     counters.pictures.expect(len(chosen))
@@ -262,22 +258,21 @@ def _fill_page(report: Report, *, gallery: Gallery) -> str:
         chosen,
         room=room - min(links, room // 10),
         is_number_given=report.is_number_given,
-        pairs=report.pairs,
+        groups=report.groups,
     )
-    order = list(gallery.splits)
     while True:
         report = report._replace(
-            cards=sorted(cards, key=lambda card: (order.index(card.place.split), card.place.number))
+            cards=sorted(cards, key=lambda each: (each.card.split, each.card.number))
         )
         page = render_page(report)
         excess = len(page.encode()) - MAX_BYTES
-        if excess <= 0 or not (cards or report.pairs):
+        if excess <= 0 or not (cards or report.groups):
             return page
         if cards:
             # Leave out the last cards, which are the least telling.
             cards = cards[: len(cards) * 9 // 10]
         else:
-            report = report._replace(pairs=report.pairs[: len(report.pairs) // 2])
+            report = report._replace(groups=report.groups[: len(report.groups) // 2])
 
 
 def _read_keys(path: str) -> frozenset[str]:

@@ -389,7 +389,7 @@ def _show_findings(arguments: ShowArguments) -> None:
     from shardbeam.transforms.dataset.statistics_file import read_statistics
 
     dataset = open_dataset(arguments.path)
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     kinds = list(KINDS)
     if manifest is not None:
         kinds = [kind for kind in kinds if kind not in manifest.ignored_findings]

@@ -92,7 +92,7 @@ def run_stats(arguments: StatsArguments) -> None:
         )
     dataset = open_dataset(arguments.path)
     # A single file has no manifest, even if it is a shard of a dataset.
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     splits: Mapping[str, Statistics] | None = None
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)

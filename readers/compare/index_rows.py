@@ -169,7 +169,7 @@ def read_indexes(dataset: StoredDataset, *, splits: Sequence[str]) -> IndexedDat
     Raises:
         InputError: It has no index, or one cannot be read.
     """
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     if manifest is None:
         raise InputError(
             uri=dataset.path,

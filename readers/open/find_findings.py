@@ -151,13 +151,13 @@ def read_label_conflicts(dataset: StoredDataset) -> LabelConflicts:
     Raises:
         InputError: The file is missing or damaged.
     """
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     counts = None if manifest is None else manifest.duplicates
     if counts is None or not any(counts.findings.values()):
         return {}
     table = load_duplicates(
         dataset.path,
-        listed=dataset.listed_files().get(DUPLICATES),
+        listed=dataset.listed_files.get(DUPLICATES),
         columns=[*_PLACE_COLUMNS, *OF_SIMILAR_PICTURES],
     )
     if not {*_PLACE_COLUMNS, SAME_PICTURE} <= {*table.column_names}:

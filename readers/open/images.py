@@ -1,4 +1,4 @@
-"""Reads the Examples of a split as pictures, for people to look at."""
+"""Reads the Examples of a split as pictures, for people to look at, and finds them by keys."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.names import normalize_for_match
 from shardbeam.transforms.storage.base import StoredFile
 
+# To suggest a key, a wrong key is compared with this many of the first keys, and with this many of
+# the keys that differ from it only by folder, case or extension.
+_COMPARED = 10_000
 _ENDS = (
     "the file ends before this Example, which its index lists; `shardbeam verify` finds out more"
 )
@@ -36,22 +39,21 @@ class Place(NamedTuple):
         number: Its number there, from 1.
         shard: Number of its shard in the split, from 0.
         offset: Where it begins in the shard, like `IndexRow.offset`.
-        length: Length of its record in bytes; None if it is not known.
+        length: Length of its record in bytes.
     """
 
     split: str
     number: int
     shard: int
     offset: int
-    length: int | None = None
+    length: int
 
 
 class StoredExample(NamedTuple):
-    """An Example, and the length of its record in bytes."""
+    """An Example, and where it is."""
 
     place: Place
     example: Example
-    num_bytes: int
 
     def picture(
         self, split: StoredSplit, *, feature_map: FeatureMap, with_objects: bool = True
@@ -105,8 +107,7 @@ def read_with_places(split: StoredSplit, *, first: int = 1) -> Iterator[StoredEx
         for offset, record in reader.read(shard):
             example = parse_example(record, uri=shard.uri, place=reader.describe_place(offset))
             if number >= first:
-                place = Place(split.name, number, index, offset, len(record))
-                yield StoredExample(place, example, len(record))
+                yield StoredExample(Place(split.name, number, index, offset, len(record)), example)
             number += 1
 
 
@@ -134,7 +135,7 @@ class PlacedExamples:
         self._kept: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
 
     def read(self, place: Place) -> StoredExample:
-        """Reads an Example; if its length is known, no more bytes than these are fetched.
+        """Reads an Example; no more than the bytes of its record are fetched.
 
         Raises:
             InputError: It cannot be read, is damaged, is not there, or has another length.
@@ -142,9 +143,7 @@ class PlacedExamples:
         split = self._splits[place.split]
         reader, shard = find_container(split.container), split.shards[place.shard]
         if reader.checks_records:
-            end = shard.size_bytes
-            if place.length is not None:
-                end = min(end, place.offset + OVERHEAD_BYTES + place.length)
+            end = min(shard.size_bytes, place.offset + OVERHEAD_BYTES + place.length)
             file = msgspec.structs.replace(shard, size_bytes=end)
             _, record = next(reader.read(file, start=place.offset), (0, None))
         else:
@@ -152,14 +151,14 @@ class PlacedExamples:
         words = reader.describe_place(place.offset)
         if record is None:
             raise InputError(uri=shard.uri, place=words, problem=_ENDS)
-        if place.length not in (None, len(record)):
+        if place.length != len(record):
             raise InputError(
                 uri=shard.uri,
                 place=words,
                 problem=f"the record has {len(record):,} bytes, and {place.length:,} in the index: "
                 "the dataset has changed, or is damaged; check it with `shardbeam verify`",
             )
-        return StoredExample(place, parse_example(record, uri=shard.uri, place=words), len(record))
+        return StoredExample(place, parse_example(record, uri=shard.uri, place=words))
 
     def _read_kept(self, place: Place, *, reader: Container, shard: StoredFile) -> bytes | None:
         file = place.split, place.shard
@@ -180,17 +179,12 @@ class PlacedExamples:
             return self._file.read(size_bytes)
 
 
-# Finds Examples by their keys, in a dataset's index, or else by reading all Examples.
-
-# To suggest a key, a wrong key is compared with this many of the first keys, and with this many of
-# the keys that differ from it only by folder, case or extension.
-_COMPARED = 10_000
-
-
 def find_key(
     key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], feature_map: FeatureMap
 ) -> list[tuple[StoredSplit, int]]:
-    """Finds the Examples of an image; there are several if each object has its own.
+    """Finds the Examples of an image in a dataset's index, or else by reading all Examples.
+
+    There are several if each object has its own.
 
     Args:
         key: The image's key.

@@ -163,7 +163,7 @@ def plan_counts(dataset: StoredDataset) -> list[CountTask]:
         InputError: A split is incomplete.
     """
     in_folder = dataset.features is not None
-    listed = dataset.listed_files() if in_folder else {}
+    listed = dataset.listed_files if in_folder else {}
     return [
         CountTask(
             data=shard,

@@ -7,14 +7,14 @@ import itertools
 import os
 import posixpath
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardbeam.readers.open.shard_cache import OPEN_FILES, OpenFile
+from shardbeam.readers.open.shard_cache import OPEN_FILES, OpenFile, ShardCache
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.containers.base import parse_example
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, frame_header
@@ -25,9 +25,6 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import ListedFile, storage_for
 from shardbeam.transforms.storage.local import open_regular, read_at
-
-if TYPE_CHECKING:
-    from shardbeam.readers.open.shard_cache import ShardCache
 
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # No disk has room for more.
@@ -66,7 +63,7 @@ def find_indexes(
         if folder is None:
             path = index_path(name)
             uri = join_uri(root or ".", path)
-            found.append(ShardIndex(shard, uri, dataset.listed_files().get(path)))
+            found.append(ShardIndex(shard, uri, dataset.listed_files.get(path)))
         else:
             found.append(ShardIndex(shard, join_uri(folder, f"{name}.parquet"), None))
     return found
@@ -91,7 +88,7 @@ def load_shard_index(
         InputError: The index is missing or damaged.
     """
     path = index_path(shard)
-    listed = dataset.listed_files().get(path)
+    listed = dataset.listed_files.get(path)
     uri = join_uri(dataset.path, path)
     return load_index(uri, listed=listed, columns=columns, max_rows=max_rows)
 

@@ -55,6 +55,7 @@ from shardbeam.readers.open.record_reader import (
     read_indexes,
     read_one_with_objects,
 )
+from shardbeam.readers.open.shard_cache import ShardCache
 from shardbeam.readers.open.stored_dataset import (
     StoredDataset,
     open_dataset,
@@ -422,8 +423,6 @@ def _open_split(
     shards = split.shards
     cache = None
     if place.cache is not None:
-        from shardbeam.readers.open.shard_cache import ShardCache
-
         cache = ShardCache(place.cache, max_bytes=place.cache_bytes, container=split.container)
         # The manifest's checksums show whether a copy is whole. It names a shard that is opened
         # alone by its path in the dataset.
@@ -431,7 +430,7 @@ def _open_split(
             posixpath.basename(shard.uri) if shard.uri == place.path else shard.path: shard
             for shard in shards
         }
-        shards = tuple(with_checksums(listed, manifest=dataset.find_manifest()).values())
+        shards = tuple(with_checksums(listed, manifest=dataset.manifest_of_shards).values())
         if not is_packed:
             cache.check_room(shards)
 

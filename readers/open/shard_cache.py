@@ -33,9 +33,7 @@ from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import is_at
 
-# The shards that this process has open: those that were read last.
-
-# Shards that this process has open.
+# The shards that this process has open at most: those that were read last.
 MAX_OPEN_FILES = 64
 
 _numbers = itertools.count()
@@ -246,8 +244,6 @@ class ShardCache:
         try:
             self._check(os.fstat(descriptor))
             yield descriptor
-        except InputError:
-            raise
         except OSError as error:
             problem = f"cannot hold copies of shards: {error.strerror or error}"
             raise InputError(uri=self.folder, problem=problem) from error

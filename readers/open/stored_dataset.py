@@ -88,16 +88,13 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     description: str = ""
     citation: str = ""
 
-    def read_manifest(self) -> Manifest | None:
-        """Reads the manifest, once; None if there is none, or if this is not a dataset's folder.
+    @functools.cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest; None if there is none, or if this is not a dataset's folder.
 
         Raises:
             InputError: The manifest is damaged.
         """
-        return self._manifest
-
-    @functools.cached_property
-    def _manifest(self) -> Manifest | None:
         return None if self.features is None else read_manifest(self.path)
 
     @property
@@ -107,21 +104,16 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         is_file = any(shard.uri == self.path for shard in shards)
         return (posixpath.dirname(self.path) or ".") if is_file else self.path
 
-    def find_manifest(self) -> Manifest | None:
-        """Finds the manifest, also if this is just one of a dataset's shards; None without.
-
-        It is read once.
+    @functools.cached_property
+    def manifest_of_shards(self) -> Manifest | None:
+        """The manifest, also if this is just one of a dataset's shards; None without.
 
         Raises:
             InputError: The manifest of a dataset is damaged.
             OSError: It cannot be read.
         """
-        return self._found_manifest
-
-    @functools.cached_property
-    def _found_manifest(self) -> Manifest | None:
         if self.features is not None:
-            return self._manifest
+            return self.manifest
         try:
             manifest = read_manifest(self.folder)
         except InputError:
@@ -133,22 +125,19 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         shards = (shard.uri for split in self.splits for shard in split.shards)
         return manifest if ours.issuperset(shards) else None
 
+    @functools.cached_property
     def listed_files(self) -> Mapping[str, DatasetFile]:
-        """Returns the files that the manifest (`find_manifest`) lists beside the shards, by path.
+        """The files that `manifest_of_shards` lists beside the shards, by path.
 
         Without a manifest nothing is listed.
 
         Raises:
             InputError: The manifest is damaged.
         """
-        return self._listed
-
-    @functools.cached_property
-    def _listed(self) -> Mapping[str, DatasetFile]:
-        manifest = self._manifest
+        manifest = self.manifest
         if self.features is None:
             with contextlib.suppress(OSError):
-                manifest = self.find_manifest()
+                manifest = self.manifest_of_shards
         return {} if manifest is None else {file.path: file for file in manifest.files}
 
     def find_split(self, name: str | None, *, hint: str = "name one") -> StoredSplit:
@@ -195,8 +184,6 @@ def open_dataset(path: str) -> StoredDataset:
     """
     try:
         return _open(path)
-    except InputError:
-        raise
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -211,7 +198,7 @@ def read_feature_map(dataset: StoredDataset) -> FeatureMap:
     Raises:
         InputError: The manifest of a dataset, or a file of names, cannot be read.
     """
-    manifest = dataset.find_manifest()
+    manifest = dataset.manifest_of_shards
     if manifest is None:
         return FeatureMap(class_names=read_class_names(dataset.folder))
     return FeatureMap.of_manifest(

@@ -191,6 +191,11 @@ class Card(NamedTuple):
     features: Sequence[_Feature]
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The split and the number there of its Example."""
+        return self.split_name, self.number
+
+    @property
     def figure(self) -> Figure:
         """What is drawn over it."""
         return self.thumbnail.figure

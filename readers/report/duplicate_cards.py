@@ -1,4 +1,8 @@
-"""Reads the duplicates that the page shows from a dataset's `duplicates.parquet`."""
+"""Reads from a dataset's `duplicates.parquet` which duplicates the page shows.
+
+These are the first groups of duplicates, and for each image of the gallery that has a duplicate
+the one that shows what is wrong with it: its twin.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,6 @@ from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.readers.report.cards import Card
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
-from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.duplicates.duplicates import (
     DUPLICATES,
     ClassCounts,
@@ -26,8 +29,6 @@ from shardbeam.transforms.duplicates.duplicates import (
 )
 from shardbeam.transforms.storage.base import join_uri
 
-# Finds, for an image with a duplicate, the duplicate that shows what is wrong with it.
-
 # {kind: its words}, the most telling first.
 _WORDS = {
     "contradiction": "The same file with other labels",
@@ -36,6 +37,50 @@ _WORDS = {
     "leak": "The same picture in another split",
     "near_contradiction": "Nearly the same picture with other classes",
 }
+# At most this many groups are drawn, the harmful ones first, and usually at most this many pictures
+# of each.
+_GROUPS, _OF_GROUP = 40, 4
+_COLUMNS = [
+    *("group", "key", "split", "shard", "row", "sha256", "labels", "distance"),
+    *("leak", "contradiction"),
+]
+# Columns that older datasets lack, and the values to assume for them.
+_NEW_COLUMNS = {
+    "classes_digest": "",
+    "near_contradiction": False,
+    SAME_PICTURE: None,
+    "cropped": False,
+    UNEQUAL_OBJECTS: None,
+}
+# Columns that older datasets have under another name.
+_OLD_NAMES = {"classes": "classes_digest"}
+# The columns of an index that show where an Example is, and which objects it has.
+_INDEX_COLUMNS = ("key", "source", "offset", "length", "objects", "classes", "class_objects")
+# Columns that say what is wrong with a group, the worst first.
+_FLAGS = ("contradiction", "leak", "near_contradiction")
+
+
+class Group(NamedTuple):
+    """Pictures that are the same, or nearly.
+
+    Attributes:
+        number: The group's number in `duplicates.parquet`.
+        flags: What is wrong with it: `leak` if its pictures are in several splits; `contradiction`
+            if one file among them has different labels; `near_contradiction` if different files
+            among them have different classes.
+        images: How many pictures of the group `duplicates.parquet` lists.
+        places: Where some of them are: first those that show what is wrong with the group, then one
+            for each split and labels, if there is room.
+        notes: For each of `places`, how the picture differs from the group's first one, in words.
+        cards: The cards of `places`, once they are drawn.
+    """
+
+    number: int
+    flags: Collection[str]
+    images: int
+    places: Sequence[Place]
+    notes: Sequence[str]
+    cards: Sequence[Card] = ()
 
 
 class Twin(NamedTuple):
@@ -48,6 +93,63 @@ class Twin(NamedTuple):
 
     place: Place
     words: str
+
+
+class Duplicates(NamedTuple):
+    """The duplicates of a dataset.
+
+    Attributes:
+        groups: The first groups: contradictions, leaks, near contradictions, and others.
+        twins: `{(split, number): the image that shows what is wrong with it}`.
+    """
+
+    groups: Sequence[Group] = ()
+    twins: Mapping[tuple[str, int], Twin] = {}
+
+
+def read_duplicates(
+    dataset: StoredDataset, *, shown: Iterable[Place], ignored: Collection[str]
+) -> Duplicates:
+    """Reads the first groups of duplicates of a dataset, and the twins of some images.
+
+    Args:
+        dataset: The dataset, which has a `duplicates.parquet`.
+        shown: The images whose twins are to be found.
+        ignored: Kinds of findings that the dataset's config ignores.
+
+    Raises:
+        InputError: A file is missing or damaged.
+    """
+    indexes = _Indexes(dataset)
+    rows = sorted(_read_rows(dataset), key=_order)
+    groups = [list(members) for _, members in itertools.groupby(rows, key=_order)]
+    twins = find_twins(
+        groups,
+        shown={indexes.find_row(place): place for place in shown},
+        find_place=indexes.find_place,
+        find_classes=indexes.find_classes,
+        ignored=ignored,
+    )
+    return Duplicates([_make_group(each, indexes=indexes) for each in groups[:_GROUPS]], twins)
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    return *(not row[flag] for flag in _FLAGS), row["group"]
+
+
+def _read_rows(dataset: StoredDataset) -> list[Row]:
+    table = load_duplicates(
+        dataset.path,
+        listed=dataset.listed_files.get(DUPLICATES),
+        columns=[*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES],
+    )
+    table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
+    if set(_COLUMNS) - set(table.column_names):
+        raise InputError(
+            uri=join_uri(dataset.path, DUPLICATES),
+            problem="not the duplicates of a dataset: a column is missing",
+        )
+    return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]
 
 
 def find_twins(
@@ -82,7 +184,7 @@ def find_twins(
                 twin = next((each for each in found if each[0] not in ignored), None)
                 if twin is not None:
                     kind, other = twin
-                    twins[place.split, place.number] = Twin(find_place(other), _WORDS[kind])
+                    twins[place[:2]] = Twin(find_place(other), _WORDS[kind])
     return twins
 
 
@@ -134,141 +236,13 @@ def _differing_share(one: Mapping[int, int], other: Mapping[int, int]) -> float:
     return sum(abs(a - b) for a, b in numbers) / max(1, sum(map(max, numbers)))
 
 
-# At most this many groups are drawn, the harmful ones first, and usually at most this many pictures
-# of each.
-_GROUPS, _OF_GROUP = 40, 4
-_COLUMNS = [
-    *("group", "key", "split", "shard", "row", "sha256", "labels", "distance"),
-    *("leak", "contradiction"),
-]
-# Columns that older datasets lack, and the values to assume for them.
-_NEW_COLUMNS = {
-    "classes_digest": "",
-    "near_contradiction": False,
-    SAME_PICTURE: None,
-    "cropped": False,
-    UNEQUAL_OBJECTS: None,
-}
-# Columns that older datasets have under another name.
-_OLD_NAMES = {"classes": "classes_digest"}
-# The columns of an index that show where an Example is, and which objects it has.
-_INDEX_COLUMNS = ("key", "source", "offset", "length", "objects", "classes", "class_objects")
-# Columns that say what is wrong with a group, the worst first.
-_FLAGS = ("contradiction", "leak", "near_contradiction")
-
-
-class Group(NamedTuple):
-    """Pictures that are the same, or nearly.
-
-    Attributes:
-        number: The group's number in `duplicates.parquet`.
-        is_leak: Whether its pictures are in several splits.
-        is_contradiction: Whether one file among them has different labels.
-        is_near_contradiction: Whether different files among them have different classes.
-        images: How many pictures of the group `duplicates.parquet` lists.
-        places: Where some of them are: first those that show what is wrong with the group, then one
-            for each split and labels, if there is room.
-        notes: For each of `places`, how the picture differs from the group's first one, in words.
-    """
-
-    number: int
-    is_leak: bool
-    is_contradiction: bool
-    is_near_contradiction: bool
-    images: int
-    places: Sequence[Place]
-    notes: Sequence[str]
-
-
-class Pair(NamedTuple):
-    """A group of duplicates.
-
-    Attributes:
-        group: The group.
-        cards: Some of its images, each with how it differs, in words.
-    """
-
-    group: Group
-    cards: Sequence[tuple[Card, str]]
-
-
-class Duplicates(NamedTuple):
-    """The duplicates of a dataset.
-
-    Attributes:
-        counts: Their numbers.
-        groups: The first groups: contradictions, leaks, near contradictions, and others.
-        twins: `{(split, number): the image that shows what is wrong with it}`.
-    """
-
-    counts: DuplicateCounts
-    groups: Sequence[Group] = ()
-    twins: Mapping[tuple[str, int], Twin] = {}
-
-
-def read_duplicates(
-    dataset: StoredDataset,
-    *,
-    counts: DuplicateCounts,
-    shown: Iterable[Place] = (),
-    ignored: Collection[str] = (),
-) -> Duplicates:
-    """Reads the first groups of duplicates of a dataset, and the twins of some images.
-
-    Args:
-        dataset: The dataset.
-        counts: The numbers of duplicates in its manifest.
-        shown: The images whose twins are to be found.
-        ignored: Kinds of findings that the dataset's config ignores.
-
-    Raises:
-        InputError: A file is missing or damaged.
-    """
-    if not counts.groups:
-        return Duplicates(counts)
-    indexes = _Indexes(dataset)
-    rows = sorted(_read_rows(dataset), key=_order)
-    groups = [list(members) for _, members in itertools.groupby(rows, key=_order)]
-    find = indexes.find_place
-    twins = find_twins(
-        groups,
-        shown={indexes.find_row(place): place for place in shown},
-        find_place=find,
-        find_classes=indexes.find_classes,
-        ignored=ignored,
-    )
-    first = [_make_group(members, find=find) for members in groups[:_GROUPS]]
-    return Duplicates(counts, first, twins)
-
-
-def _order(row: Row) -> tuple[object, ...]:
-    return *(not row[flag] for flag in _FLAGS), row["group"]
-
-
-def _read_rows(dataset: StoredDataset) -> list[Row]:
-    table = load_duplicates(
-        dataset.path,
-        listed=dataset.listed_files().get(DUPLICATES),
-        columns=[*_COLUMNS, *_NEW_COLUMNS, *_OLD_NAMES],
-    )
-    table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
-    if set(_COLUMNS) - set(table.column_names):
-        raise InputError(
-            uri=join_uri(dataset.path, DUPLICATES),
-            problem="not the duplicates of a dataset: a column is missing",
-        )
-    return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]
-
-
-def _make_group(rows: Sequence[Row], *, find: Callable[[Row], Place]) -> Group:
+def _make_group(rows: Sequence[Row], *, indexes: _Indexes) -> Group:
     chosen = _choose(rows)
     return Group(
         number=rows[0]["group"],
-        is_leak=rows[0]["leak"],
-        is_contradiction=rows[0]["contradiction"],
-        is_near_contradiction=rows[0]["near_contradiction"],
+        flags=[flag for flag in _FLAGS if rows[0][flag]],
         images=len(rows),
-        places=[find(row) for row in chosen],
+        places=[indexes.find_place(row) for row in chosen],
         notes=[_describe(row) for row in chosen],
     )
 

@@ -97,7 +97,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
     Raises:
         InputError: One of its files is damaged.
     """
-    manifest = dataset.read_manifest()
+    manifest = dataset.manifest
     name = dataset_name(dataset.path)
     facts = Facts(
         name=name,

@@ -11,7 +11,7 @@ from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card, make_card, make_notes
 from shardbeam.readers.report.charts import Bars
-from shardbeam.readers.report.duplicate_cards import Group, Pair, Twin
+from shardbeam.readers.report.duplicate_cards import Group, Twin
 from shardbeam.readers.report.page import ShownCard, ShownTwin, render_card, render_drawing
 from shardbeam.readers.report.sampled_images import Candidate
 from shardbeam.readers.report.styles import Classes
@@ -57,7 +57,7 @@ class Gallery(NamedTuple):
         *,
         room: int,
         is_number_given: bool,
-        pairs: Sequence[Pair] = (),
+        groups: Sequence[Group] = (),
     ) -> list[ShownCard]:
         """Draws pictures until there is no more room.
 
@@ -65,7 +65,7 @@ class Gallery(NamedTuple):
             chosen: The pictures, the most telling first.
             room: How many bytes their cards may have together.
             is_number_given: Whether the number of pictures matters more than their size.
-            pairs: The groups of duplicates on the page, whose pictures twins are not drawn again.
+            groups: The groups of duplicates on the page, whose pictures twins are not drawn again.
 
         Returns:
             The cards that there is room for, in the same order.
@@ -74,11 +74,7 @@ class Gallery(NamedTuple):
             InputError: An Example cannot be read.
         """
         shown: list[ShownCard] = []
-        drawn = {
-            (place.split, place.number): card
-            for pair in pairs
-            for place, (card, _) in zip(pair.group.places, pair.cards, strict=True)
-        }
+        drawn = {card.place: card for group in groups for card in group.cards}
         for number, candidate in enumerate(chosen):
             # There may be no room at all, if the rest of the page is too long already.
             share = max(0.0, room / (len(chosen) - number))
@@ -86,14 +82,13 @@ class Gallery(NamedTuple):
                 share = max(share, _FINDING_BYTES if candidate.kinds else _PICTURE_BYTES)
             card = self._draw(candidate, room=share, name=f"c{number}")
             html = render_card(card)
-            key = candidate.place.split, candidate.place.number
-            twin = self._draw_twin(self.twins.get(key), drawn=drawn, name=f"t{number}")
+            twin = self._draw_twin(self.twins.get(card.place), drawn=drawn, name=f"t{number}")
             counters.pictures.add()
             room -= len(html.encode()) + (len(twin.html.encode()) if twin else 0)
             if room < 0:
                 break
-            drawn[key] = _without_texts(card)
-            shown.append(ShownCard(candidate.place, drawn[key], card.layers, html, twin))
+            drawn[card.place] = _without_texts(card)
+            shown.append(ShownCard(drawn[card.place], card.layers, html, twin))
         return shown
 
     def _draw_twin(
@@ -102,17 +97,17 @@ class Gallery(NamedTuple):
         """Draws the twin of an image small, unless it is on the page already."""
         if twin is None:
             return None
-        card = drawn.get((twin.place.split, twin.place.number))
+        card = drawn.get(twin.place[:2])
         if card is not None:
-            return ShownTwin(twin, card)
+            return ShownTwin(twin.words, card)
         card = self._draw_small(twin.place, room=_TWIN_BYTES, name=name, side=_TWIN_SIDE)
-        return ShownTwin(twin, _without_texts(card), render_drawing(card))
+        return ShownTwin(twin.words, _without_texts(card), render_drawing(card))
 
     def _draw(self, candidate: Candidate, *, room: float, name: str) -> Card:
         split = self.splits[candidate.place.split]
         stored = self.examples.read(candidate.place)
         statistics, findings = count_example(
-            stored.example, num_bytes=stored.num_bytes, feature_map=self.feature_map
+            stored.example, num_bytes=stored.place.length, feature_map=self.feature_map
         )
         picture, odd = _odd_objects_first(
             stored.picture(split, feature_map=self.feature_map),
@@ -129,7 +124,7 @@ class Gallery(NamedTuple):
             bars=self.bars.of_picture(statistics, candidate.classes),
         )
 
-    def draw_pairs(self, groups: Sequence[Group], *, room: int) -> Iterator[Pair]:
+    def draw_groups(self, groups: Sequence[Group], *, room: int) -> Iterator[Group]:
         """Draws groups of duplicates.
 
         Args:
@@ -142,10 +137,10 @@ class Gallery(NamedTuple):
         share = room / max(1, sum(len(group.places) for group in groups))
         for group in groups:
             cards = [
-                (self._draw_small(place, room=share, name=f"d{group.number}-{number}"), note)
-                for number, (place, note) in enumerate(zip(group.places, group.notes, strict=True))
+                self._draw_small(place, room=share, name=f"d{group.number}-{number}")
+                for number, place in enumerate(group.places)
             ]
-            yield Pair(group, cards)
+            yield group._replace(cards=cards)
 
     def read_picture(self, place: Place) -> Picture:
         """Reads an image without its masks and maps.

@@ -23,13 +23,12 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from shardbeam.readers.compare.changes import SplitDifference
-from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.read_rejects import StoredReject
 from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card
 from shardbeam.readers.report.changes import Changes
 from shardbeam.readers.report.charts import MOST_SPLITS, Charts
-from shardbeam.readers.report.duplicate_cards import Duplicates, Pair, Twin
+from shardbeam.readers.report.duplicate_cards import Group
 from shardbeam.readers.report.facts import Code, Facts
 from shardbeam.readers.report.predicted_cards import PredictionsShown
 from shardbeam.readers.report.sampled_images import Sample
@@ -131,12 +130,12 @@ class ShownTwin(NamedTuple):
     """The image that shows what is wrong with another one.
 
     Attributes:
-        twin: Where it is, and what is wrong.
+        words: What is wrong.
         card: Its card, without what only its text needs.
         html: It as a small picture; empty if the page shows it elsewhere.
     """
 
-    twin: Twin
+    words: str
     card: Card
     html: Markup = Markup()
 
@@ -145,14 +144,12 @@ class ShownCard(NamedTuple):
     """A card of the gallery.
 
     Attributes:
-        place: Where its Example is.
         card: The card, without what only its text needs.
         layers: The layers that it has.
         html: Its text, without the end tag.
         twin: The image that shows what is wrong with it, if there is one.
     """
 
-    place: Place
     card: Card
     layers: Collection[str]
     html: Markup
@@ -171,8 +168,7 @@ class Report(NamedTuple):
         sample: The pictures that were chosen for the gallery.
         cards: The cards of the gallery, in the order of the dataset.
         is_number_given: Whether the caller has named the number of pictures, or the pictures.
-        duplicates: Its duplicates; None if they were not looked for.
-        pairs: The first groups of duplicates with their pictures.
+        groups: The first groups of duplicates with their pictures.
         changes: What has changed since an earlier dataset, if one was named.
         predictions: What a model's predictions show, if some were given.
         reject_images: `{number of a listed reject: data URI of its thumbnail}`.
@@ -186,8 +182,7 @@ class Report(NamedTuple):
     sample: Sample
     cards: Sequence[ShownCard] = ()
     is_number_given: bool = False
-    duplicates: Duplicates | None = None
-    pairs: Sequence[Pair] = ()
+    groups: Sequence[Group] = ()
     changes: Changes | None = None
     predictions: PredictionsShown | None = None
     reject_images: Mapping[int, str] = {}
@@ -247,7 +242,7 @@ def render_page(report: Report) -> str:
         cards=cards,
         twins={each.card.name: each.twin.card for each in report.cards if each.twin is not None},
         facts=facts,
-        pairs=report.pairs,
+        groups=report.groups,
     )
     return (
         _environment()
@@ -385,13 +380,8 @@ def _sections(report: Report) -> Iterator[tuple[str, str]]:
 
 def _ids(report: Report) -> dict[tuple[str, int], str]:
     """Returns `{(split, number): id}` of the images that can be linked to."""
-    in_pairs = (
-        each for pair in report.pairs for each in zip(pair.group.places, pair.cards, strict=True)
-    )
-    return {
-        **{(place.split, place.number): card.name for place, (card, _) in in_pairs},
-        **{(each.place.split, each.place.number): each.card.name for each in report.cards},
-    }
+    cards = [card for group in report.groups for card in group.cards]
+    return {card.place: card.name for card in (*cards, *(each.card for each in report.cards))}
 
 
 def _list_kinds(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
@@ -441,8 +431,8 @@ def _gallery_hint(report: Report) -> str:
     if not report.is_number_given:
         first = "what is worth a look, then " if sample.found else ""
         hint += f": {first}some of every class, then others by chance"
-    places = {card.place for card in report.cards}
-    known = (each.classes for each in sample.chosen if each.place in places)
+    places = {shown.card.place for shown in report.cards}
+    known = (each.classes for each in sample.chosen if each.place[:2] in places)
     numbers = {number for shown in report.cards for number in shown.card.class_numbers.split()}
     numbered = report.classes.numbered()
     drawn = {name for name, number in numbered.items() if str(number) in numbers}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from shardbeam.readers.report.cards import Card
-from shardbeam.readers.report.duplicate_cards import Pair
+from shardbeam.readers.report.duplicate_cards import Group
 from shardbeam.readers.report.facts import Facts
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.findings import (
@@ -113,7 +113,7 @@ def show_findings(
     cards: Sequence[Card],
     twins: Mapping[str, Card],
     facts: Facts,
-    pairs: Sequence[Pair],
+    groups: Sequence[Group],
 ) -> list[FindingShown]:
     """Lists what is found in a dataset, the worst first and what is usual here last.
 
@@ -122,13 +122,13 @@ def show_findings(
         cards: The cards of the gallery.
         twins: `{name of a card: the image that shows what is wrong with it}`.
         facts: The dataset's metadata.
-        pairs: The first groups of duplicates with their pictures.
+        groups: The first groups of duplicates with their pictures.
     """
     of_images = [each for each in kinds if each.images]
     # One split may have more than a few images of a kind that is usual in another: it counts both.
     notable = {each.kind for each in of_images if not each.usual}
     found = [
-        *_show_duplicates(facts, pairs=pairs),
+        *_show_duplicates(facts, groups=groups),
         *_by_kind(of_images, cards=cards, twins=twins, notable=notable),
         *_show_warnings(facts),
         *_show_rejects(facts),
@@ -140,31 +140,31 @@ def show_findings(
     return sorted(found, key=lambda each: order.index(each.severity))
 
 
-def _show_duplicates(facts: Facts, *, pairs: Sequence[Pair]) -> Iterator[FindingShown]:
+def _show_duplicates(facts: Facts, *, groups: Sequence[Group]) -> Iterator[FindingShown]:
     counts = facts.duplicates
     if counts is None:
         return
     images = {name: outcome.images for name, outcome in facts.outcomes.items()}
     for kind, (severity, title) in _DUPLICATES.items():
-        groups = getattr(counts, f"{kind}s")
-        if groups:
+        number = getattr(counts, f"{kind}s")
+        if number:
             yield FindingShown(
                 kind=kind,
                 severity=severity,
                 title=title,
-                number=counted(groups, "group"),
+                number=counted(number, "group"),
                 shares=counts.describe_leaks(images) if kind == "leak" and counts.leaking else "",
                 advice=_ADVICE[kind],
                 section="duplicates",
-                pictures=list(itertools.islice(_show_pairs(kind, pairs), _SHOWN)),
+                pictures=list(itertools.islice(_show_pairs(kind, groups), _SHOWN)),
             )
 
 
-def _show_pairs(kind: str, pairs: Sequence[Pair]) -> Iterator[Evidence]:
+def _show_pairs(kind: str, groups: Sequence[Group]) -> Iterator[Evidence]:
     """Yields two pictures of each group that is of a kind, the two that show why."""
-    for pair in pairs:
-        if getattr(pair.group, f"is_{kind}"):
-            chosen = [card for card, _ in pair.cards]
+    for group in groups:
+        if kind in group.flags:
+            chosen = [*group.cards]
             if kind == "leak":
                 # The group's pictures may begin with two of one split.
                 first = chosen[0].split_name
@@ -251,8 +251,8 @@ def _in_pairs(found: Sequence[Evidence], *, twins: Mapping[str, Card]) -> Iterat
     seen = set()
     for each in found:
         for card in filter(None, (each.card, twins.get(each.card.name))):
-            if (card.split_name, card.number) not in seen:
-                seen.add((card.split_name, card.number))
+            if card.place not in seen:
+                seen.add(card.place)
                 yield _show_labels(card)
 
 

@@ -306,11 +306,11 @@ def test_a_place_with_a_length_fetches_no_more(people: Build) -> None:
         for each in stored:
             assert examples.read(each.place) == each
     # A record has a head of 12 bytes and a tail of 4.
-    assert ends == [each.place.offset + each.num_bytes + 16 for each in stored]
+    assert ends == [each.place.offset + each.place.length + 16 for each in stored]
     with pytest.raises(InputError, match=r"the record has [\d,]+ bytes, and [\d,]+ in the index"):
-        examples.read(stored[0].place._replace(length=stored[0].num_bytes + 1))
+        examples.read(stored[0].place._replace(length=stored[0].place.length + 1))
     with pytest.raises(InputError):
-        examples.read(stored[0].place._replace(length=stored[0].num_bytes - 1))
+        examples.read(stored[0].place._replace(length=stored[0].place.length - 1))
 
 
 def test_without_the_map_of_classes_a_panoptic_map_has_numbers() -> None:

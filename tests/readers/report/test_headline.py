@@ -70,7 +70,7 @@ def test_warnings_of_the_build_are_findings() -> None:
     duplicates = f"{counts.describe({})['contradictions']}, such as a.jpg and b.jpg"
     for warnings in (facts.warnings, (duplicates, *facts.warnings)):
         found = show_findings(
-            [], cards=(), twins={}, facts=facts._replace(warnings=warnings), pairs=()
+            [], cards=(), twins={}, facts=facts._replace(warnings=warnings), groups=()
         )
         assert [
             (each.kind, each.severity, each.number, each.shares, [*each.lines]) for each in found

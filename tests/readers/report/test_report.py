@@ -458,7 +458,7 @@ def test_the_most_telling_twin_is_found(rows: list[str], expected: dict[str, str
     for member in members:
         member.update({kind: int(member[kind]) or None for kind in OF_SIMILAR_PICTURES})
     classes = {"c": {1: 1}, "d": {2: 2}, "e": {2: 9}}
-    places = {each["key"]: Place(each["split"], each["row"] + 1, 0, 0) for each in members}
+    places = {each["key"]: Place(each["split"], each["row"] + 1, 0, 0, 1) for each in members}
     found = find_twins(
         [members],
         shown={(each["split"], 0, each["row"]): places[each["key"]] for each in members},

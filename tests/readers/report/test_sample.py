@@ -25,7 +25,7 @@ def sample(
     """Samples pictures, given by the classes of each, by split."""
     pictures = (
         (
-            Place(split, number, 0, number),
+            Place(split, number, 0, number, 1),
             Picture(
                 key=f"{split}/{number}",
                 split=split,
@@ -116,7 +116,7 @@ def test_some_of_every_class_go_before_others() -> None:
 
 def test_what_is_worth_a_look_goes_first() -> None:
     def found(kind: str, number: int) -> FoundCandidate:
-        place = Place("train", number, 0, number)
+        place = Place("train", number, 0, number, 1)
         return FoundCandidate(
             split="train",
             number=number,
@@ -130,7 +130,7 @@ def test_what_is_worth_a_look_goes_first() -> None:
     sample = sample_images(
         (
             (
-                Place("train", number, 0, number),
+                Place("train", number, 0, number, 1),
                 Picture(key=str(number), split="train", labels=("a",)),
             )
             for number in range(1, 101)
