@@ -14,8 +14,6 @@ import numpy.typing as npt
 from shardbeam.readers.open.find_findings import FoundImage
 from shardbeam.readers.open.images import Place
 from shardbeam.readers.open.stored_dataset import StoredDataset
-from shardbeam.readers.predictions.class_table import ClassTable
-from shardbeam.readers.predictions.coco_results import Detections, read_detections
 from shardbeam.readers.predictions.given_labels import (
     Boxes,
     Dataset,
@@ -24,23 +22,45 @@ from shardbeam.readers.predictions.given_labels import (
     match_images,
     read_labels,
 )
+from shardbeam.readers.predictions.prediction_files import (
+    ClassTable,
+    Detections,
+    read_detections,
+)
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import counted, show_name
-
-# Compares the labels of an image with the detections of a model in it.
 
 WRONG_CLASS, MISSING_OBJECT, BADLY_PLACED = (
     "likely_wrong_class",
     "likely_missing_object",
     "badly_placed",
 )
+# {kind: what it is}
+PREDICTED_KINDS: Mapping[str, str] = {
+    WRONG_CLASS: "likely wrong class",
+    MISSING_OBJECT: "likely missing object",
+    BADLY_PLACED: "badly placed",
+}
 # Of two boxes of the same object, the intersection is at least this part of the union (IoU).
 _SAME = 0.5
 # A box that overlaps another one of its class less is not a shifted box of the same object.
 _TOUCHING = 0.1
 # From this IoU on a box is placed well.
 _WELL = 0.7
+# The most pictures of each kind, the likeliest ones.
+_MOST = 100_000
+# The strongest detections of an image that are compared with its labels, and the most labels.
+_DETECTIONS, _OBJECTS = 300, 10_000
+# A box may reach beyond its picture by this part of it.
+_OUTSIDE = 0.1
+# If more than half of the detections are like this, their numbers mean something else.
+_HALF = 0.5
+# If the model gives another class to more than this share of the objects, their ids may differ.
+_MANY_WRONG = 0.3
+_NAMED = 3
+_STRENGTH = 1_000_000
 
+_Box = tuple[float, float, float, float]
 _Floats = npt.NDArray[np.float32]
 _Flags = npt.NDArray[np.bool_]
 
@@ -149,28 +169,6 @@ def _intersections(boxes: Boxes, others: Boxes, *, of_union: bool = False) -> _F
     if of_union:
         whole = whole + np.maximum(first[..., 2:] - first[..., :2], 0).prod(axis=-1) - shared
     return np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0).astype(np.float32)
-
-
-# {kind: what it is}
-PREDICTED_KINDS: Mapping[str, str] = {
-    WRONG_CLASS: "likely wrong class",
-    MISSING_OBJECT: "likely missing object",
-    BADLY_PLACED: "badly placed",
-}
-# The most pictures of each kind, the likeliest ones.
-_MOST = 100_000
-# The strongest detections of an image that are compared with its labels, and the most labels.
-_DETECTIONS, _OBJECTS = 300, 10_000
-# A box may reach beyond its picture by this part of it.
-_OUTSIDE = 0.1
-# If more than half of the detections are like this, their numbers mean something else.
-_HALF = 0.5
-# If the model gives another class to more than this share of the objects, their ids may differ.
-_MANY_WRONG = 0.3
-_NAMED = 3
-_STRENGTH = 1_000_000
-
-_Box = tuple[float, float, float, float]
 
 
 class PredictedImage(FoundImage, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from shardbeam.pipelines.cli.commands import PredictedKind
 from shardbeam.readers.open.find_findings import strongest_images
 from shardbeam.readers.open.stored_dataset import open_dataset
-from shardbeam.readers.predictions import coco_results
+from shardbeam.readers.predictions import prediction_files
 from shardbeam.readers.predictions.find_by_predictions import (
     PREDICTED_KINDS,
     Predictions,
@@ -231,8 +231,8 @@ def test_a_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for indent in (None, 1):
         file.write_text("\ufeff" + json.dumps(results, indent=indent))
         for size in (500, 777, 1 << 20):
-            monkeypatch.setattr(coco_results, "PIECE_BYTES", size)
-            read = coco_results.read_detections(str(file))
+            monkeypatch.setattr(prediction_files, "PIECE_BYTES", size)
+            read = prediction_files.read_detections(str(file))
             assert read.ids == [str(n) for n in range(300)]
             assert read.boxes[:, 0].tolist() == [*range(300)]
 
