@@ -45,6 +45,14 @@ _KINDS = {
     ChangeKind.CLASS_NAMES: "class renamed",
     ChangeKind.OTHER: "other values changed",
 }
+# {field of `SplitDifference`: what it counts} in the first line.
+_COUNTS = {
+    "added": "added",
+    "removed": "removed",
+    "renamed": "renamed",
+    "reencoded": "renamed and encoded again",
+    "moved_in": "moved to another split",
+}
 
 
 class StatisticsPair(NamedTuple):
@@ -80,24 +88,16 @@ def describe_difference(difference: Difference) -> str:
     if difference.is_empty:
         return "nothing changed"
     unit = difference.unit
-    counts = {
-        name: sum(getattr(split, name) for split in difference.splits.values())
-        for name in ("added", "removed", "renamed", "reencoded", "moved_in")
+    numbers = {
+        what: sum(getattr(split, field) for split in difference.splits.values())
+        for field, what in _COUNTS.items()
     }
-    images = [
-        (counts["added"], "added"),
-        (counts["removed"], "removed"),
-        (counts["renamed"], "renamed"),
-        (counts["reencoded"], "renamed and encoded again"),
-        (counts["moved_in"], "moved to another split"),
-        (difference.changed, "changed"),
-    ]
-    words = [f"{number:,} {what}" for number, what in images if number]
-    if words:
-        number, rest = words[0].split(" ", 1)
-        words[0] = f"{number} {unit if number == '1' else f'{unit}s'} {rest}"
-    else:
-        words = [f"no {unit} changed"]
+    numbers["changed"] = difference.changed
+    words: list[str] = []
+    for what, number in numbers.items():
+        if number:
+            words.append(f"{number:,} {what}" if words else f"{counted(number, unit)} {what}")
+    words = words or [f"no {unit} changed"]
     return "; ".join([", ".join(words), *_describe_classes(difference)])
 
 

@@ -28,8 +28,19 @@ from shardbeam.transforms.dataset.findings import KINDS, SAME_PICTURE, UNEQUAL_O
 from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
 from shardbeam.transforms.images.measures import BRIGHT_PICTURE, DARK_PICTURE, LOW_CONTRAST
 
-# Describes the findings in an image, in words.
-
+_CAPTIONS = 10
+_FEATURES = 200
+# In pixels: the room for an image on a card and for an enlarged one, and the height of letters.
+_CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
+# The most objects with a label on a card; the enlarged image labels the others.
+_LABELLED = 8
+# An image with fewer pixels a side is shown with its pixels as squares.
+_COARSE_PX = 128
+# A longer key cannot be marked.
+_LINE_CHARACTERS = 4000
+# Digits of a digest, which tells apart the pictures of a few datasets with the same keys.
+_DIGEST_DIGITS = 12
+_TIMES = " \N{MULTIPLICATION SIGN} "
 # {kind: its strength in words}; strengths are described in docs/reference/statistics.md.
 _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     DUPLICATE_BOX: lambda strength: f"{strength / 10_000:.1f} % in common",
@@ -46,12 +57,6 @@ _STRENGTHS: Mapping[str, Callable[[int], str]] = {
     BRIGHT_PICTURE: lambda strength: f"99 of 100 pixels at least at gray level {strength}",
     LOW_CONTRAST: lambda strength: f"a contrast of {255 - strength} of 255 gray levels",
 }
-
-
-def describe_strength(kind: str, strength: int) -> str:
-    """Says how far a finding is from usual; empty for kinds that are there or not."""
-    describe = _STRENGTHS.get(kind)
-    return describe(strength) if describe else ""
 
 
 class Note(NamedTuple):
@@ -73,48 +78,6 @@ class Note(NamedTuple):
     def title(self) -> str:
         """What is found."""
         return KINDS.get(self.kind, self.kind)
-
-
-def make_notes(of_objects: Iterable[Finding], of_index: Iterable[tuple[str, int]]) -> list[Note]:
-    """Describes the findings of an image.
-
-    Args:
-        of_objects: The findings of its Example.
-        of_index: `(kind, strength)` of its findings in the index, which has more kinds.
-    """
-    by_kind: dict[str, list[Finding]] = {}
-    for each in of_objects:
-        by_kind.setdefault(each.kind, []).append(each)
-    for kind, strength in of_index:
-        by_kind.setdefault(kind, [Finding(kind, strength)])
-    return [_note(by_kind[kind]) for kind in KINDS if kind in by_kind]
-
-
-def _note(found: Sequence[Finding]) -> Note:
-    first = min(found, key=lambda each: (-each.strength, each.objects))
-    names = [first.name, *([first.other] if first.other else [])] if first.objects else []
-    parts = [
-        " + ".join(name.decode(errors="replace") or NO_NAME for name in names),
-        describe_strength(first.kind, first.strength),
-        f"and {len(found) - 1:,} more" if len(found) > 1 else "",
-    ]
-    objects = dict.fromkeys(number for each in found for number in each.objects)
-    return Note(first.kind, ", ".join(filter(None, parts)), tuple(objects), first.strength)
-
-
-_CAPTIONS = 10
-_FEATURES = 200
-# In pixels: the room for an image on a card and for an enlarged one, and the height of letters.
-_CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
-# The most objects with a label on a card; the enlarged image labels the others.
-_LABELLED = 8
-# An image with fewer pixels a side is shown with its pixels as squares.
-_COARSE_PX = 128
-# A longer key cannot be marked.
-_LINE_CHARACTERS = 4000
-# Digits of a digest, which tells apart the pictures of a few datasets with the same keys.
-_DIGEST_DIGITS = 12
-_TIMES = " \N{MULTIPLICATION SIGN} "
 
 
 class ShownTag(NamedTuple):
@@ -399,3 +362,36 @@ def _alt(image: Picture, *, width: int, height: int) -> str:
     described = f"{_title(image)}, {width} by {height} pixels"
     what = _what(image)
     return f"{described}: {what}" if what else described
+
+
+def make_notes(of_objects: Iterable[Finding], of_index: Iterable[tuple[str, int]]) -> list[Note]:
+    """Describes the findings of an image.
+
+    Args:
+        of_objects: The findings of its Example.
+        of_index: `(kind, strength)` of its findings in the index, which has more kinds.
+    """
+    by_kind: dict[str, list[Finding]] = {}
+    for each in of_objects:
+        by_kind.setdefault(each.kind, []).append(each)
+    for kind, strength in of_index:
+        by_kind.setdefault(kind, [Finding(kind, strength)])
+    return [_note(by_kind[kind]) for kind in KINDS if kind in by_kind]
+
+
+def _note(found: Sequence[Finding]) -> Note:
+    first = min(found, key=lambda each: (-each.strength, each.objects))
+    names = [first.name, *([first.other] if first.other else [])] if first.objects else []
+    parts = [
+        " + ".join(name.decode(errors="replace") or NO_NAME for name in names),
+        describe_strength(first.kind, first.strength),
+        f"and {len(found) - 1:,} more" if len(found) > 1 else "",
+    ]
+    objects = dict.fromkeys(number for each in found for number in each.objects)
+    return Note(first.kind, ", ".join(filter(None, parts)), tuple(objects), first.strength)
+
+
+def describe_strength(kind: str, strength: int) -> str:
+    """Says how far a finding is from usual; empty for kinds that are there or not."""
+    describe = _STRENGTHS.get(kind)
+    return describe(strength) if describe else ""

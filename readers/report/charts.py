@@ -1,11 +1,11 @@
-"""Charts of a dataset's statistics for the page: classes, sizes, keypoints."""
+"""Charts of a dataset's statistics for the page: classes, sizes, keypoints, heat maps of boxes."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,142 +23,6 @@ from shardbeam.transforms.dataset.collectors.statistics import (
 )
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.shards.count import count_shard, merge_counts
-
-# Heat maps of boxes for the page: where their centres are, and how large they are.
-
-# Shades of a heat map. The square root of a cell's count decides, so that rare cells are seen.
-_SHADES = 8
-# Rows and columns of the table beside a heat map, each of four rows or columns of the grid.
-_PARTS = 4
-_QUARTERS = ("0 to 25 %", "25 to 50 %", "50 to 75 %", "75 to 100 %")
-_OCTAVES = ("to 1.6 %", "to 6.3 %", "to 25 %", "to 100 %")
-
-
-class HeatMap(NamedTuple):
-    """A heat map of all boxes.
-
-    Attributes:
-        name: Its name in the page's script.
-        title: What it shows.
-        axes: What its columns and rows are.
-        grid: Its counts, as the script reads them.
-        columns: Headings of the table's columns, from the left, and of its rows.
-        middle: Where the rows and columns of the grid that `words` names begin, and where they end.
-        words: What is said of these cells.
-        ends: What is written below the left end, the middle and the right end; may be empty.
-        rises: Whether its first row is at the bottom.
-    """
-
-    name: str
-    title: str
-    axes: str
-    grid: str
-    columns: Sequence[str]
-    middle: tuple[int, int]
-    words: str
-    ends: Sequence[str] = ()
-    rises: bool = False
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """The boxes in each cell, (rows, columns)."""
-        return np.array(read_grid(self.grid)).reshape(GRID_SIDE, GRID_SIDE)
-
-    @property
-    def share(self) -> str:
-        """How many percent of the boxes are in the cells that `words` names."""
-        middle = slice(*self.middle)
-        return _percent(self.counts[middle, middle].sum(), self.counts.sum())
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """The cells of each shade, from the lightest, in SVG."""
-        shades = np.ceil(_SHADES * np.sqrt(self.counts / self.counts.max()))
-        return [
-            "".join(
-                f"M{column} {GRID_SIDE - 1 - row if self.rises else row}h1v1h-1z"
-                for row, column in np.argwhere(shades == shade)
-            )
-            for shade in range(1, _SHADES + 1)
-        ]
-
-    @property
-    def rows(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """`(heading, percent of the boxes in each column)` of the table's rows, from the top."""
-        side = GRID_SIDE // _PARTS
-        sums = self.counts.reshape(_PARTS, side, _PARTS, side).sum(axis=(1, 3))
-        rows = [
-            (heading, [_percent(each, self.counts.sum()) for each in row])
-            for heading, row in zip(self.columns, sums, strict=True)
-        ]
-        return rows[::-1] if self.rises else rows
-
-
-class HeatClass(NamedTuple):
-    """The grids of one class."""
-
-    name: str
-    objects: int
-    centres: str
-    sizes: str
-
-
-class HeatMaps(NamedTuple):
-    """The heat maps of a dataset, and the grids of its largest classes."""
-
-    boxes: int
-    maps: Sequence[HeatMap]
-    classes: Sequence[HeatClass]
-    all_classes: int
-
-
-def draw_heat_maps(total: Statistics) -> HeatMaps | None:
-    """Draws the heat maps of all boxes; None without boxes."""
-    if not all(sum(read_grid(grid)) for grid in (total.box_centres, total.box_sizes)):
-        return None
-    centres = HeatMap(
-        "centres",
-        "Where boxes are",
-        "centres",
-        total.box_centres,
-        columns=_QUARTERS,
-        middle=(4, 12),
-        words="in the middle half of the image's width and height",
-    )
-    sizes = HeatMap(
-        "sizes",
-        "How large boxes are",
-        "shares of width and height, both axes log",
-        total.box_sizes,
-        columns=_OCTAVES,
-        middle=(0, 12),
-        words="narrower and lower than a quarter of the image",
-        ends=("0.4 %", "6.3 %", "100 %"),
-        rises=True,
-    )
-    by_objects = sorted(
-        total.box_centres_by_class, key=lambda name: (-total.objects_by_class.get(name, 0), name)
-    )
-    classes = [
-        HeatClass(
-            name or NO_NAME,
-            sum(read_grid(total.box_centres_by_class[name])),
-            total.box_centres_by_class[name],
-            total.box_sizes_by_class.get(name, ""),
-        )
-        for name in by_objects
-    ]
-    return HeatMaps(
-        sum(read_grid(total.box_centres)),
-        (centres, sizes),
-        classes if len(classes) > 1 else (),
-        len(total.objects_by_class),
-    )
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.0f} %"
-
 
 # How many rows of a chart are shown at first, and altogether.
 _FIRST, _MOST = 25, 1000
@@ -179,6 +43,17 @@ _SIZES = (
     ("medium", 32**2, "from 32² px"),
     ("large", 96**2, "from 96² px"),
 )
+# Shades of a heat map of boxes. The square root of a cell's count decides, so that rare cells are
+# seen.
+_SHADES = 8
+# Rows and columns of the table beside a heat map, each of four rows or columns of the grid.
+_PARTS = 4
+_QUARTERS = ("0 to 25 %", "25 to 50 %", "50 to 75 %", "75 to 100 %")
+_OCTAVES = ("to 1.6 %", "to 6.3 %", "to 25 %", "to 100 %")
+
+# A row of stacked bars: its name, its counts, and its field and bin; without these two, it leads to
+# no pictures.
+_Row: TypeAlias = tuple[str, Sequence[int], tuple[str, ...]]
 
 
 class Part(NamedTuple):
@@ -287,6 +162,84 @@ class Pair(NamedTuple):
     images: int
     bar: int
     lift: float
+
+
+class HeatMap(NamedTuple):
+    """A heat map of all boxes.
+
+    Attributes:
+        name: Its name in the page's script.
+        title: What it shows.
+        axes: What its columns and rows are.
+        grid: Its counts, as the script reads them.
+        columns: Headings of the table's columns, from the left, and of its rows.
+        middle: Where the rows and columns of the grid that `words` names begin, and where they end.
+        words: What is said of these cells.
+        ends: What is written below the left end, the middle and the right end; may be empty.
+        rises: Whether its first row is at the bottom.
+    """
+
+    name: str
+    title: str
+    axes: str
+    grid: str
+    columns: Sequence[str]
+    middle: tuple[int, int]
+    words: str
+    ends: Sequence[str] = ()
+    rises: bool = False
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The boxes in each cell, (rows, columns)."""
+        return np.array(read_grid(self.grid)).reshape(GRID_SIDE, GRID_SIDE)
+
+    @property
+    def share(self) -> str:
+        """How many percent of the boxes are in the cells that `words` names."""
+        middle = slice(*self.middle)
+        return _percent(self.counts[middle, middle].sum(), self.counts.sum())
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The cells of each shade, from the lightest, in SVG."""
+        shades = np.ceil(_SHADES * np.sqrt(self.counts / self.counts.max()))
+        return [
+            "".join(
+                f"M{column} {GRID_SIDE - 1 - row if self.rises else row}h1v1h-1z"
+                for row, column in np.argwhere(shades == shade)
+            )
+            for shade in range(1, _SHADES + 1)
+        ]
+
+    @property
+    def rows(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """`(heading, percent of the boxes in each column)` of the table's rows, from the top."""
+        side = GRID_SIDE // _PARTS
+        sums = self.counts.reshape(_PARTS, side, _PARTS, side).sum(axis=(1, 3))
+        rows = [
+            (heading, [_percent(each, self.counts.sum()) for each in row])
+            for heading, row in zip(self.columns, sums, strict=True)
+        ]
+        return rows[::-1] if self.rises else rows
+
+
+class HeatClass(NamedTuple):
+    """The grids of one class."""
+
+    name: str
+    objects: int
+    centres: str
+    sizes: str
+
+
+class HeatMaps(NamedTuple):
+    """The heat maps of a dataset, and the grids of its largest classes."""
+
+    boxes: int
+    maps: Sequence[HeatMap]
+    classes: Sequence[HeatClass]
+    all_classes: int
 
 
 class Charts(NamedTuple):
@@ -446,21 +399,17 @@ def _mark_sizes(chart: Chart, bins: Sequence[tuple[str, str]], *, total: Statist
 def _chart_facets(splits: Mapping[str, Statistics], *, total: Statistics) -> Iterator[Chart]:
     """Yields a chart of each facet: its values, the most frequent first, and where it has none."""
     for key, values in sorted(total.facets.items()):
-        ordered = sorted(values, key=lambda value: (-values[value], value))
-        rows = []
-        for value in ordered:
-            rows.append(
-                (value, [split.facets.get(key, {}).get(value, 0) for split in splits.values()])
-            )
+        rows: list[_Row] = [
+            (value, [split.facets.get(key, {}).get(value, 0) for split in splits.values()], ())
+            for value in sorted(values, key=lambda value: (-values[value], value))
+        ]
         without = [
             max(0, split.examples - sum(split.facets.get(key, {}).values()))
             for split in splits.values()
         ]
         if any(without):
-            rows.append(("(no value)", without))
-        chart = _stack(
-            key, key, [(value, counts, ()) for value, counts in rows], unit="examples", bars=Bars()
-        )
+            rows.append(("(no value)", without, ()))
+        chart = _stack(key, key, rows, unit="examples", bars=Bars())
         if chart is not None:
             yield chart
 
@@ -516,16 +465,13 @@ def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
 def _stack(
     heading: str,
     title: str,
-    rows: Sequence[tuple[str, Sequence[int], tuple[str, ...]]],
+    rows: Sequence[_Row],
     *,
     unit: str,
     bars: Bars,
     summary: str = "",
 ) -> Chart | None:
-    """Makes a chart of stacked bars; each row has its name, its counts and its field and bin.
-
-    A row without field and bin leads to no pictures.
-    """
+    """Makes a chart of stacked bars."""
     widest = max((sum(counts) for _, counts, _ in rows), default=0) or 1
     stacked = []
     for name, counts, bar in rows[:_MOST]:
@@ -552,3 +498,51 @@ def _chart(
         left_out=number - len(rows),
         summary=summary,
     )
+
+
+def draw_heat_maps(total: Statistics) -> HeatMaps | None:
+    """Draws the heat maps of all boxes; None without boxes."""
+    if not all(sum(read_grid(grid)) for grid in (total.box_centres, total.box_sizes)):
+        return None
+    centres = HeatMap(
+        "centres",
+        "Where boxes are",
+        "centres",
+        total.box_centres,
+        columns=_QUARTERS,
+        middle=(4, 12),
+        words="in the middle half of the image's width and height",
+    )
+    sizes = HeatMap(
+        "sizes",
+        "How large boxes are",
+        "shares of width and height, both axes log",
+        total.box_sizes,
+        columns=_OCTAVES,
+        middle=(0, 12),
+        words="narrower and lower than a quarter of the image",
+        ends=("0.4 %", "6.3 %", "100 %"),
+        rises=True,
+    )
+    by_objects = sorted(
+        total.box_centres_by_class, key=lambda name: (-total.objects_by_class.get(name, 0), name)
+    )
+    classes = [
+        HeatClass(
+            name or NO_NAME,
+            sum(read_grid(total.box_centres_by_class[name])),
+            total.box_centres_by_class[name],
+            total.box_sizes_by_class.get(name, ""),
+        )
+        for name in by_objects
+    ]
+    return HeatMaps(
+        sum(read_grid(total.box_centres)),
+        (centres, sizes),
+        classes if len(classes) > 1 else (),
+        len(total.objects_by_class),
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"

@@ -93,6 +93,6 @@ def test_warnings_of_the_build_are_findings() -> None:
 def test_what_train_lacks_is_the_worst(kind: str, split: str, severity: str) -> None:
     found = [KindFound(kind=kind, split=split, text="a text")]
     facts = Facts("a", "a", "", "", splits=())
-    (shown,) = show_findings(found, cards=(), twins={}, facts=facts, pairs=())
+    (shown,) = show_findings(found, cards=(), twins={}, facts=facts, groups=())
     assert (shown.severity, shown.shares, [*shown.lines]) == (severity, "a text", [])
     assert shown.advice
