@@ -32,6 +32,12 @@ from shardbeam.transforms.examples.encode.image_features import CLASS_IDS
 
 ClassChangeKind: TypeAlias = Literal["renamed", "merged", "split", "other"]
 
+_CLASS_CHANGES: Mapping[ClassChangeKind, str] = {
+    "renamed": "class {old} was renamed to {new}",
+    "merged": "class {old} was merged into {new}",
+    "split": "class {old} was split, and a part of it is {new} now",
+    "other": "some of class {old} is {new} now",
+}
 # The changes of objects that are changes of labels.
 _OF_LABELS = {ADDED, REMOVED, CLASS, BOX}
 # The default keys with names of classes.
@@ -161,16 +167,10 @@ class ClassChange(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         """Describes the change in one line."""
-        old, new = show_name(self.old), show_name(self.new)
         images = counted(self.images, "image")
         of = f"{counted(self.objects, 'object')} in {images}" if self.objects else images
-        if self.kind == "renamed":
-            return f"class {old} was renamed to {new}: {of}"
-        if self.kind == "merged":
-            return f"class {old} was merged into {new}: {of}"
-        if self.kind == "split":
-            return f"class {old} was split, and a part of it is {new} now: {of}"
-        return f"some of class {old} is {new} now: {of}"
+        what = _CLASS_CHANGES[self.kind].format(old=show_name(self.old), new=show_name(self.new))
+        return f"{what}: {of}"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

@@ -297,6 +297,8 @@ class ShardCache:
                     _copy(shard, file)
                 else:
                     _unpack(packed, file, container=self._container, size_bytes=shard.size_bytes)
+                file.flush()
+                os.fsync(file.fileno())
                 with _lock_names(folder):
                     os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
                     # Opened at once, because others may delete it to make room.
@@ -457,8 +459,6 @@ def _copy(shard: StoredFile, file: BinaryIO) -> None:
     if expected not in ("", f"{crc32c:08x}"):
         problem = f"its copy has the checksum {crc32c:08x}, not {expected}"
         raise DamagedError(uri=shard.uri, problem=problem)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _unpack(shard: StoredFile, file: BinaryIO, *, container: str, size_bytes: int) -> None:
@@ -480,8 +480,6 @@ def _unpack(shard: StoredFile, file: BinaryIO, *, container: str, size_bytes: in
             problem="its records have other lengths than its index says; check the dataset with "
             "`shardbeam verify`",
         )
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _stored_checksum(shard: StoredFile) -> str:

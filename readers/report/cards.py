@@ -120,9 +120,9 @@ class Card(NamedTuple):
         digest: The beginning of the image's SHA-256, to recognize the image.
         notes: Its findings, each of another kind.
         odd: Numbers of the objects with findings, from 0.
-        bars: Numbers of the bars that count it, separated by spaces.
+        bars: Numbers of the bars that count it.
         classes: The dataset's classes.
-        class_numbers: Numbers of its classes in the page, separated by spaces.
+        class_numbers: Numbers of its classes in the page.
         font_size: Font size of the labels on a card, in pixels of the image.
     """
 
@@ -132,7 +132,7 @@ class Card(NamedTuple):
     digest: str
     notes: Sequence[Note]
     odd: Collection[int]
-    bars: str
+    bars: Collection[int]
     alt: str
     names: str
     split: int
@@ -145,7 +145,7 @@ class Card(NamedTuple):
     font_size: str
     is_coarse: bool
     classes: Classes
-    class_numbers: str
+    class_numbers: Sequence[int]
     tags: Sequence[ShownTag]
     labels: Sequence[_Label]
     captions: Sequence[str]
@@ -162,16 +162,6 @@ class Card(NamedTuple):
     def figure(self) -> Figure:
         """What is drawn over it."""
         return self.thumbnail.figure
-
-    @property
-    def kinds(self) -> str:
-        """The kinds of its findings, separated by spaces."""
-        return " ".join(note.kind for note in self.notes)
-
-    @property
-    def strengths(self) -> str:
-        """The strengths of its findings, separated by spaces."""
-        return " ".join(str(note.strength) for note in self.notes)
 
     @property
     def layers(self) -> frozenset[str]:
@@ -240,7 +230,7 @@ def make_card(
         digest=hashlib.sha256(image.image).hexdigest()[:_DIGEST_DIGITS],
         notes=notes,
         odd=frozenset(number for note in notes for number in note.objects),
-        bars=" ".join(map(str, bars)),
+        bars=bars,
         alt=_alt(image, width=width, height=height),
         names=_what(image),
         split=split,
@@ -253,7 +243,7 @@ def make_card(
         font_size=write_number(_em(_CARD_PX, width=width, height=height)),
         is_coarse=max(width, height) < _COARSE_PX,
         classes=classes,
-        class_numbers=" ".join(map(str, sorted(map(classes.number, shown)))),
+        class_numbers=sorted(map(classes.number, shown)),
         tags=list(_place_tags(thumbnail.figure, width=width, height=height)),
         labels=[_Label(classes.number(name), style_of(name), name) for name in labels],
         captions=image.captions[:_CAPTIONS],

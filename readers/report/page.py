@@ -159,11 +159,11 @@ def render_page(report: Report) -> str:
     script = "\n".join(map(_asset, _SCRIPTS))
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
-    shown = Counter(number for card in cards for number in card.class_numbers.split())
+    shown = Counter(number for card in cards for number in card.class_numbers)
     classes = {
-        name: _Class(number, report.classes.style(name).css_classes, name, shown[str(number)])
+        name: _Class(number, report.classes.style(name).css_classes, name, shown[number])
         for name, number in report.classes.numbered().items()
-        if shown[str(number)]
+        if shown[number]
     }
     by_class = report.charts.classes
     # The names in the chart, and the class of each in pictures.
@@ -189,7 +189,7 @@ def render_page(report: Report) -> str:
             script=Markup(script),
             **report._asdict(),
             no_name=NO_NAME,
-            sections=list(_sections(report)),
+            sections=_sections(report),
             columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
             tiles=list(make_tiles(facts, examples=sample.examples, total=report.total)),
             splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
@@ -205,7 +205,7 @@ def render_page(report: Report) -> str:
                 for row, name in charted.items()
             },
             gallery_kinds=_list_kinds(cards),
-            bar_pictures=Counter(int(number) for card in cards for number in card.bars.split()),
+            bar_pictures=Counter(number for card in cards for number in card.bars),
             split_pictures=Counter(card.split for card in cards),
             layers=[
                 (layer, title)
@@ -349,29 +349,24 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(report: Report) -> Iterator[tuple[str, str]]:
+def _sections(report: Report) -> list[tuple[str, str]]:
+    """Lists the sections of the page: the id and the title of each."""
     facts, charts = report.facts, report.charts
-    yield "look", "Worth a look"
-    if report.predictions is not None:
-        yield "predictions", "Predictions"
-    if report.changes is not None:
-        yield "changes", "Changes"
-    if charts.heat is not None:
-        yield "boxes", "Boxes"
-    if charts.classes:
-        yield "classes", "Classes"
-    if charts.sizes or charts.same:
-        yield "sizes", "Sizes"
-    if charts.facets or charts.facets_left_out:
-        yield "facets", "Facets"
-    yield "gallery", "Gallery"
-    if facts.duplicates is not None:
-        yield "duplicates", "Duplicates"
-    if facts.rejects:
-        yield "rejects", "Rejects"
-    if facts.corrections or facts.exclusions:
-        yield "corrections", "Corrections"
-    yield "files", "Files"
+    sections = (
+        (True, "look", "Worth a look"),
+        (report.predictions is not None, "predictions", "Predictions"),
+        (report.changes is not None, "changes", "Changes"),
+        (charts.heat is not None, "boxes", "Boxes"),
+        (charts.classes is not None, "classes", "Classes"),
+        (charts.sizes or charts.same, "sizes", "Sizes"),
+        (charts.facets or charts.facets_left_out, "facets", "Facets"),
+        (True, "gallery", "Gallery"),
+        (facts.duplicates is not None, "duplicates", "Duplicates"),
+        (facts.rejects, "rejects", "Rejects"),
+        (facts.corrections or facts.exclusions, "corrections", "Corrections"),
+        (True, "files", "Files"),
+    )
+    return [(name, title) for is_there, name, title in sections if is_there]
 
 
 def _ids(report: Report) -> dict[tuple[str, int], str]:
@@ -382,7 +377,7 @@ def _ids(report: Report) -> dict[tuple[str, int], str]:
 
 def _list_kinds(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
     """Lists the kinds of findings in the gallery: name, words, and how many pictures have it."""
-    counts = Counter(kind for card in cards for kind in card.kinds.split())
+    counts = Counter(note.kind for card in cards for note in card.notes)
     return [(kind, KINDS[kind], counts[kind]) for kind in KINDS if counts[kind]]
 
 
@@ -429,9 +424,8 @@ def _gallery_hint(report: Report) -> str:
         hint += f": {first}some of every class, then others by chance"
     places = {shown.card.place for shown in report.cards}
     known = (each.classes for each in sample.chosen if each.place[:2] in places)
-    numbers = {number for shown in report.cards for number in shown.card.class_numbers.split()}
-    numbered = report.classes.numbered()
-    drawn = {name for name, number in numbered.items() if str(number) in numbers}
+    numbers = {number for shown in report.cards for number in shown.card.class_numbers}
+    drawn = {name for name, number in report.classes.numbered().items() if number in numbers}
     absent = sorted(sample.classes.keys() - drawn.union(*known))
     if absent:
         missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
