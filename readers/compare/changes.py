@@ -25,7 +25,6 @@ from shardbeam.readers.compare.image_changes import (
     ImageChange,
     compare_images,
 )
-from shardbeam.readers.compare.pairs import ExamplePlace
 from shardbeam.transforms.core.text import counted, show_name
 from shardbeam.transforms.examples.decode.feature_map import FeatureValues, Picture
 from shardbeam.transforms.examples.encode.image_features import CLASS_IDS
@@ -90,23 +89,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     old_split: str = ""
     new_split: str = ""
     old_key: str = ""
-
-
-class DifferingImage(NamedTuple):
-    """An image that is in two datasets, and whose Examples differ.
-
-    Attributes:
-        change: How it differs.
-        old: Its Examples in the old dataset; several with `example_per: annotation`.
-        new: Its Examples in the new dataset.
-        too_many: How many Examples it has, if they are too many to be located: then `old` and `new`
-            are one pair of Examples that match.
-    """
-
-    change: Change
-    old: Sequence[ExamplePlace]
-    new: Sequence[ExamplePlace]
-    too_many: int = 0
 
 
 class SplitDifference(msgspec.Struct, kw_only=True):

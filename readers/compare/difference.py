@@ -21,7 +21,6 @@ from shardbeam.readers.compare.changes import (
     ClassChange,
     ClassNames,
     Difference,
-    DifferingImage,
     LabelChanges,
     SplitDifference,
     find_class_changes,
@@ -58,6 +57,23 @@ _MOST_EXAMPLES = 1_000
 _MOST_READ = 10_000
 # If an Example has more objects, the objects of its picture are not compared.
 _MOST_OBJECTS = 10_000
+
+
+class DifferingImage(NamedTuple):
+    """An image that is in two datasets, and whose Examples differ.
+
+    Attributes:
+        change: How it differs.
+        old: Its Examples in the old dataset; several with `example_per: annotation`.
+        new: Its Examples in the new dataset.
+        too_many: How many Examples it has, if they are too many to be located: then `old` and `new`
+            are one pair of Examples that match.
+    """
+
+    change: Change
+    old: Sequence[ExamplePlace]
+    new: Sequence[ExamplePlace]
+    too_many: int = 0
 
 
 class Comparison(NamedTuple):

@@ -1,8 +1,9 @@
-"""Whole copies of shards in a folder on disk, which processes of one user may fill and read.
+"""The shards that this process has open, and whole copies of shards in a folder on disk.
 
-The folder may be one that other users write to, such as `/tmp/copies`. So the copies lie in a
-folder of the user inside it, which nobody else can enter. It is opened once for each use, and files
-are opened relative to what was opened: a link under one of these names is never followed.
+Processes of one user may fill and read these copies. The folder may be one that other users write
+to, such as `/tmp/copies`. So the copies lie in a folder of the user inside it, which nobody else
+can enter. It is opened once for each use, and files are opened relative to what was opened: a link
+under one of these names is never followed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,19 @@ from shardbeam.transforms.storage.local import is_at
 
 # The shards that this process has open at most: those that were read last.
 MAX_OPEN_FILES = 64
+_TFRECORD = "tfrecord"
+_PART_BYTES = 8 << 20
+_DIGEST_DIGITS = 16
+# A file system allows 255 bytes for a name.
+_NAME_CHARACTERS = 40
+# Only files with such names are counted and deleted.
+_COPY = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}-.*", re.DOTALL)
+_PART = ".part"
+# A process holds a lock on this file while it counts, deletes or renames copies.
+_LOCK = ".lock"
+_MODE = 0o700
+# Between two looks at copies that other processes are making.
+_WAIT_S = 0.05
 
 _numbers = itertools.count()
 
@@ -111,21 +125,6 @@ class OpenFiles:
 
 OPEN_FILES = OpenFiles()
 os.register_at_fork(after_in_child=OPEN_FILES.unlock)
-
-
-_TFRECORD = "tfrecord"
-_PART_BYTES = 8 << 20
-_DIGEST_DIGITS = 16
-# A file system allows 255 bytes for a name.
-_NAME_CHARACTERS = 40
-# Only files with such names are counted and deleted.
-_COPY = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}-.*", re.DOTALL)
-_PART = ".part"
-# A process holds a lock on this file while it counts, deletes or renames copies.
-_LOCK = ".lock"
-_MODE = 0o700
-# Between two looks at copies that other processes are making.
-_WAIT_S = 0.05
 
 
 class ShardCache:

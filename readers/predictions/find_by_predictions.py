@@ -19,6 +19,7 @@ from shardbeam.readers.predictions.given_labels import (
     Dataset,
     GivenLabels,
     Indexes,
+    list_first,
     match_images,
     read_labels,
 )
@@ -57,7 +58,6 @@ _OUTSIDE = 0.1
 _HALF = 0.5
 # If the model gives another class to more than this share of the objects, their ids may differ.
 _MANY_WRONG = 0.3
-_NAMED = 3
 _STRENGTH = 1_000_000
 
 _Box = tuple[float, float, float, float]
@@ -289,9 +289,9 @@ def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> _Usable:
     if (of_categories < 0).all():
         raise InputError(
             uri=uri,
-            problem=f"none of its categories is in the dataset: {_list(given.categories)}; "
-            f"expected ids of the label map, {_list(dataset.ids)}, or as `category` the names of "
-            f"classes, {_list(dataset.names)}",
+            problem=f"none of its categories is in the dataset: {list_first(given.categories)}; "
+            f"expected ids of the label map, {list_first(dataset.ids)}, or as `category` the names "
+            f"of classes, {list_first(dataset.names)}",
         )
     unknown = [
         each for each, number in zip(given.categories, of_categories, strict=True) if number < 0
@@ -306,7 +306,7 @@ def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> _Usable:
     used = is_there & is_class & has_area
     left_out["in images that are not in the dataset"] += int((~is_there).sum())
     if unknown:
-        left_out[f"of classes that the dataset does not have ({_list(unknown)})"] += int(
+        left_out[f"of classes that the dataset does not have ({list_first(unknown)})"] += int(
             (is_there & ~is_class).sum()
         )
     left_out["outside of their pictures"] += int((is_there & is_class & ~has_area).sum())
@@ -393,7 +393,7 @@ def _compare_classes(dataset: Dataset, *, uri: str) -> Predictions:
     if missing := int((images < 0).sum()):
         notes.append(f"{counted(missing, 'row')} of images that are not in the dataset")
     if table.left_out:
-        notes.append(f"columns that are no classes are not read: {_list(table.left_out)}")
+        notes.append(f"columns that are no classes are not read: {list_first(table.left_out)}")
     return Predictions(found, notes)
 
 
@@ -452,9 +452,3 @@ def _rank(found: PredictedImage) -> tuple[int, str, int]:
 
 def _count_images(number: int, *, dataset: Dataset) -> str:
     return f"predictions for {number:,} of {counted(len(dataset.images), 'image')}"
-
-
-def _list(names: Iterable[object]) -> str:
-    first = [*itertools.islice(names, _NAMED + 1)]
-    shown = [show_name(each) if isinstance(each, str) else str(each) for each in first[:_NAMED]]
-    return ", ".join(shown) + (", ..." if len(first) > _NAMED else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -101,7 +101,7 @@ def read_labels(dataset: StoredDataset, *, split: str | None = None) -> Dataset:
             picture = stored.picture(each, feature_map=feature_map)
             if picture.is_of_annotation:
                 raise InputError(uri=dataset.path, problem=_OF_OBJECTS)
-            source_id = _source_id(picture.features, key=feature_map.keys.get(_SOURCE_ID))
+            source_id = _source_id(picture, key=feature_map.keys.get(_SOURCE_ID, _SOURCE_ID))
             images.append(
                 _read_one(
                     stored.place,
@@ -154,8 +154,8 @@ def _read_one(
     )
 
 
-def _source_id(features: Mapping[str, Sequence[bytes | int | float]], *, key: str | None) -> str:
-    (value, *_) = features.get(_SOURCE_ID if key is None else key) or (b"",)
+def _source_id(picture: Picture, *, key: str) -> str:
+    (value, *_) = picture.features.get(key) or (b"",)
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
@@ -233,15 +233,21 @@ def _unmatched(best: int, total: int, *, ids: Sequence[str], dataset: Dataset) -
     if not dataset.images:
         return f"there are predictions, but {dataset.path} has no images"
     first = dataset.images[0]
-    named = ", ".join(map(show_name, ids[:_NAMED])) + (", ..." if len(ids) > _NAMED else "")
     known = f"the key {show_name(first.key)}"
     if first.source_id:
         known += f" and the source id {show_name(first.source_id)}"
     return (
         f"{best:,} of {total:,} predictions belong to images of {dataset.path}; expected at least "
-        f"90 %. Their images are {named}; the first one of the dataset has {known}. Name the "
-        "images by their keys, or give the dataset, or the split, that the model has predicted"
+        f"90 %. Their images are {list_first(ids)}; the first one of the dataset has {known}. Name "
+        "the images by their keys, or give the dataset, or the split, that the model has predicted"
     )
+
+
+def list_first(names: Iterable[object]) -> str:
+    """Lists the first names and ids, quoted and cut if they are texts."""
+    first = [*itertools.islice(names, _NAMED + 1)]
+    shown = [show_name(each) if isinstance(each, str) else str(each) for each in first[:_NAMED]]
+    return ", ".join(shown) + (", ..." if len(first) > _NAMED else "")
 
 
 def _repeated(way: _Way, *, dataset: Dataset) -> str:

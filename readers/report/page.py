@@ -155,7 +155,7 @@ def render_drawing(card: Card) -> Markup:
 
 def render_page(report: Report) -> str:
     """Renders the page."""
-    style = f"{_asset('style.css')}{_asset('charts.css')}{style_rules()}\n"
+    style = f"{_asset('style.css')}{style_rules()}\n"
     script = "\n".join(map(_asset, _SCRIPTS))
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
