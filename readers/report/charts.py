@@ -325,21 +325,12 @@ def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Ch
         unit, field = "images", "images_by_class"
     totals: Mapping[str, int] = getattr(total, field)
     counts = [getattr(split, field) for split in splits.values()]
-    widest = max((count for each in counts for count in each.values()), default=0) or 1
-    ordered = sorted(totals, key=lambda name: (-totals[name], name))
-    rows = [
-        Row(
-            name or NO_NAME,
-            totals[name],
-            [
-                Part(number, each.get(name, 0), 0, 100 * each.get(name, 0) / widest)
-                for number, each in enumerate(counts)
-            ],
-        )
-        for name in ordered[:_MOST]
+    rows: list[_Row] = [
+        (name or NO_NAME, [each.get(name, 0) for each in counts], ())
+        for name in sorted(totals, key=lambda name: (-totals[name], name))
     ]
     title = f"{unit.capitalize()} by class"
-    return _chart(_CLASS, title, rows, unit=unit, number=len(ordered))
+    return _stack(_CLASS, title, rows, unit=unit, bars=Bars(), is_stacked=False)
 
 
 def _chart_sizes(
@@ -470,32 +461,27 @@ def _stack(
     unit: str,
     bars: Bars,
     summary: str = "",
+    is_stacked: bool = True,
 ) -> Chart | None:
-    """Makes a chart of stacked bars."""
-    widest = max((sum(counts) for _, counts, _ in rows), default=0) or 1
-    stacked = []
+    """Makes a chart of bars that are stacked, or side by side."""
+    if not rows:
+        return None
+    widest = max((sum if is_stacked else max)(counts) for _, counts, _ in rows) or 1
+    drawn = []
     for name, counts, bar in rows[:_MOST]:
-        starts = itertools.accumulate(counts, initial=0)
+        starts = itertools.accumulate(counts if is_stacked else [0] * len(counts), initial=0)
         parts = [
             Part(number, count, 100 * start / widest, 100 * count / widest)
             for number, (count, start) in enumerate(zip(counts, starts, strict=False))
         ]
-        stacked.append(Row(name, sum(counts), parts, bars.number(*bar) if bar else -1))
-    return _chart(heading, title, stacked, unit=unit, number=len(rows), summary=summary)
-
-
-def _chart(
-    heading: str, title: str, rows: Sequence[Row], *, unit: str, number: int, summary: str = ""
-) -> Chart | None:
-    if not rows:
-        return None
+        drawn.append(Row(name, sum(counts), parts, bars.number(*bar) if bar else -1))
     return Chart(
         heading,
         title,
         unit,
-        rows[:_FIRST],
-        rows[_FIRST:],
-        left_out=number - len(rows),
+        drawn[:_FIRST],
+        drawn[_FIRST:],
+        left_out=len(rows) - len(drawn),
         summary=summary,
     )
 

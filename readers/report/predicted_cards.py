@@ -45,14 +45,10 @@ class PredictedCard(NamedTuple):
 
     Attributes:
         card: The picture.
-        label: The number of the label's box in the drawing; None without one.
-        predicted: The number of the model's box; None without one.
         text: Both in words.
     """
 
     card: Card
-    label: int | None
-    predicted: int | None
     text: str
 
 
@@ -75,15 +71,11 @@ class PredictedList(NamedTuple):
 
 
 class PredictionsShown(NamedTuple):
-    """What the page shows of predictions."""
+    """What the page shows of predictions, and whether a picture has a box of the model."""
 
     lists: Sequence[PredictedList]
     notes: Sequence[str]
-
-    @property
-    def has_boxes(self) -> bool:
-        """Whether a picture has a box of the model."""
-        return any(each.predicted is not None for one in self.lists for each in one.cards)
+    has_boxes: bool
 
 
 def choose_drawn(predictions: Predictions) -> list[PredictedImage]:
@@ -127,7 +119,11 @@ def draw_predictions(
         lists.append(
             PredictedList(kind, title, _WHAT[kind], cards, "\n".join(_keys(predictions, kind)))
         )
-    return PredictionsShown([each for each in lists if each.cards], predictions.notes)
+    return PredictionsShown(
+        [each for each in lists if each.cards],
+        predictions.notes,
+        has_boxes=any(each.box is not None for each in drawn),
+    )
 
 
 def _keys(predictions: Predictions, kind: str) -> Iterator[str]:
@@ -164,9 +160,7 @@ def _draw(
     card = make_card(picture, thumbnail._replace(figure=figure), classes=classes, name=name)
     words = f"label {found.label}" if found.label else "no label"
     iou = "" if found.iou is None else f", IoU {found.iou:.2f}"
-    return PredictedCard(
-        card, label, predicted, f"{words}; model {found.predicted} {found.score:.0%}{iou}"
-    )
+    return PredictedCard(card, f"{words}; model {found.predicted} {found.score:.0%}{iou}")
 
 
 def _predicted_object(found: PredictedImage, picture: Picture) -> PictureObject:
