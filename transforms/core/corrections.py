@@ -29,6 +29,7 @@ class Corrections(Counter[str]):
     Args:
         counts: Counts to start from.
         changes: The known changes of these corrections.
+        lost: The known objects without a box, which are counted already.
 
     Attributes:
         changes: `{correction: its changes}`, the first 200 of each kind.
@@ -37,11 +38,14 @@ class Corrections(Counter[str]):
     """
 
     def __init__(
-        self, counts: Mapping[str, int] | None = None, changes: Mapping[str, Sequence[Change]] = {}
+        self,
+        counts: Mapping[str, int] | None = None,
+        changes: Mapping[str, Sequence[Change]] = {},
+        lost: Mapping[str, Mapping[str, int]] = {},
     ) -> None:
         super().__init__(counts)
         self.changes = {what: list(each) for what, each in changes.items()}
-        self.lost: dict[str, dict[str, int]] = {}
+        self.lost = {label: dict(shapes) for label, shapes in lost.items()}
 
     def note(self, what: Correction, before: object = None, after: object = None) -> None:
         """Counts a correction and keeps the values before and after it."""
@@ -72,6 +76,10 @@ class Corrections(Counter[str]):
     def counts(self) -> dict[str, int]:
         """Returns the counts, sorted by code, without zeros."""
         return dict(sorted((+self).items())) if self else {}
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of `ImageAnnotations` that hold the corrections."""
+        return {"corrections": self.counts(), "changes": self.changes, "lost": self.lost}
 
 
 def _shorten(value: object) -> object:

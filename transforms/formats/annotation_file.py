@@ -16,8 +16,13 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import AnnotationEntry, Category, ObjectAnnotation
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+)
 from shardbeam.transforms.examples.geometry.boxes import box_around, turn_points
 from shardbeam.transforms.examples.geometry.segmentation import outline_ellipse
 from shardbeam.transforms.storage import limits
@@ -300,6 +305,45 @@ def defect_entry(
         place = f"{error.place}: " if error.place else ""
         reason, text = Reason.ANNOTATION_MALFORMED, f"{place}{error.problem}"
     return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}", split=split)
+
+
+def with_defect(
+    entry: AnnotationEntry, problem: str, *, reason: Reason = Reason.ANNOTATION_MALFORMED
+) -> AnnotationEntry:
+    """Returns the entry of an image whose annotations cannot be used."""
+    return msgspec.structs.replace(entry, defect=reason, detail=problem)
+
+
+def with_replaced(annotations: ImageAnnotations, lone: int) -> ImageAnnotations:
+    """Adds the number of lone surrogates that were replaced to the corrections."""
+    if not lone:
+        return annotations
+    corrections = {**annotations.corrections, Correction.LONE_SURROGATE_REPLACED.value: lone}
+    return msgspec.structs.replace(annotations, corrections=corrections)
+
+
+def classes_in(annotations: ImageAnnotations) -> tuple[str, ...]:
+    """Returns the classes of the image and of its objects, in order."""
+    return (*annotations.labels, *(item.label for item in annotations.objects))
+
+
+class FoundClasses:
+    """The classes that the images of a file show.
+
+    Attributes:
+        names: The classes, in the order in which they are found.
+        lost: `{class: {shape: objects}}` of objects without a box.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.lost: dict[str, dict[str, int]] = {}
+
+    def add(self, annotations: ImageAnnotations) -> None:
+        """Adds the classes of an image."""
+        self.names.update(dict.fromkeys(classes_in(annotations)))
+        for name, shapes in annotations.lost.items():
+            self.lost.setdefault(name, {}).update(shapes)
 
 
 def lost_classes(

@@ -15,7 +15,6 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -28,7 +27,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.annotation_file import decode_text, split_lines
+from shardbeam.transforms.formats.annotation_file import decode_text, split_lines, with_defect
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import common_folder, read_file
@@ -194,11 +193,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         values: dict[str, tuple[Value, ...]] = {}
         for (byte, known), label in zip(self._names.items(), labels, strict=True):
             if label >= len(known):
-                return msgspec.structs.replace(
-                    entry,
-                    defect=Reason.ANNOTATION_MALFORMED,
-                    detail=f"the {byte} label is {label}, of {len(known)} classes",
-                )
+                return with_defect(entry, f"the {byte} label is {label}, of {len(known)} classes")
             names[byte] = known[label]
             if byte != self._label:
                 values[f"image/class/{byte}/label"] = (label,)

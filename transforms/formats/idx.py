@@ -16,7 +16,6 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -27,7 +26,12 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.formats.annotation_file import decode_text, foreign_content, split_lines
+from shardbeam.transforms.formats.annotation_file import (
+    decode_text,
+    foreign_content,
+    split_lines,
+    with_defect,
+)
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import common_folder, read_file, require_file
@@ -245,11 +249,7 @@ class IdxFormat(Format, frozen=True, kw_only=True):
                 annotations = ImageAnnotations(image_id=key, labels=(names[label],))
                 yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
                 continue
-            yield msgspec.structs.replace(
-                entry,
-                defect=Reason.ANNOTATION_MALFORMED,
-                detail=f"the label is {label}, which is none of {len(names)} classes",
-            )
+            yield with_defect(entry, f"the label is {label}, which is none of {len(names)} classes")
 
 
 class _Parts(NamedTuple):

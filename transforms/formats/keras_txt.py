@@ -19,7 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     BoxReading,
@@ -194,25 +194,23 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
     def _read_line(
         self, line: bytes, place: str, *, file_index: int, position: int
     ) -> AnnotationEntry:
-        key = place
+        key, annotations = place, b""
+        defect: Reason | None = None
+        detail = ""
         try:
             # Bytes that are not UTF-8 make a name that no image has.
             path, words = split_line(line.decode("utf-8", "surrogateescape"))
             key = key_of_image(path, roots=self._roots, match=self.match)
-            annotations = self._annotations(words)
+            annotations = encode_annotations(self._annotations(words))
         except CellError as error:
-            return AnnotationEntry(
-                key=error.key or key,
-                file_index=file_index,
-                position=position,
-                defect=error.reason,
-                detail=f"{place}: {error}",
-            )
+            key, defect, detail = error.key or key, error.reason, f"{place}: {error}"
         return AnnotationEntry(
             key=key,
-            annotations=encode_annotations(annotations),
+            annotations=annotations,
             file_index=file_index,
             position=position,
+            defect=defect,
+            detail=detail,
         )
 
     def _annotations(self, words: Sequence[str]) -> ImageAnnotations:
@@ -233,7 +231,7 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
         """Leaves out boxes that a line, or another line of the image, repeats."""
-        corrections = Corrections(annotations.corrections, annotations.changes)
+        corrections = Corrections(annotations.corrections, annotations.changes, annotations.lost)
         objects: dict[object, ObjectAnnotation] = {}
         for item in annotations.objects:
             if objects.setdefault((item.label, item.bbox), item) is not item:
@@ -241,8 +239,7 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             annotations,
             objects=tuple(objects.values()),
-            corrections=corrections.counts(),
-            changes=corrections.changes,
+            **corrections.fields(),
         )
 
 

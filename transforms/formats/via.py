@@ -32,6 +32,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import (
+    FoundClasses,
     count_replaced,
     decode_json,
     ellipse_object,
@@ -39,6 +40,8 @@ from shardbeam.transforms.formats.annotation_file import (
     polygon_object,
     read_annotation_file,
     repeated_key,
+    with_defect,
+    with_replaced,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
@@ -339,8 +342,7 @@ class ViaFormat(Format, frozen=True, kw_only=True):
         """Parses one file, image by image; an image without regions has no entry."""
         uri = self.annotations[file_index]
         file_name = short_names(self.annotations)[file_index]
-        found: dict[str, None] = {}
-        lost: dict[str, dict[str, int]] = {}
+        found = FoundClasses()
         for image in read_via_file(uri, storage=storage):
             if not image.regions and not image.problem:
                 continue
@@ -364,26 +366,17 @@ class ViaFormat(Format, frozen=True, kw_only=True):
                 except ValueError as error:
                     detail = f"{image.place}: {error}"
             if detail:
-                yield msgspec.structs.replace(
-                    entry,
-                    defect=Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED,
-                    detail=escape_key(f"{file_name}: {detail}"),
-                )
+                reason = Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED
+                yield with_defect(entry, escape_key(f"{file_name}: {detail}"), reason=reason)
                 continue
-            if image.lone_surrogates:
-                count = {Correction.LONE_SURROGATE_REPLACED.value: image.lone_surrogates}
-                annotations = msgspec.structs.replace(
-                    annotations, corrections={**annotations.corrections, **count}
-                )
+            annotations = with_replaced(annotations, image.lone_surrogates)
             for item in annotations.objects:
                 check_class_name(item.label, uri=uri)
-                found[item.label] = None
-            for name, shapes in annotations.lost.items():
-                lost.setdefault(name, {}).update(shapes)
+            found.add(annotations)
             yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
-        for name in found:
+        for name in found.names:
             yield Category(name=name, origin=uri)
-        yield from lost_classes(lost, origin=uri)
+        yield from lost_classes(found.lost, origin=uri)
 
 
 def _sniff(folder: Folder, path: str) -> Mapping[str, object]:
@@ -509,9 +502,7 @@ def read_regions(
     return ImageAnnotations(
         image_id="",
         objects=tuple(objects),
-        corrections=corrections.counts(),
-        changes=corrections.changes,
-        lost=corrections.lost,
+        **corrections.fields(),
     )
 
 

@@ -21,7 +21,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -33,7 +33,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.annotation_file import decode_row
+from shardbeam.transforms.formats.annotation_file import decode_row, with_replaced
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import common_folder
@@ -420,17 +420,17 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             captions = [
                 _text(value, place=".json: caption") for value in _listed(document.get("caption"))
             ]
-        return ImageAnnotations(
+        annotations = ImageAnnotations(
             image_id=escape_key(sample[0].key),
             labels=tuple(dict.fromkeys(labels)),
             captions=tuple(captions),
-            corrections={Correction.LONE_SURROGATE_REPLACED.value: lone} if lone else {},
             values={
                 name: (_field(document[name], kind=kind, place=f".json: {name}"),)
                 for name, kind in self.fields.items()
                 if document.get(name) is not None
             },
         )
+        return with_replaced(annotations, lone)
 
 
 def _check_sample(sample: Sequence[SampleFile], *, images: int, is_repeated: bool) -> None:

@@ -224,9 +224,7 @@ class _Found:
             height=int(image.height or 0),
             labels=tuple(self.labels),
             objects=tuple(self.objects.values()),
-            corrections=self.corrections.counts(),
-            changes=self.corrections.changes,
-            lost=self.corrections.lost,
+            **self.corrections.fields(),
             captions=tuple(self.captions),
             stuff=tuple(self.stuff),
         )

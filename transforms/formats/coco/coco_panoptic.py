@@ -180,8 +180,7 @@ class PanopticReader:
         return msgspec.structs.replace(
             found,
             segments=tuple(segments.values()),
-            corrections=corrections.counts(),
-            changes=corrections.changes,
+            **corrections.fields(),
         )
 
     def categories(self) -> Iterator[Category]:

@@ -129,7 +129,7 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
 
         def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
             said = reader.annotate(image, rows)
-            corrections = Corrections(said.corrections, said.changes)
+            corrections = Corrections(said.corrections, said.changes, said.lost)
             values: dict[str, tuple[str, ...]] = {}
             for name in _LISTS:
                 ids = dict.fromkeys(getattr(image, name) or ())
@@ -141,8 +141,7 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
             return msgspec.structs.replace(
                 said,
                 values=values,
-                corrections=corrections.counts(),
-                changes=corrections.changes,
+                **corrections.fields(),
             )
 
         yield from read_entries(

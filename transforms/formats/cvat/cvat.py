@@ -28,7 +28,12 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
-from shardbeam.transforms.formats.annotation_file import lost_classes, read_part
+from shardbeam.transforms.formats.annotation_file import (
+    FoundClasses,
+    lost_classes,
+    read_part,
+    with_defect,
+)
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.cvat.shapes import (
     OCCLUDED,
@@ -259,8 +264,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         """Parses one file, image by image."""
         uri = self.annotations[file_index]
         meta = _Meta()
-        found: dict[str, None] = {}
-        lost: dict[str, dict[str, int]] = {}
+        found = FoundClasses()
         elements = _elements(uri, storage=storage)
         for position, element in enumerate(_with_frames(elements, uri=uri)):
             if element.tag == "meta":
@@ -290,24 +294,19 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 )
                 annotations = reader.read()
             except InputError as error:
-                yield msgspec.structs.replace(
-                    entry,
-                    key=key,
-                    defect=Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED,
-                    detail=f"{uri.rpartition('/')[2]}: {error.place}: {error.problem}",
-                )
+                reason = Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED
+                detail = f"{uri.rpartition('/')[2]}: {error.place}: {error.problem}"
+                entry = msgspec.structs.replace(entry, key=key)
+                yield with_defect(entry, detail, reason=reason)
                 continue
-            names = (*annotations.labels, *(item.label for item in annotations.objects))
-            found.update(dict.fromkeys(names))
-            for name, shapes in annotations.lost.items():
-                lost.setdefault(name, {}).update(shapes)
+            found.add(annotations)
             yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
         labels = meta.labels
         if labels is None or self.label_attribute is not None:
-            labels = {name: (labels or {}).get(name, ()) for name in found}
+            labels = {name: (labels or {}).get(name, ()) for name in found.names}
         for name, keypoints in labels.items():
             yield Category(name=name, origin=uri, keypoints=keypoints)
-        yield from lost_classes(lost, origin=uri)
+        yield from lost_classes(found.lost, origin=uri)
 
 
 def _elements(uri: str, *, storage: Storage) -> Iterator[XmlElement]:

@@ -97,9 +97,7 @@ class ImageReader(msgspec.Struct, frozen=True):
             height=height,
             labels=tuple(tags),
             objects=tuple(objects),
-            corrections=corrections.counts(),
-            changes=corrections.changes,
-            lost=corrections.lost,
+            **corrections.fields(),
         )
 
     def _class_of(self, shape: XmlElement, *, label: str) -> str:

@@ -129,11 +129,9 @@ def _encode_merged(
     if len(parts) > 1:
         merged = source_format.reconcile(merge_annotations(parts))
     if copies:
-        corrections = Corrections(merged.corrections, merged.changes)
+        corrections = Corrections(merged.corrections, merged.changes, merged.lost)
         corrections.note(Correction.ENTRIES_MERGED, copies[1:], copies[0])
-        merged = msgspec.structs.replace(
-            merged, corrections=corrections.counts(), changes=corrections.changes
-        )
+        merged = msgspec.structs.replace(merged, **corrections.fields())
     return encode_annotations(merged)
 
 
@@ -272,9 +270,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         height=height,
         labels=labels,
         objects=tuple(merged.objects),
-        corrections=dict(corrections),
-        changes=corrections.changes,
-        lost=corrections.lost,
+        **corrections.fields(),
         normalized=any(part.normalized for part in parts),
         label_confidences=tuple(confidences.get(label, 1.0) for label in labels)
         if confidences

@@ -19,22 +19,24 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     BoxReading,
     Category,
-    ImageAnnotations,
     encode_annotations,
     present_kinds,
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
+    FoundClasses,
     count_replaced,
     decode_json,
     explain_errors,
     lost_classes,
     repeated_key,
+    with_defect,
+    with_replaced,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.label_studio.regions import Result, read_results
@@ -196,8 +198,7 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
         """Parses one file, task by task."""
         uri = self.annotations[file_index]
         file = uri.rpartition("/")[2]
-        found: dict[str, None] = {}
-        lost: dict[str, dict[str, int]] = {}
+        found = FoundClasses()
         tags: set[str] = set()
         for position, text in self._tasks(storage=storage, file_index=file_index):
             place = f"$[{position}]"
@@ -225,13 +226,11 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
                 read, names = read_results(
                     annotations, keypoints=self.keypoints, wants_masks=self._masks
                 )
-            except InputError as error:
-                detail = f"{file}: {error.place}: {error.problem}"
-                yield msgspec.structs.replace(entry, defect=reason, detail=detail)
-                continue
-            except ValueError as error:
-                detail = f"{file}: {place}: {error}"
-                yield msgspec.structs.replace(entry, defect=reason, detail=detail)
+            except (InputError, ValueError) as error:
+                detail = f"{place}: {error}"
+                if isinstance(error, InputError):
+                    detail = f"{error.place}: {error.problem}"
+                yield with_defect(entry, f"{file}: {detail}", reason=reason)
                 continue
             tags |= names
             if len(tags) > 1:
@@ -241,17 +240,12 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
                     problem=f"choices of several tags: {', '.join(sorted(tags))[:80]}: name the "
                     "one whose choices are the labels in choices (--choices)",
                 )
-            if lone := count_replaced(text):
-                corrections = dict(read.corrections)
-                corrections[Correction.LONE_SURROGATE_REPLACED.value] = lone
-                read = msgspec.structs.replace(read, corrections=corrections)
-            found.update(dict.fromkeys(_classes(read)))
-            for name, shapes in read.lost.items():
-                lost.setdefault(name, {}).update(shapes)
+            read = with_replaced(read, count_replaced(text))
+            found.add(read)
             yield msgspec.structs.replace(entry, annotations=encode_annotations(read))
-        for name in found:
+        for name in found.names:
             yield Category(name=name, origin=uri, keypoints=tuple(self.keypoints))
-        yield from lost_classes(lost, origin=uri, fixes={"keypoint": "--keypoints {label}"})
+        yield from lost_classes(found.lost, origin=uri, fixes={"keypoint": "--keypoints {label}"})
 
     def _tasks(
         self, *, storage: Storage, file_index: int
@@ -358,10 +352,6 @@ def _has_data(text: bytes | msgspec.Raw, *, uri: str, position: int) -> bool:
 def _repeated(text: bytes | msgspec.Raw) -> str:
     key = repeated_key(text)
     return "" if key is None else f"the key {key!r} is given twice"
-
-
-def _classes(annotations: ImageAnnotations) -> list[str]:
-    return [*annotations.labels, *(item.label for item in annotations.objects)]
 
 
 def _name_of(image: str) -> str:

@@ -33,11 +33,13 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
+    classes_in,
     count_replaced,
     decode_json,
     defect_entry,
     lost_classes,
     replace_surrogates,
+    with_replaced,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.labelme.shapes import NO_CLASSES, Shape, Shapes
@@ -240,12 +242,9 @@ class LabelMeFormat(TopFolderFormat, frozen=True, kw_only=True):
             if picture not in _ABSENT and self._files.find(image_path) is None:
                 key = _picture_key(key, picture=picture)
                 yield ListedImage(key=key, image=_picture(picture, file=file, data=data))
-            annotations = self._annotations(found, uri=path)
-            if lone := count_replaced(replace_surrogates(data)) - count_replaced(data):
-                count = {Correction.LONE_SURROGATE_REPLACED.value: lone}
-                corrections = {**annotations.corrections, **count}
-                annotations = msgspec.structs.replace(annotations, corrections=corrections)
-            names = (*annotations.labels, *(item.label for item in annotations.objects))
+            lone = count_replaced(replace_surrogates(data)) - count_replaced(data)
+            annotations = with_replaced(self._annotations(found, uri=path), lone)
+            names = classes_in(annotations)
             for name in names:
                 check_class_name(name, uri=path)
         except (InputError, RejectedError) as error:
@@ -292,9 +291,7 @@ class LabelMeFormat(TopFolderFormat, frozen=True, kw_only=True):
             height=height,
             labels=tuple(name for name in flags if name not in NO_CLASSES),
             objects=tuple(objects),
-            corrections=corrections.counts(),
-            changes=corrections.changes,
-            lost=corrections.lost,
+            **corrections.fields(),
         )
 
 

@@ -15,14 +15,13 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
 )
-from shardbeam.transforms.formats.annotation_file import decode_row
+from shardbeam.transforms.formats.annotation_file import decode_row, with_replaced
 from shardbeam.transforms.formats.parsing.lines import read_lines
 from shardbeam.transforms.formats.parsing.table_columns import CellError, value_of_text
 from shardbeam.transforms.formats.table.layout import TableLayout
@@ -112,8 +111,7 @@ class _JsonRowReader(RowReader):
             )
         annotations = super().annotations(row)
         if isinstance(row, _RowWithSurrogates):
-            corrections = {Correction.LONE_SURROGATE_REPLACED.value: row.lone_surrogates}
-            annotations = msgspec.structs.replace(annotations, corrections=corrections)
+            annotations = with_replaced(annotations, row.lone_surrogates)
         if not self._layout.objects:
             return annotations
         return msgspec.structs.replace(

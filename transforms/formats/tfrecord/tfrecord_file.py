@@ -36,7 +36,7 @@ from shardbeam.transforms.examples.decode.feature_map import NO_ID, FeatureMap, 
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import known_keys
 from shardbeam.transforms.examples.features import CLASS_MAP
-from shardbeam.transforms.formats.annotation_file import lost_classes
+from shardbeam.transforms.formats.annotation_file import lost_classes, with_defect
 from shardbeam.transforms.formats.names import escape_key, normalize_key
 from shardbeam.transforms.formats.tfrecord.examples import (
     TFRECORD,
@@ -124,11 +124,8 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
                 detail=place,
             )
             if not first.picture.image:
-                yield msgspec.structs.replace(
-                    entry,
-                    defect=Reason.MISSING_IMAGE,
-                    detail=f"{place}: the Example holds no image in {IMAGE}",
-                )
+                problem = f"{place}: the Example holds no image in {IMAGE}"
+                yield with_defect(entry, problem, reason=Reason.MISSING_IMAGE)
                 continue
             image = _locate(first.picture.image, key=IMAGE, record=first.found)
             if first.picture.format == "raw":
@@ -138,11 +135,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 annotations = self._annotate(images)
             except RejectedError as error:
-                yield msgspec.structs.replace(
-                    entry,
-                    defect=error.reason,
-                    detail=f"{place}: {error.detail}",
-                )
+                yield with_defect(entry, f"{place}: {error.detail}", reason=error.reason)
                 continue
             for each in images:
                 classes.add(each.picture)
@@ -237,9 +230,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             first,
             objects=(*first.objects, *(item for part in others for item in part.objects)),
-            corrections=dict(corrections),
-            changes=corrections.changes,
-            lost=corrections.lost,
+            **corrections.fields(),
             masks=masks,
         )
 

@@ -509,9 +509,7 @@ class VocFormat(TopFolderFormat, frozen=True, kw_only=True):
             width=width,
             height=height,
             objects=tuple(objects),
-            corrections=corrections,
-            changes=corrections.changes,
-            lost=corrections.lost,
+            **corrections.fields(),
         )
         yield AnnotationEntry(
             key=join_text(normalize_key(path)),

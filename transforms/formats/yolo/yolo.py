@@ -251,9 +251,8 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         annotations = ImageAnnotations(
             image_id="",
             objects=tuple(objects),
-            corrections=corrections,
             normalized=True,
-            changes=corrections.changes,
+            **corrections.fields(),
         )
         yield AnnotationEntry(
             key=key,
