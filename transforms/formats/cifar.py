@@ -30,7 +30,7 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_text, split_lines, with_defect
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
-from shardbeam.transforms.formats.parsing.root_files import common_folder, read_file
+from shardbeam.transforms.formats.parsing.root_files import read_file
 from shardbeam.transforms.formats.parsing.table_columns import ColumnType, column_feature
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.archives.open import list_root
@@ -85,8 +85,8 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         ]
         if not batches:
             return None
-        root = folder.uri(common_folder([path.rpartition("/")[0] for path in batches]))
-        return Recognized(what=counted(len(batches), "batch file"), sources={"": {"root": root}})
+        sources = {"": {"root": folder.above(batches)}}
+        return Recognized(what=counted(len(batches), "batch file"), sources=sources)
 
     @property
     def raw_images(self) -> bool:

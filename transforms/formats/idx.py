@@ -34,7 +34,7 @@ from shardbeam.transforms.formats.annotation_file import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
-from shardbeam.transforms.formats.parsing.root_files import common_folder, read_file, require_file
+from shardbeam.transforms.formats.parsing.root_files import read_file, require_file
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.yolo.data_file import parse_names
 from shardbeam.transforms.storage.archives.open import list_root
@@ -116,8 +116,8 @@ class IdxFormat(Format, frozen=True, kw_only=True):
         ]
         if not images:
             return None
-        root = folder.uri(common_folder([path.rpartition("/")[0] for path in images]))
-        return Recognized(what=counted(len(images), "idx file"), sources={"": {"root": root}})
+        sources = {"": {"root": folder.above(images)}}
+        return Recognized(what=counted(len(images), "idx file"), sources=sources)
 
     def resolve(self) -> IdxFormat:
         """Finds the files of images and labels below the root, and the names of the classes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import glob
 import itertools
@@ -224,15 +225,36 @@ class Folder:
 
     def pattern(self, zips: Sequence[str]) -> str:
         """Returns a pattern of some zips that no other zip matches; empty where there is none."""
-        if len(zips) == 1:
-            return zips[0]
         start = posixpath.commonprefix(zips)
         end = posixpath.commonprefix([path[len(start) :][::-1] for path in zips])[::-1]
-        matched = [path for path in self.zips if path.startswith(start) and path.endswith(end)]
-        in_one_folder = len(set(map(posixpath.dirname, matched))) == 1
-        is_plain = glob.escape(start + end) == start + end
-        is_exact = in_one_folder and is_plain and sorted(zips) == sorted(matched)
-        return f"{start}*{end}" if is_exact else ""
+        return _exact_pattern(zips, start=start, end=end, among=self.zips)
+
+    def above(self, paths: Iterable[str]) -> str:
+        """Returns the innermost folder that holds files, as a config writes it."""
+        return self.uri(common_folder([*map(posixpath.dirname, paths)]))
+
+    def shards_by_split(
+        self, paths: Sequence[str], *, key: str, extension: str = ""
+    ) -> dict[str, dict[str, list[str]]]:
+        """Makes a source of the shards of each split, or of their folder if some name no split.
+
+        Args:
+            paths: The shards.
+            key: The key of a source that names them.
+            extension: The extension that a pattern of them ends with.
+
+        Returns:
+            `{split: source}`, with one pattern for a split's shards if it matches nothing else.
+        """
+        splits = by_split(paths)
+        if "" in splits:
+            return {"": {key: [self.above(paths)]}}
+        sources = {}
+        for split, own in splits.items():
+            start = posixpath.commonprefix(own)
+            pattern = _exact_pattern(own, start=start, end=extension, among=self.files)
+            sources[split] = {key: [*map(self.uri, [pattern] if pattern else own)]}
+        return sources
 
     def zip_of(self, path: str) -> str:
         """Returns the zip that a file is in; empty if it is in none that counts as a folder."""
@@ -294,6 +316,19 @@ def _list_with_zips(root: str, *, zips: dict[str, None]) -> Iterator[tuple[str, 
 def _by_folder(item: tuple[str, ImageRef]) -> tuple[str, str]:
     folder, _, name = item[0].rpartition("/")
     return folder, name
+
+
+def _exact_pattern(paths: Sequence[str], *, start: str, end: str, among: Iterable[str]) -> str:
+    """Returns `start*end` if it matches only `paths` among files; empty if it matches others."""
+    if len(paths) == 1:
+        return paths[0]
+    pattern, depth = f"{start}*{end}", start.count("/")
+    # A wildcard matches no slash.
+    matched = [
+        path for path in among if path.count("/") == depth and fnmatch.fnmatchcase(path, pattern)
+    ]
+    is_plain = glob.escape(start + end) == start + end
+    return pattern if is_plain and sorted(paths) == sorted(matched) else ""
 
 
 def are_most(flags: Iterable[bool]) -> bool:

@@ -7,7 +7,6 @@ of a sample have the same path up to the first dot of the base name.
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import functools
 import itertools
 import operator
@@ -38,7 +37,7 @@ from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.parsing.table_columns import Base, ColumnType, column_feature
-from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.archives.open import (
     expand_root,
     fixed_folder,
@@ -237,17 +236,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             dotted = [each for each in first if each.is_dotted_image]
             problem = f"{tars[0]}: {describe_dots(dotted[0])}" if dotted else ""
             return Recognized(what=what, problem=problem) if dotted else None
-        splits = by_split(tars)
-        if "" in splits:
-            above = folder.uri(common_folder([posixpath.dirname(path) for path in tars]))
-            return Recognized(what=what, sources={"": {"tars": [above]}})
-        sources = {}
-        for split, paths in splits.items():
-            # Use one pattern for all tars of a split, if it matches nothing else.
-            pattern = f"{posixpath.commonprefix(paths)}*.tar"
-            matched = [path for path in tars if fnmatch.fnmatchcase(path, pattern)]
-            named = [pattern] if matched == paths else paths
-            sources[split] = {"tars": [*map(folder.uri, named)]}
+        sources = folder.shards_by_split(tars, key="tars", extension=".tar")
         return Recognized(what=what, sources=sources)
 
     @functools.cached_property

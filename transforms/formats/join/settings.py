@@ -15,7 +15,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.records import decode_annotations
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.annotation_file import explain_errors
+from shardbeam.transforms.formats.annotation_file import classes_in, explain_errors
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives.open import is_archive, is_pattern
@@ -174,15 +174,13 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def classes_of(self, annotations: bytes) -> tuple[str, ...]:
         """Returns the written names of the classes of a record's labels and objects."""
-        found = decode_annotations(annotations)
-        return self._written((*found.labels, *(item.label for item in found.objects)))
+        return self._written(classes_in(decode_annotations(annotations)))
 
     def shown_classes(self, annotations: bytes) -> tuple[str, ...]:
         """Returns the classes of labels, objects, regions and panoptic segments."""
         found = decode_annotations(annotations)
-        items = (*found.objects, *found.stuff)
         segments = (segment.label for segment in found.segments)
-        return self._written((*found.labels, *(item.label for item in items), *segments))
+        return self._written((*classes_in(found), *(it.label for it in found.stuff), *segments))
 
     def _written(self, labels: Iterable[str]) -> tuple[str, ...]:
         names = map(self.labels.written_name, dict.fromkeys(labels))

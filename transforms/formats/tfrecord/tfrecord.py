@@ -26,13 +26,11 @@ from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredK
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import is_hidden
-from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
     STORED,
     Folder,
     Recognized,
-    by_split,
     split_in,
 )
 from shardbeam.transforms.formats.tfrecord.examples import (
@@ -123,16 +121,9 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         files = [path for path, file in folder.files.items() if _is_one(path) and file.whole]
         if not files or not is_tfrecord_head(folder.head(files[0])):
             return None
-        splits = by_split(files)
-        above = folder.uri(common_folder([posixpath.dirname(path) for path in files]))
         return Recognized(
             what=counted(len(files), "TFRecord file"),
-            sources={"": {"tfrecords": [above]}}
-            if "" in splits
-            else {
-                split: {"tfrecords": _shorten(paths, folder=folder)}
-                for split, paths in splits.items()
-            },
+            sources=folder.shards_by_split(files, key="tfrecords"),
             # Next to images and their annotations, they are most likely made from these.
             rank=FOLDERS,
         )
@@ -291,16 +282,3 @@ def _find(path: str, *, layouts: dict[str, Layout]) -> list[str]:
             problem = "the folder is empty"
         raise InputError(uri=path, problem=problem)
     return found
-
-
-def _shorten(paths: Sequence[str], *, folder: Folder) -> list[str]:
-    """Returns a pattern that matches only these files of a folder, or else the files."""
-    prefix = posixpath.commonprefix(paths)
-    matched = [
-        path
-        for path in folder.files
-        if path.startswith(prefix) and path.count("/") == prefix.count("/")
-    ]
-    if len(paths) > 1 and matched == [*paths] and not set("*?[") & set(prefix):
-        return [folder.uri(f"{prefix}*")]
-    return [folder.uri(path) for path in paths]
