@@ -64,16 +64,16 @@ class JsonText(abc.ABC):
     size_bytes: int
 
     @abc.abstractmethod
-    def read(self, begin: int, end: int) -> bytes:
-        """Reads the bytes between two positions, which lie in the text.
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Reads the bytes between each two positions, which lie in the text.
 
         Raises:
             UnreadableError: The file has changed since it was opened, or its disk has failed.
         """
 
-    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Reads the bytes between each two positions."""
-        return [self.read(begin, end) for begin, end in ranges]
+    def read(self, begin: int, end: int) -> bytes:
+        """Reads the bytes between two positions."""
+        return self.read_many([(begin, end)])[0]
 
     def at(self, position: int) -> str:
         """Returns the place at a number of bytes from the beginning: `line 4, column 17`."""
@@ -93,9 +93,9 @@ class TextInMemory(JsonText):
         self._data = data
         self.size_bytes = len(data)
 
-    def read(self, begin: int, end: int) -> bytes:
-        """Reads the bytes between two positions."""
-        return self._data[begin:end]
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Reads the bytes between each two positions."""
+        return [self._data[begin:end] for begin, end in ranges]
 
 
 class TextOnDisk(JsonText):
@@ -106,10 +106,6 @@ class TextOnDisk(JsonText):
         head = file.read(0, min(len(codecs.BOM_UTF8), file.size_bytes))
         self._begin = len(head) if head == codecs.BOM_UTF8 else 0
         self.size_bytes = file.size_bytes - self._begin
-
-    def read(self, begin: int, end: int) -> bytes:
-        """Reads the bytes between two positions."""
-        return self.read_many([(begin, end)])[0]
 
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """Reads the bytes between each two positions."""
@@ -307,10 +303,6 @@ class _Scanner:
     def _is_last(self) -> bool:
         return self._begin + len(self._piece) >= self._text.size_bytes
 
-    def move(self, number: int) -> None:
-        """Moves behind some characters of the piece."""
-        self._at += number
-
     def place_at(self, offset: int = 0) -> Callable[[int], str]:
         """Returns what finds places of a text that begins where the scanner is, or beside it."""
         begin = self._begin + self._at + offset
@@ -335,7 +327,7 @@ class _Scanner:
         Yields:
             A short file up to each item, for errors.
         """
-        self.move(1)
+        self._at += 1
         before = begin
         mark = self.peek()
         while mark != close:
@@ -343,11 +335,11 @@ class _Scanner:
             mark = self.peek()
             if mark == b",":
                 before = begin + item + mark
-                self.move(1)
+                self._at += 1
                 self.peek()
             elif mark != close:
                 raise self.error(begin + item)
-        self.move(1)
+        self._at += 1
 
     def skip_array(self) -> EntriesOnDisk:
         """Moves behind an array; returns its entries."""
@@ -374,7 +366,7 @@ class _Scanner:
         key: str = decode_json(text, decoder=_key_decoder, uri=self._uri, place_at=place_at)
         if self.peek() != b":":
             raise self.error(b'{""')
-        self.move(1)
+        self._at += 1
         return key
 
     def skip_value(self, before: bytes) -> memoryview:

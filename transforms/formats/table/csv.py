@@ -28,7 +28,7 @@ from shardbeam.transforms.formats.parsing.table_columns import (
 from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.table.csv_rows import header_cells, read_rows, split_cells
 from shardbeam.transforms.formats.table.layout import CAPTION_NAMES
-from shardbeam.transforms.formats.table.table import RecognizedTable, is_submission
+from shardbeam.transforms.formats.table.table import TableFormat, is_submission
 from shardbeam.transforms.formats.table.table_boxes import Row, image_name, is_sentence
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
@@ -43,7 +43,7 @@ _LINES, _MAX_COLUMNS, _MAX_TABLES = 50, 100, 20
 _EXCEL_HINT = re.compile(r'"?sep=(.)"?,*(?=\s|\Z)', re.IGNORECASE)
 
 
-class CsvFormat(RecognizedTable, frozen=True, kw_only=True):
+class CsvFormat(TableFormat, frozen=True, kw_only=True):
     """CSV files. One worker reads a file, since a row's position is its line.
 
     Attributes:

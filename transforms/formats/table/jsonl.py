@@ -31,7 +31,7 @@ from shardbeam.transforms.formats.table.rows import (
     RowReader,
     class_names,
 )
-from shardbeam.transforms.formats.table.table import RecognizedTable
+from shardbeam.transforms.formats.table.table import TableFormat
 from shardbeam.transforms.formats.table.table_boxes import Row
 from shardbeam.transforms.storage.base import Storage
 
@@ -53,7 +53,7 @@ class _RowWithSurrogates(dict[str, Any]):
     lone_surrogates = 0
 
 
-class JsonLinesFormat(RecognizedTable, frozen=True, kw_only=True):
+class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     """JSON Lines, read in parts by several workers."""
 
     SUMMARY = "JSON Lines tables: a row per image, with labels or objects, or without images"

@@ -16,7 +16,7 @@ from pyarrow import types
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.formats.annotation_file import explain_errors, read_annotation_file
-from shardbeam.transforms.formats.table.table import RecognizedTable
+from shardbeam.transforms.formats.table.table import TableFormat
 from shardbeam.transforms.formats.table.table_boxes import Row
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.parquet import (
@@ -34,7 +34,7 @@ _IS_BYTES = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
 _IS_LIST = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
-class ParquetFormat(RecognizedTable, frozen=True, kw_only=True):
+class ParquetFormat(TableFormat, frozen=True, kw_only=True):
     """Parquet files; several workers read their groups of rows."""
 
     SUMMARY = "Parquet tables: a row per image, with labels or objects, or without images"

@@ -183,6 +183,63 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
     def _row_reader(self) -> RowReader:
         return RowReader(self, self._layout)
 
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes tables by their columns and the images that they name."""
+        found: dict[str, _Found] = {}
+        problem = ""
+        undecided: Mapping[str, Mapping[str, Any]] = {}
+        listed = cls.tables_in(folder)
+        submissions = [*filter(is_submission, listed)]
+        files = [path for path in listed if path not in submissions]
+        for path in files[:_MAX_TABLES]:
+            for keys in cls.guess_keys(folder, path=path):
+                made = cls(manifest=[folder.location(path)], image_root=[folder.location()], **keys)
+                try:
+                    one = _recognize(made, path, folder=folder)
+                except (InputError, Problem):
+                    continue
+                if one is None:
+                    continue
+                if one.problem:
+                    if not problem:
+                        problem, undecided = one.problem, {"": one.source | dict(keys)}
+                    break
+                one = one._replace(source=one.source | dict(keys))
+                first = found.setdefault(one.split, one)
+                if first is not one:
+                    both = f"{first.source['manifest'][0]} and {folder.uri(path)}"
+                    if not first.is_alike(one):
+                        problem = f"{both} both name images and their classes"
+                        return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
+                    note = (
+                        f"{both} are about the same images, and the first is read; to read the "
+                        f"other one instead: manifest: [{folder.uri(path)}]"
+                    )
+                    found[one.split] = first._replace(notes=(*first.notes, note))
+                break
+        what = counted(len(found) or len(files), "table")
+        if "" in found and len(found) > 1:
+            problem = "some of the tables name a split and others do not"
+            return Recognized(what=what, problem=problem, rank=TABLE)
+        if not found:
+            it = Recognized(what=what, problem=problem, sources=undecided, rank=TABLE)
+            return it if problem else None
+        notes = dict.fromkeys(note for one in found.values() for note in one.notes)
+        notes |= {f"not read: {path}, whose labels are examples": None for path in submissions}
+        sources = {split: one.source for split, one in found.items()}
+        return Recognized(what=what, sources=sources, notes=tuple(notes), rank=TABLE)
+
+    @classmethod
+    def tables_in(cls, folder: Folder) -> list[str]:
+        """Returns the files of a folder that may be tables of images."""
+        return folder.named(*cls.extensions)
+
+    @classmethod
+    def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yields keys that `recognize` tries one after the other for a file."""
+        yield {}
+
 
 # Recognizes tables of images and their labels, boxes or captions.
 
@@ -216,72 +273,6 @@ class _Found(NamedTuple):
         """Whether another table is about the same images, and is read by the same keys."""
         keys = self.source | {"manifest": other.source["manifest"]}
         return keys == other.source and not self.images.isdisjoint(other.images)
-
-
-class RecognizedTable(TableFormat, frozen=True, kw_only=True):
-    """A table that `shardbeam init` recognizes by its columns and the images that it names."""
-
-    @classmethod
-    def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes tables of images and their labels, boxes or captions."""
-        return _recognize_tables(cls, folder)
-
-    @classmethod
-    def tables_in(cls, folder: Folder) -> list[str]:
-        """Returns the files of a folder that may be tables of images."""
-        return folder.named(*cls.extensions)
-
-    @classmethod
-    def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yields keys that `recognize` tries one after the other for a file."""
-        yield {}
-
-
-def _recognize_tables(table: type[RecognizedTable], folder: Folder) -> Recognized | None:
-    """Recognizes tables of images and their labels, boxes or captions."""
-    found: dict[str, _Found] = {}
-    problem = ""
-    undecided: Mapping[str, Mapping[str, Any]] = {}
-    listed = table.tables_in(folder)
-    submissions = [*filter(is_submission, listed)]
-    files = [path for path in listed if path not in submissions]
-    for path in files[:_MAX_TABLES]:
-        for keys in table.guess_keys(folder, path=path):
-            made = table(manifest=[folder.location(path)], image_root=[folder.location()], **keys)
-            try:
-                one = _recognize(made, path, folder=folder)
-            except (InputError, Problem):
-                continue
-            if one is None:
-                continue
-            if one.problem:
-                if not problem:
-                    problem, undecided = one.problem, {"": one.source | dict(keys)}
-                break
-            one = one._replace(source=one.source | dict(keys))
-            first = found.setdefault(one.split, one)
-            if first is not one:
-                both = f"{first.source['manifest'][0]} and {folder.uri(path)}"
-                if not first.is_alike(one):
-                    problem = f"{both} both name images and their classes"
-                    return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
-                note = (
-                    f"{both} are about the same images, and the first is read; to read the "
-                    f"other one instead: manifest: [{folder.uri(path)}]"
-                )
-                found[one.split] = first._replace(notes=(*first.notes, note))
-            break
-    what = counted(len(found) or len(files), "table")
-    if "" in found and len(found) > 1:
-        problem = "some of the tables name a split and others do not"
-        return Recognized(what=what, problem=problem, rank=TABLE)
-    if not found:
-        it = Recognized(what=what, problem=problem, sources=undecided, rank=TABLE)
-        return it if problem else None
-    notes = dict.fromkeys(note for one in found.values() for note in one.notes)
-    notes |= {f"not read: {path}, whose labels are examples": None for path in submissions}
-    sources = {split: one.source for split, one in found.items()}
-    return Recognized(what=what, sources=sources, notes=tuple(notes), rank=TABLE)
 
 
 def _recognize(table: TableFormat, path: str, *, folder: Folder) -> _Found | None:

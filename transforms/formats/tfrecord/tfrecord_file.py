@@ -139,7 +139,7 @@ class ExampleReader(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             for each in images:
                 classes.add(each.picture)
-            classes.add_lost(annotations.lost)
+            classes.lost |= annotations.lost
             yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
         yield from classes.categories()
 
@@ -299,7 +299,11 @@ def _verify(file: StoredFile) -> str:
 
 
 class _Classes:
-    """The classes of a file's Examples, and those that the files beside it declare."""
+    """The classes of a file's Examples, and those that the files beside it declare.
+
+    Attributes:
+        lost: The classes of objects without a box.
+    """
 
     def __init__(self, feature_map: FeatureMap, *, uri: str) -> None:
         self._feature_map = feature_map
@@ -307,7 +311,7 @@ class _Classes:
         self._ids = {name: label_id for label_id, name in feature_map.class_names.items()}
         self._found: dict[tuple[str, int], None] = {}
         self._keypoints: tuple[str, ...] = ()
-        self._lost: dict[str, Mapping[str, int]] = {}
+        self.lost: dict[str, Mapping[str, int]] = {}
 
     def add(self, picture: Picture) -> None:
         """Adds the classes of a picture, and the names of its keypoints."""
@@ -320,10 +324,6 @@ class _Classes:
             )
         )
         self._keypoints = self._keypoints or keypoint_names(picture, feature_map=self._feature_map)
-
-    def add_lost(self, lost: Mapping[str, Mapping[str, int]]) -> None:
-        """Adds the classes of objects without a box."""
-        self._lost |= lost
 
     def categories(self) -> Iterator[Category]:
         """Yields the classes; those of the files beside have the folder as their origin."""
@@ -346,4 +346,4 @@ class _Classes:
                 # Beside named classes, an object without a name and with id 0 has no class.
                 is_background=has_names and (name, label_id) == ("0", 0),
             )
-        yield from lost_classes(self._lost, origin=self._uri)
+        yield from lost_classes(self.lost, origin=self._uri)
