@@ -237,9 +237,7 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
             if objects.setdefault((item.label, item.bbox), item) is not item:
                 corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, [item.label, *item.bbox])
         return msgspec.structs.replace(
-            annotations,
-            objects=tuple(objects.values()),
-            **corrections.fields(),
+            annotations, objects=tuple(objects.values()), **corrections.fields()
         )
 
 

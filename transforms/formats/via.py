@@ -327,10 +327,39 @@ class ViaFormat(Format, frozen=True, kw_only=True):
             name: count_attributes(read_via_file(uri, storage=storage_for(uri)))
             for name, uri in zip(short_names(self.annotations), self.annotations, strict=True)
         }
-        attribute = find_class_attribute(
-            files, given=self.label_attribute, class_name=self.class_name
-        )
-        return msgspec.structs.replace(self, _attribute=attribute)
+        return msgspec.structs.replace(self, _attribute=self._find_attribute(files))
+
+    def _find_attribute(self, files: Mapping[str, Attributes]) -> str:
+        """Finds the attribute that is the class: the given one, or the one that all files share.
+
+        Args:
+            files: `{file: its attributes}`.
+
+        Returns:
+            Its name; empty if no region has an attribute.
+
+        Raises:
+            Problem: No region has a class, or several attributes may be it.
+        """
+        given = self.label_attribute
+        drawn = {name: each for name, each in files.items() if each.regions}
+        named = [each for each in drawn.values() if each.counts]
+        shared = {*named[0].counts}.intersection(*(it.counts for it in named)) if named else set()
+        found = "; ".join(f"{name}: {each.describe()}" for name, each in drawn.items())
+        found = f"; attributes of the regions: {found}" if named else ""
+        if given is None and named and len(shared) != 1:
+            fix = "name the attribute that is the class: --label-attribute NAME"
+            raise Problem(("label_attribute",), f"{fix} (label_attribute: NAME){found}")
+        attribute = given if given is not None else next(iter(shared), "")
+        without = [name for name, each in drawn.items() if attribute not in each.counts]
+        if without and self.class_name is None:
+            value = f"value of {attribute!r}" if attribute else "class"
+            raise Problem(
+                ("class_name",),
+                f"no region in {', '.join(without[:3])} has a {value}: name the class of such "
+                f"regions with --class-name NAME (class_name: NAME){found}",
+            )
+        return attribute
 
     def annotation_files(self) -> Sequence[str]:
         """Returns the JSON and CSV files."""
@@ -357,12 +386,7 @@ class ViaFormat(Format, frozen=True, kw_only=True):
             detail = f"{image.place}: {problem}" if problem else image.problem
             if not detail:
                 try:
-                    annotations = read_regions(
-                        image.regions,
-                        attribute=self._attribute,
-                        class_name=self.class_name,
-                        wants_masks=self._masks,
-                    )
+                    annotations = self._read_regions(image.regions)
                 except ValueError as error:
                     detail = f"{image.place}: {error}"
             if detail:
@@ -377,6 +401,38 @@ class ViaFormat(Format, frozen=True, kw_only=True):
         for name in found.names:
             yield Category(name=name, origin=uri)
         yield from lost_classes(found.lost, origin=uri)
+
+    def _read_regions(self, regions: Sequence[Region]) -> ImageAnnotations:
+        """Reads the objects of an image.
+
+        Raises:
+            ValueError: A region lacks what its shape needs, or its class is neither a text nor
+                options.
+        """
+        corrections = Corrections()
+        objects: list[ObjectAnnotation] = []
+        for index, region in enumerate(regions):
+            try:
+                labels = _classes((region.region_attributes or {}).get(self._attribute))
+                item = _read_shape(region.shape_attributes)
+            except ValueError as error:
+                raise ValueError(f"regions[{index}]: {error}") from error
+            if not labels and self.class_name is not None:
+                labels = [self.class_name]
+            if not labels:
+                unknown = f"{region.shape_attributes.name} without a class"
+                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, unknown)
+            for label in labels[1:]:
+                corrections.note(Correction.OBJECT_OF_SEVERAL_CLASSES_REPEATED, labels[0], label)
+            for label in labels:
+                if item is None:
+                    corrections.note_lost(label, region.shape_attributes.name)
+                    continue
+                segmentation = item.segmentation if self._masks else b""
+                objects.append(
+                    msgspec.structs.replace(item, label=label, segmentation=segmentation)
+                )
+        return ImageAnnotations(image_id="", objects=tuple(objects), **corrections.fields())
 
 
 def _sniff(folder: Folder, path: str) -> Mapping[str, object]:
@@ -431,79 +487,6 @@ def count_attributes(images: Iterable[ViaImage]) -> Attributes:
             with contextlib.suppress(ValueError):
                 counts[name] += bool(_classes(value))
     return Attributes(regions, dict(sorted((+counts).items())))
-
-
-def find_class_attribute(
-    files: Mapping[str, Attributes], *, given: str | None, class_name: str | None
-) -> str:
-    """Finds the attribute that is the class: the given one, or the one that all files share.
-
-    Args:
-        files: `{file: its attributes}`.
-        given: The key `label_attribute`.
-        class_name: The key `class_name`.
-
-    Returns:
-        Its name; empty if no region has an attribute.
-
-    Raises:
-        Problem: No region has a class, or several attributes may be it.
-    """
-    drawn = {name: each for name, each in files.items() if each.regions}
-    named = [each for each in drawn.values() if each.counts]
-    shared = set(named[0].counts).intersection(*(each.counts for each in named)) if named else set()
-    found = "; ".join(f"{name}: {each.describe()}" for name, each in drawn.items())
-    found = f"; attributes of the regions: {found}" if named else ""
-    if given is None and named and len(shared) != 1:
-        fix = "name the attribute that is the class: --label-attribute NAME (label_attribute: NAME)"
-        raise Problem(("label_attribute",), f"{fix}{found}")
-    attribute = given if given is not None else next(iter(shared), "")
-    without = [name for name, each in drawn.items() if attribute not in each.counts]
-    if without and class_name is None:
-        value = f"value of {attribute!r}" if attribute else "class"
-        raise Problem(
-            ("class_name",),
-            f"no region in {', '.join(without[:3])} has a {value}: name the class of such regions "
-            f"with --class-name NAME (class_name: NAME){found}",
-        )
-    return attribute
-
-
-def read_regions(
-    regions: Sequence[Region], *, attribute: str, class_name: str | None, wants_masks: bool
-) -> ImageAnnotations:
-    """Reads the objects of an image.
-
-    Raises:
-        ValueError: A region lacks what its shape needs, or its class is neither a text nor
-            options.
-    """
-    corrections = Corrections()
-    objects: list[ObjectAnnotation] = []
-    for index, region in enumerate(regions):
-        try:
-            labels = _classes((region.region_attributes or {}).get(attribute))
-            item = _read_shape(region.shape_attributes)
-        except ValueError as error:
-            raise ValueError(f"regions[{index}]: {error}") from error
-        if not labels and class_name is not None:
-            labels = [class_name]
-        if not labels:
-            unknown = f"{region.shape_attributes.name} without a class"
-            corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, unknown)
-        for label in labels[1:]:
-            corrections.note(Correction.OBJECT_OF_SEVERAL_CLASSES_REPEATED, labels[0], label)
-        for label in labels:
-            if item is None:
-                corrections.note_lost(label, region.shape_attributes.name)
-                continue
-            segmentation = item.segmentation if wants_masks else b""
-            objects.append(msgspec.structs.replace(item, label=label, segmentation=segmentation))
-    return ImageAnnotations(
-        image_id="",
-        objects=tuple(objects),
-        **corrections.fields(),
-    )
 
 
 def _classes(value: object) -> list[str]:

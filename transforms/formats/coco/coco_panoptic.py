@@ -178,9 +178,7 @@ class PanopticReader:
                     segment_id=item.id, label=label, is_crowd=bool(item.iscrowd)
                 )
         return msgspec.structs.replace(
-            found,
-            segments=tuple(segments.values()),
-            **corrections.fields(),
+            found, segments=tuple(segments.values()), **corrections.fields()
         )
 
     def categories(self) -> Iterator[Category]:

@@ -138,11 +138,7 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
                 for each in ids:
                     if each not in file.names:
                         corrections.note(Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED, each)
-            return msgspec.structs.replace(
-                said,
-                values=values,
-                **corrections.fields(),
-            )
+            return msgspec.structs.replace(said, values=values, **corrections.fields())
 
         yield from read_entries(
             file, annotate, key_of=_key_of, join_of=_join_of, file_index=file_index

@@ -505,11 +505,7 @@ class VocFormat(TopFolderFormat, frozen=True, kw_only=True):
             yield from self._categories(dict.fromkeys(item.label for item in objects))
         yield from lost_classes(corrections.lost, origin=self.root)
         annotations = ImageAnnotations(
-            image_id="",
-            width=width,
-            height=height,
-            objects=tuple(objects),
-            **corrections.fields(),
+            image_id="", width=width, height=height, objects=tuple(objects), **corrections.fields()
         )
         yield AnnotationEntry(
             key=join_text(normalize_key(path)),

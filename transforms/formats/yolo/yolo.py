@@ -249,10 +249,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
         key = join_of_labels(normalize_key(path))
         annotations = ImageAnnotations(
-            image_id="",
-            objects=tuple(objects),
-            normalized=True,
-            **corrections.fields(),
+            image_id="", objects=tuple(objects), normalized=True, **corrections.fields()
         )
         yield AnnotationEntry(
             key=key,
