@@ -101,7 +101,7 @@ def make_config(
         raw: The content of a config as plain data.
         overrides: Applied in order. Missing mappings are created.
         origin: The source of `raw`, for messages.
-        find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
+        find_format: Finds the classes of formats (`shardbeam.transforms.formats.base`).
 
     Raises:
         ConfigError: A key is unknown, missing or wrong, or keys contradict each other.

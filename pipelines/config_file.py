@@ -13,7 +13,7 @@ from shardbeam.configs.load import MAX_CONFIG_BYTES, AnyOverride, ConfigError, p
 from shardbeam.configs.problem import Path as KeyPath
 from shardbeam.configs.schema import Config
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.base import find_format
 from shardbeam.transforms.storage.base import is_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
 

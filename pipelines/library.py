@@ -29,7 +29,7 @@ from shardbeam.pipelines.runners.options import read_options
 from shardbeam.pipelines.versions import Inputs, check_versions, place_output
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.outcome import Status
-from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.base import find_format
 from shardbeam.transforms.storage.base import read_anonymously
 
 # Beam's loggers that get the traceback of whatever ends a step.

@@ -30,14 +30,15 @@ from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.join.settings import (
+from shardbeam.transforms.formats.join.sources import (
+    GIVEN_SOURCE,
     JoinSettings,
     KeyFile,
+    Source,
     excluded_images,
     find_key_file,
     image_groups,
 )
-from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.images.measures import PICTURE_KINDS
 from shardbeam.transforms.storage.find import expand_pattern
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from shardbeam.transforms.core.errors import InputError as InputError
     from shardbeam.transforms.core.records import Record as Record
     from shardbeam.transforms.formats.base import Format as Format
-    from shardbeam.transforms.formats.load import FormatError as FormatError
+    from shardbeam.transforms.formats.base import FormatError as FormatError
     from shardbeam.transforms.staging.lease import LeaseError as LeaseError
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 

@@ -21,7 +21,7 @@ import pytest
 import shardbeam
 import shardbeam.transforms
 from shardbeam.configs.load import describe_ready_config, ready_configs
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.base import built_in_formats
 from tests.conftest import PROJECT_ROOT
 from tests.support.dataset import run
 

@@ -130,7 +130,7 @@ RECIPES = (
         "initials",
         {"transforms/formats/initials.py": FORMAT},
         {
-            "transforms/formats/load.py": {
+            "transforms/formats/base.py": {
                 '    "coco":': '    "initials": "shardbeam.transforms.formats.initials:Initials",\n'
                 '    "coco":'
             }

@@ -27,8 +27,12 @@ from shardbeam.transforms.formats.join.join import (
     join_entries,
     without_loose,
 )
-from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import Source, decode_join_key, decode_join_value
+from shardbeam.transforms.formats.join.sources import (
+    JoinSettings,
+    Source,
+    decode_join_key,
+    decode_join_value,
+)
 
 _MAIN = "main"
 

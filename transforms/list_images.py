@@ -27,13 +27,15 @@ from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, Liste
 from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.join.join import join_entries
-from shardbeam.transforms.formats.join.settings import JoinSettings, is_plain, needs_join
 from shardbeam.transforms.formats.join.sources import (
+    JoinSettings,
     Root,
     Source,
     encode_join_value,
+    is_plain,
     list_files,
     list_roots,
+    needs_join,
 )
 from shardbeam.transforms.storage.archives.open import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart

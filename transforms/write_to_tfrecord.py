@@ -41,9 +41,8 @@ from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import describe_rejects
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
-from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE
-from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.base import find_format
+from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, JoinSettings
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.shards.writer import ShardSettings

@@ -36,7 +36,7 @@ from shardbeam.pipelines.cli.flags import (
 )
 from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.transforms.formats.load import built_in_formats, find_format, is_format
+from shardbeam.transforms.formats.base import built_in_formats, find_format, is_format
 from shardbeam.transforms.storage.archives.open import is_archive
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for

@@ -22,8 +22,7 @@ from shardbeam.configs.problem import did_you_mean, named_otherwise
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.commands import COMMANDS, Arguments, BuildArguments, TopArguments
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.load import built_in_formats, find_format
+from shardbeam.transforms.formats.base import Format, built_in_formats, find_format
 
 
 class OutputFlags(msgspec.Struct):

@@ -37,7 +37,7 @@ from shardbeam.transforms.core.resources import (
     reachable_cpus,
     without_collector,
 )
-from shardbeam.transforms.formats.load import FormatError
+from shardbeam.transforms.formats.base import FormatError
 from shardbeam.transforms.storage.local import check_encoding
 
 # Commands that answer at once.

@@ -30,9 +30,8 @@ from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
-from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.base import Format, find_format
 from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.load import find_format
 from shardbeam.transforms.formats.tfrecord.tfrecord import TFRecordFormat
 from shardbeam.transforms.storage.base import join_uri
 

@@ -8,7 +8,7 @@ from shardbeam.pipelines.cli.commands import FormatsArguments
 from shardbeam.pipelines.cli.flags import describe_format
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.tables import make_table, render_table, stdout_layout
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.base import built_in_formats
 
 
 def run_formats(arguments: FormatsArguments) -> None:

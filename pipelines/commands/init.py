@@ -31,8 +31,13 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.formats.base import Format, Role
-from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
+from shardbeam.transforms.formats.base import (
+    Format,
+    FormatError,
+    Role,
+    built_in_formats,
+    find_format,
+)
 from shardbeam.transforms.formats.names import is_split_name, listing_exclusion
 from shardbeam.transforms.formats.parsing.root_files import relative_path
 from shardbeam.transforms.formats.recognition import (

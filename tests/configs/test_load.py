@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.config_file import load_config
+from shardbeam.transforms.formats.base import built_in_formats
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.config_making import make_config
 from tests.support.making import Good
 from tests.support.screens import check_screen

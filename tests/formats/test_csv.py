@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.parsing.lines import read_lines
+from shardbeam.transforms.formats.parsing.lines import read_lines, read_rows
 from shardbeam.transforms.formats.table.csv import CsvFormat
-from shardbeam.transforms.formats.table.csv_rows import read_rows
 from tests.support.stored import StoredFiles
 from tests.support.table_reading import ReadTable
 

@@ -7,7 +7,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import FeatureKind
-from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
+from shardbeam.transforms.formats.image_folder import FilenameLabelFormat
 
 
 @pytest.mark.parametrize(

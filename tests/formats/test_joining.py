@@ -25,15 +25,17 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role, find_format
 from shardbeam.transforms.formats.coco.coco import CocoFormat
-from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
-from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.image_folder import FilenameLabelFormat, ImageFolderFormat
 from shardbeam.transforms.formats.join.join import JoinedKey, join_entries
 from shardbeam.transforms.formats.join.merge_entries import merge_annotations
-from shardbeam.transforms.formats.join.settings import JoinSettings, is_plain, needs_join
-from shardbeam.transforms.formats.join.sources import GivenRecords
-from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.join.sources import (
+    GivenRecords,
+    JoinSettings,
+    is_plain,
+    needs_join,
+)
 from shardbeam.transforms.formats.names import normalize_key
 from tests.support.archive_files import write_tar
 

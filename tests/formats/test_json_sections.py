@@ -19,8 +19,7 @@ from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAn
 from shardbeam.transforms.formats.annotation_file import decode_json
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco.coco import CocoFormat
-from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage
-from shardbeam.transforms.formats.coco.entries import read_entries
+from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, read_entries
 from shardbeam.transforms.formats.coco.lvis import LvisFormat
 from shardbeam.transforms.formats.parsing import json_sections
 from shardbeam.transforms.formats.parsing.json_sections import (

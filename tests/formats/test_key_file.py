@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.join.settings import (
+from shardbeam.transforms.formats.join.sources import (
     KeyFile,
     excluded_images,
     find_key_file,

@@ -11,7 +11,7 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, decode_annotations
 from shardbeam.transforms.formats.join.sources import read_listed_file
-from shardbeam.transforms.formats.labelme.labelme import LabelMeFormat
+from shardbeam.transforms.formats.labelme import LabelMeFormat
 from shardbeam.transforms.formats.parsing.root_files import require_file
 from shardbeam.transforms.storage.local import LocalStorage
 

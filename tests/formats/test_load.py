@@ -13,10 +13,9 @@ import pytest
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageAnnotations
-from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.base import Format, FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.join.sources import Source
-from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from tests.conftest import PROJECT_ROOT
 from tests.support.making import make_format
 
@@ -170,7 +169,7 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
         ),
         ("shardbeam.transforms.formats.coco.coco:", "has no ''"),
         (
-            "shardbeam.transforms.formats.load:find_format",
+            "shardbeam.transforms.formats.base:find_format",
             "find_format is not a subclass of .*Format",
         ),
     ],

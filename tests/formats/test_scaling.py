@@ -15,9 +15,9 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode.feature_map import _parse_label_map, read_class_names
 from shardbeam.transforms.formats.cvat import cvat
+from shardbeam.transforms.formats.parsing.lines import split_cells
 from shardbeam.transforms.formats.parsing.xml_file import read_xml
 from shardbeam.transforms.formats.table.csv import _header_problem
-from shardbeam.transforms.formats.table.csv_rows import split_cells
 
 # Eight times the text may take this many times as long; a square would be 64 times.
 _TIMES, _LONGER = 8, 28

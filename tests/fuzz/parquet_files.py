@@ -29,7 +29,7 @@ from shardbeam.transforms.formats.huggingface.pages import (
     stored_images,
     why_not,
 )
-from shardbeam.transforms.formats.join.settings import (
+from shardbeam.transforms.formats.join.sources import (
     excluded_images,
     find_key_file,
     image_groups,

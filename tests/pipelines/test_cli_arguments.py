@@ -23,9 +23,9 @@ from shardbeam.pipelines.cli.commands import COMMANDS, BuildArguments, SampleArg
 from shardbeam.pipelines.cli.flags import describe_format, flags_of, make_parser
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.runners.options import REFUSED_FLAGS, beam_parser
+from shardbeam.transforms.formats.base import FormatError, built_in_formats
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.load import FormatError, built_in_formats
 from tests.support.dataset import run
 from tests.support.screens import check_screen
 

@@ -23,8 +23,8 @@ from shardbeam.pipelines.cli.main import main
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.resources import reachable_cpus
+from shardbeam.transforms.formats.base import FormatError
 from shardbeam.transforms.formats.coco.coco import CocoFormat
-from shardbeam.transforms.formats.load import FormatError
 from tests.support.dataset import COMMAND
 from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from shardbeam.pipelines.cli.commands import COMMANDS
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.base import built_in_formats
 from tests.support.builds import build
 from tests.support.dataset import Run, coco_words, run
 from tests.support.screens import check_screen

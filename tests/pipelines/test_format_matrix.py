@@ -17,7 +17,7 @@ from shardbeam.readers.open.make_index import plan_counts
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.base import built_in_formats
 from shardbeam.transforms.shards.count import count_shard, merge_counts
 from tests.support.builds import Build, build
 from tests.support.dataset import read_dataset

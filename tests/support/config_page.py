@@ -13,7 +13,7 @@ import msgspec
 from shardbeam.configs.convert import describe_type
 from shardbeam.configs.keys import Key, keys_of
 from shardbeam.configs.schema import Config
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.base import built_in_formats
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 # The page's text above this line is written by hand.

@@ -21,8 +21,7 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.formats.base import Format, Kind, find_format
 from shardbeam.transforms.storage.base import Storage
 from tests.support.builds import Json
 

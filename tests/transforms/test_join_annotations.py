@@ -21,8 +21,7 @@ from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.join.join import join_entries
-from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import Source, encode_join_value
+from shardbeam.transforms.formats.join.sources import JoinSettings, Source, encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.merge_counts import MergeCounts
 from tests.support.local_pipeline import local_pipeline

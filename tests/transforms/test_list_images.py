@@ -12,8 +12,7 @@ from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.join.settings import JoinSettings
-from shardbeam.transforms.formats.join.sources import Source
+from shardbeam.transforms.formats.join.sources import JoinSettings, Source
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.merge_counts import MergeCounts

@@ -14,7 +14,7 @@ from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
 from shardbeam.transforms.dataset.shard_plan import RecordBatcher
 from shardbeam.transforms.formats.join.join import JoinedKey
-from shardbeam.transforms.formats.join.settings import JoinSettings
+from shardbeam.transforms.formats.join.sources import JoinSettings
 
 # Tags of the outputs: batches of records, and rejects.
 RECORDS = "records"

@@ -52,11 +52,11 @@ from shardbeam.transforms.formats.names import (
     listing_exclusion,
     normalize_key,
 )
+from shardbeam.transforms.formats.parsing.lines import split_cells
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, read_file, relative_path
 from shardbeam.transforms.formats.parsing.table_columns import CellError
 from shardbeam.transforms.formats.recognition import MASKS, Folder, Recognized
 from shardbeam.transforms.formats.split_folders import TopFolderFormat, sort_tops, top_folder
-from shardbeam.transforms.formats.table.csv_rows import split_cells
 from shardbeam.transforms.storage.base import Storage
 
 # Reads files that name the classes of masks, by the values or by the colours of pixels.

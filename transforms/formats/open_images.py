@@ -37,10 +37,14 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
-from shardbeam.transforms.formats.parsing.lines import read_lines
+from shardbeam.transforms.formats.parsing.lines import (
+    OPEN_QUOTE,
+    header_cells,
+    read_lines,
+    split_cells,
+)
 from shardbeam.transforms.formats.parsing.table_columns import CellError
 from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
-from shardbeam.transforms.formats.table.csv_rows import OPEN_QUOTE, header_cells, split_cells
 from shardbeam.transforms.formats.table.rows import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for

@@ -36,8 +36,8 @@ from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_fe
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Format, Kind, Role
 from shardbeam.transforms.formats.join.join import join_entries, without_loose
-from shardbeam.transforms.formats.join.settings import JoinSettings
 from shardbeam.transforms.formats.join.sources import (
+    JoinSettings,
     PlacedFile,
     Source,
     find_join_key,

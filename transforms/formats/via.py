@@ -45,10 +45,9 @@ from shardbeam.transforms.formats.annotation_file import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
-from shardbeam.transforms.formats.parsing.lines import read_lines
+from shardbeam.transforms.formats.parsing.lines import header_cells, read_lines, read_rows
 from shardbeam.transforms.formats.parsing.root_files import short_names
 from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
-from shardbeam.transforms.formats.table.csv_rows import header_cells, read_rows
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 

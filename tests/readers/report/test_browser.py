@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
-from shardbeam.transforms.formats.join.settings import excluded_images, find_key_file
+from shardbeam.transforms.formats.join.sources import excluded_images, find_key_file
 from tests.readers.report.axe import check_accessibility
 from tests.readers.report.conftest import OpenPage
 from tests.readers.report.hostile import HOSTILE_TEXTS, write_hostile

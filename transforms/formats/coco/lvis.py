@@ -30,9 +30,8 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco.annotations import AnnotationReader
-from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64
-from shardbeam.transforms.formats.coco.entries import read_entries
-from shardbeam.transforms.formats.coco.sniff import CocoBoxes
+from shardbeam.transforms.formats.coco.coco_file import CocoFile, CocoImage, Int64, read_entries
+from shardbeam.transforms.formats.coco.sniff import CocoBoxes, recognize_coco
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
 
@@ -93,8 +92,6 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes JSON files that list the categories which annotators looked for."""
-        from shardbeam.transforms.formats.coco.sniff import recognize_coco
-
         return recognize_coco(folder, is_lvis=True)
 
     @property

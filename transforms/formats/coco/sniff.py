@@ -22,16 +22,12 @@ from shardbeam.transforms.examples.geometry.mask_crops import box_iou
 from shardbeam.transforms.formats.annotation_file import explain_errors
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco.annotations import panoptic_file_error
-from shardbeam.transforms.formats.recognition import (
-    Folder,
-    ImageFolder,
-    Recognized,
-    describe_missing,
-    split_in,
-)
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, too_large
 from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.formats.recognition import Folder, ImageFolder, Recognized
 
 _READ_BYTES = 4 << 20
 # A longer item is considered broken.
@@ -349,6 +345,9 @@ class _DoubtError(Exception):
 
 def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
     """Recognizes JSON files of images that are in a folder: those of LVIS, or all others."""
+    # Imported here, as below, because a build does not need it.
+    from shardbeam.transforms.formats.recognition import Recognized
+
     files = [
         found
         for path in folder.few(".json")
@@ -388,6 +387,8 @@ class _Sources:
         Raises:
             _DoubtError: It does not fit the files before it, or what it names is missing.
         """
+        from shardbeam.transforms.formats.recognition import describe_missing, split_in
+
         images = self._folder.find_images(file.names, near=file.path)
         if images is None:
             raise _DoubtError(describe_missing(file.path, names=file.names))

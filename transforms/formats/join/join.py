@@ -28,7 +28,7 @@ from shardbeam.transforms.formats.base import (
     Kind,
 )
 from shardbeam.transforms.formats.join.merge_entries import Defect, MergedEntries, merge_entries
-from shardbeam.transforms.formats.join.settings import JoinSettings, is_excluded
+from shardbeam.transforms.formats.join.sources import JoinSettings, is_excluded
 from shardbeam.transforms.formats.names import foreign_name, is_linked_folder, listing_exclusion
 
 # Names that a detail gives.

@@ -20,7 +20,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.join.settings import JoinSettings
+from shardbeam.transforms.formats.join.sources import JoinSettings
 
 # Defects because of which a part of an image's annotations is missing or cannot be trusted.
 _INCOMPLETE = frozenset(

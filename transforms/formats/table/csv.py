@@ -18,7 +18,13 @@ from shardbeam.configs.keys import named
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.formats.names import is_image_name
-from shardbeam.transforms.formats.parsing.lines import binary_problem, read_lines
+from shardbeam.transforms.formats.parsing.lines import (
+    binary_problem,
+    header_cells,
+    read_lines,
+    read_rows,
+    split_cells,
+)
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     first_of,
@@ -26,7 +32,6 @@ from shardbeam.transforms.formats.parsing.table_columns import (
     value_of_text,
 )
 from shardbeam.transforms.formats.recognition import Folder
-from shardbeam.transforms.formats.table.csv_rows import header_cells, read_rows, split_cells
 from shardbeam.transforms.formats.table.layout import CAPTION_NAMES
 from shardbeam.transforms.formats.table.table import TableFormat, is_submission
 from shardbeam.transforms.formats.table.table_boxes import Row, image_name, is_sentence
