@@ -67,7 +67,7 @@ _MODULES = {
     "DetectionTarget": "readers.open.items",
     "ExampleSequence": "readers.open.sequence",
     "Format": "transforms.formats.base",
-    "FormatError": "transforms.formats.load",
+    "FormatError": "transforms.formats.base",
     "InputError": "transforms.core.errors",
     "LeaseError": "transforms.staging.lease",
     "PlanResult": "pipelines.result",

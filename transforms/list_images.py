@@ -79,7 +79,7 @@ class ListResult(NamedTuple):
 class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots; the join decides what becomes of each.
 
-    The record of an image that needs no join (`formats.join.settings.needs_join`) is made here. All
+    The record of an image that needs no join (`formats.join.sources.needs_join`) is made here. All
     workers share a long listing of object storage, in parts of whole folders.
 
     Args:
