@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from shardbeam.configs.keys import Location, named
+from shardbeam.configs.keys import Location, keys_of, named
 from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
 from shardbeam.configs.problem import Path, Problem, compile_pattern, did_you_mean
 
@@ -581,6 +581,14 @@ class Config(_Strict, frozen=True, kw_only=True):
                 yield path, sources
             else:
                 yield from (((*path, index), source) for index, source in enumerate(sources))
+
+    def locations(self) -> Iterator[tuple[Path, str]]:
+        """Yields each path or URI that the sources name, with its key's path in the config."""
+        for path, source in self.sources():
+            for key in keys_of(type(source)).values():
+                value = getattr(source, key.name) if key.is_location else None
+                for location in [value] if isinstance(value, str) else value or ():
+                    yield (*path, key.name), location
 
     def _given(self) -> dict[Path, Sources]:
         given: dict[Path, Sources] = {

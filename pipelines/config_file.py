@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import MAX_CONFIG_BYTES, AnyOverride, ConfigError, parse_config
 from shardbeam.configs.problem import Path as KeyPath
 from shardbeam.configs.schema import Config
@@ -61,13 +60,8 @@ def _check_beside(config: Config, *, origin: str) -> None:
     places: list[tuple[KeyPath, str | None]] = [
         (("exclude",), config.exclude),
         (("group_by",), config.group_file),
+        *config.locations(),
     ]
-    for source_path, source in config.sources():
-        for key in keys_of(type(source)).values():
-            if key.is_location:
-                value = getattr(source, key.name)
-                paths = value if isinstance(value, list) else [value]
-                places += [((*source_path, key.name), path) for path in paths]
     for place, path in places:
         if path and _is_missing(path) and not _is_missing(os.path.join(folder, path)):
             raise ConfigError(

@@ -440,11 +440,7 @@ def _inputs(
     config: schema.Config, *, sources: Iterable[Source], files: Iterable[KeyFile | None]
 ) -> Iterator[str]:
     """Yields what is read: the paths of the config, and the files that its folders stand for."""
-    for _, source in config.sources():
-        for key in keys_of(type(source)).values():
-            value = getattr(source, key.name)
-            if key.is_location and value is not None:
-                yield from map(absolute_path, [value] if isinstance(value, str) else value)
+    yield from (absolute_path(path) for _, path in config.locations())
     for resolved in sources:
         yield from resolved.format.roots()
         yield from resolved.format.annotation_files()

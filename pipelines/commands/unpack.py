@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 from pyarrow import parquet, types
 
@@ -94,9 +95,8 @@ def _find_files(path: str) -> list[StoredFile]:
         raise InputError(uri=path, problem="is not on a disk; copy it to one first")
     storage = storage_for(path)
     if os.path.isfile(path):
-        found = [storage.find(path)]
         # A file of its own is described by its name alone.
-        found = [StoredFile(os.path.basename(path), path, found[0].size_bytes, found[0].version)]
+        found = [msgspec.structs.replace(storage.find(path), path=os.path.basename(path))]
     else:
         found = [file for file in storage.list(path) if not is_hidden(file.path)]
     files = [
