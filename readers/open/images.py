@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from shardbeam.configs.problem import did_you_mean
-from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.containers.base import Container, find_container, parse_example
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
@@ -223,6 +222,9 @@ def _read_keys(
 ) -> Iterator[tuple[int, str]]:
     number = 1
     if feature_map.is_ours and dataset.features is not None:
+        # Imported here, as pyarrow takes a while.
+        from shardbeam.readers.open.record_reader import load_shard_index
+
         most = max(split.shard_examples, default=0)
         for shard in split.shards:
             table = load_shard_index(dataset, shard.path, columns=["key"], max_rows=most)
