@@ -25,7 +25,6 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         switch: Whether it is a boolean, whose flag takes no value.
         nullable: Whether it may be None.
         is_location: Whether it is a path or URI, or a list of them.
-        is_scalar: Whether its value may be a single text or number.
         choices: The allowed values, if there are only a few.
     """
 
@@ -38,7 +37,6 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     switch: bool
     nullable: bool
     is_location: bool
-    is_scalar: bool
     choices: tuple[str, ...]
 
 
@@ -93,7 +91,6 @@ def _describe(field: msgspec.structs.FieldInfo) -> Key:
         switch=bool in parts,
         nullable=types.NoneType in parts,
         is_location=_LOCATION in parts,
-        is_scalar=is_scalar(field.type),
         choices=next(filter(None, map(choices, parts)), ()),
     )
 

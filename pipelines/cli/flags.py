@@ -131,7 +131,7 @@ class FlagParser(argparse.ArgumentParser):
             # A section takes no value, so another flag with a similar name was intended.
             if taken.isdisjoint(spellings) and not is_section:
                 path, key = found[0]
-                if len(found) == 1 and key.is_scalar and path != config_key("output"):
+                if len(found) == 1 and is_scalar(key.type) and path != config_key("output"):
                     for spelling in spellings:
                         self.add_argument(
                             spelling,

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 # Keys of an Example that are printed; JSON has all.
 _FEATURES = 200
 _USUAL_KEYS = ("image/", "annotation/")
+# What JSON says about an Example besides its features.
+_PICTURE_FACTS = ("split", "number", "shard", "key", "problems")
 # Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
 # Images of each kind of finding, and findings about classes, that are shown by default.
@@ -270,19 +272,10 @@ def _print_json(
     examples = []
     for shown in _find(arguments, dataset=dataset, feature_map=feature_map):
         picture = shown.picture(feature_map)
-        examples.append(
-            {
-                "split": picture.split,
-                "number": picture.number,
-                "shard": picture.shard,
-                "key": picture.key,
-                "problems": picture.problems,
-                "features": {
-                    key: feature_to_json(shown.stored.example.features.feature[key])
-                    for key in sorted(picture.features)
-                },
-            }
-        )
+        stored = shown.stored.example.features.feature
+        features = {key: feature_to_json(stored[key]) for key in sorted(picture.features)}
+        facts = {name: getattr(picture, name) for name in _PICTURE_FACTS}
+        examples.append({**facts, "features": features})
     splits = [
         {
             "name": split.name,

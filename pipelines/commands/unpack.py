@@ -9,7 +9,7 @@ import contextlib
 import fnmatch
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -37,11 +37,6 @@ _READ_BYTES = 1 << 20
 _COPIED = ("README.md", "*.json")
 # Names the folder that was unpacked, so that only files of the same one are replaced.
 _MARK = ".unpacked-by-shardbeam"
-_IS_BYTES: tuple[Callable[[pa.DataType], bool], ...] = (
-    types.is_binary,
-    types.is_large_binary,
-    types.is_binary_view,
-)
 
 
 def run_unpack(arguments: UnpackArguments) -> None:
@@ -198,7 +193,7 @@ def _image_leaves(schema: pa.Schema) -> Iterator[tuple[str, str]]:
         kind, leaf = field.type, field.name
         if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             kind, leaf = kind.field("bytes").type, f"{leaf}.bytes"
-        if any(is_bytes(kind) for is_bytes in _IS_BYTES):
+        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
             yield field.name, leaf
 
 
