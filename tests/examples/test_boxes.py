@@ -32,11 +32,13 @@ from shardbeam.transforms.examples.geometry.boxes import (
 )
 from tests.support.example_builders import AnnotatedAs
 
+Size = tuple[int, int]
+
 ORIENTATIONS = range(1, 9)
 sides = st.integers(1, 12)
 
 
-def painted(size: tuple[int, int], box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+def painted(size: Size, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
     """Paints the part of a box that lies in the image: the brute force behind the oracles."""
     pixels = np.zeros((size[1], size[0]), np.uint8)
     for row in range(size[1]):
@@ -59,7 +61,7 @@ def turned_by_pillow(pixels: NDArray[np.uint8], *, orientation: int) -> NDArray[
 
 
 @st.composite
-def boxes_inside(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
+def boxes_inside(draw: st.DrawFn) -> tuple[Size, tuple[int, int, int, int]]:
     width, height = draw(sides), draw(sides)
     xmin, ymin = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
     xmax, ymax = draw(st.integers(xmin + 1, width)), draw(st.integers(ymin + 1, height))
@@ -68,7 +70,7 @@ def boxes_inside(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int,
 
 @given(boxes_inside(), st.sampled_from(ORIENTATIONS))
 def test_box_follows_the_pixels(
-    case: tuple[tuple[int, int], tuple[int, int, int, int]], orientation: int
+    case: tuple[Size, tuple[int, int, int, int]], orientation: int
 ) -> None:
     (width, height), box = case
     upright = turned_by_pillow(painted((width, height), box), orientation=orientation)
@@ -132,18 +134,7 @@ def test_a_box_thinner_than_float32_tells_apart_has_no_area() -> None:
 SCALED, CORRECTED = Correction.ANNOTATED_SIZE_SCALED, Correction.SIZE_CORRECTED
 
 # (annotated size, stored size, orientation, upright, annotated as) → frame, turn, correction.
-FRAMES: list[
-    tuple[
-        tuple[int, int],
-        tuple[int, int],
-        int,
-        bool,
-        AnnotatedAs,
-        tuple[int, int],
-        int,
-        Correction | None,
-    ]
-] = [
+FRAMES: list[tuple[Size, Size, int, bool, AnnotatedAs, Size, int, Correction | None]] = [
     # Nothing to turn.
     ((40, 30), (40, 30), 1, True, "auto", (40, 30), 1, None),
     ((0, 0), (40, 30), 1, True, "auto", (40, 30), 1, None),
@@ -208,12 +199,12 @@ FRAMES: list[
     FRAMES,
 )
 def test_frame(
-    annotated: tuple[int, int],
-    stored: tuple[int, int],
+    annotated: Size,
+    stored: Size,
     orientation: int,
     upright: bool,
     annotated_as: AnnotatedAs,
-    size: tuple[int, int],
+    size: Size,
     turn: int,
     correction: Correction | None,
 ) -> None:
@@ -244,7 +235,7 @@ def test_frame(
     [((80, 60), 1, (40, 30), 1), ((80, 60), 6, (30, 40), 1), ((9, 9), 6, (30, 40), 1)],
 )
 def test_another_size_can_be_ignored(
-    annotated: tuple[int, int], orientation: int, size: tuple[int, int], turn: int
+    annotated: Size, orientation: int, size: Size, turn: int
 ) -> None:
     def frame_of(box: Box) -> AnnotatedFrame:
         return annotated_frame(
@@ -279,7 +270,7 @@ def test_another_size_can_be_ignored(
     ],
 )
 def test_any_other_size_can_be_rejected(
-    annotated: tuple[int, int], boxes: list[Box] | None, stays: bool
+    annotated: Size, boxes: list[Box] | None, stays: bool
 ) -> None:
     settings: dict[str, Any] = {"annotated": annotated, "stored": (40, 30), "boxes": boxes}
     settings |= {"orientation": 6, "upright": True}
@@ -332,7 +323,7 @@ def test_a_box_whose_centre_is_outside_of_the_annotated_size(box: Box, stays: bo
     assert "image.annotated_size: ignore" in caught.value.detail
 
 
-def is_rounded(size: tuple[int, int], other: tuple[int, int]) -> bool:
+def is_rounded(size: Size, other: tuple[int, int]) -> bool:
     """Returns whether some factor scales `other` to `size`, by trying all relevant factors."""
     turns = {
         Fraction(pixels, side)
@@ -366,7 +357,7 @@ def test_the_same_aspect_ratio_is_what_rounding_explains() -> None:
     st.sampled_from([round, math.floor, math.ceil]),
 )
 def test_a_resized_image_has_the_same_aspect_ratio(
-    size: tuple[int, int], width: int, rounded: Callable[[Fraction], int]
+    size: Size, width: int, rounded: Callable[[Fraction], int]
 ) -> None:
     resized = (width, max(1, rounded(Fraction(size[1] * width, size[0]))))
     assert is_scaled(resized, size)
@@ -390,16 +381,14 @@ def test_a_resized_image_has_the_same_aspect_ratio(
         ((40, 40), (41, 40), True),
     ],
 )
-def test_sizes_of_one_aspect_ratio(
-    size: tuple[int, int], other: tuple[int, int], expected: bool
-) -> None:
+def test_sizes_of_one_aspect_ratio(size: Size, other: tuple[int, int], expected: bool) -> None:
     assert is_scaled(size, other) is expected
     assert is_scaled(other, size) is expected
 
 
 @given(boxes_inside(), st.sampled_from(ORIENTATIONS))
 def test_boxes_end_in_the_stored_frame_where_the_orientation_is_kept(
-    case: tuple[tuple[int, int], tuple[int, int, int, int]], orientation: int
+    case: tuple[Size, tuple[int, int, int, int]], orientation: int
 ) -> None:
     (width, height), box = case
     frame = annotated_frame(

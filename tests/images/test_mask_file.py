@@ -109,20 +109,17 @@ def test_palettes_and_grays_of_few_bits(bits: int) -> None:
     np.testing.assert_array_equal(read_indices(gray, size=SIZE), few)
 
 
-def test_gray_of_8_and_of_16_bits() -> None:
-    wide = INDICES.astype(np.uint16) * 1000
-
-    np.testing.assert_array_equal(
-        read_indices(save(Image.fromarray(INDICES), "PNG"), size=SIZE), INDICES
-    )
-    np.testing.assert_array_equal(read_indices(save(Image.fromarray(wide), "PNG"), size=SIZE), wide)
-
-
-@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
-def test_gray_in_all_channels(mode: str) -> None:
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_gray_in_one_channel_and_in_all(mode: str) -> None:
     data = save(Image.fromarray(INDICES).convert(mode), "PNG")
 
     np.testing.assert_array_equal(read_indices(data, size=SIZE), INDICES)
+
+
+def test_gray_of_16_bits() -> None:
+    wide = INDICES.astype(np.uint16) * 1000
+
+    np.testing.assert_array_equal(read_indices(save(Image.fromarray(wide), "PNG"), size=SIZE), wide)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
