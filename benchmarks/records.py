@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.contenders import SHARDS, TFDS
 from benchmarks.datasets import Dataset, make_coco_like
+from benchmarks.images import SHARDS, TFDS
 from benchmarks.measure import SHARDBEAM, Measurement, measure
 from benchmarks.report import markdown_table, median_and_range, megabytes, target_row
 

@@ -446,13 +446,3 @@ def test_plan_writes_nothing(
 
 def tree_with_times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
-
-
-def test_plan_fails_as_a_build_would(shapes: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    words = coco_words(shapes, tmp_path / "out")
-    words[words.index("--images") + 1] = str(tmp_path / "empty")
-    result = run("plan", *words[1:])
-    assert result.exit_code == 1
-    assert "the folder is empty" in one_line_error(result)
-    assert list(tmp_path.iterdir()) == [tmp_path / "empty"]
