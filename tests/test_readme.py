@@ -187,6 +187,7 @@ def test_the_page_on_deleting_is_true(shapes: Path) -> None:
     assert [*Path("data/tfrecords").iterdir()] == []
 
 
+@pytest.mark.slow
 def test_the_snippets_run(demo: Path) -> None:
     """TensorFlow is kept out of this process, and one process imports it once for all of them."""
     first, reading = blocks("README.md", "python"), blocks("docs/guide/reading.md", "python")

@@ -17,6 +17,11 @@ from tests.support.image_makers import photograph, save
 from tests.support.pages import reading_rows
 
 CONTAINERS = ("tfrecord", "webdataset", "hf_parquet")
+# `make test-slow` tries the others, too.
+SOME = [
+    pytest.param(each, marks=pytest.mark.slow if number else ())
+    for number, each in enumerate(CONTAINERS)
+]
 CLASSES = ("cat", "dog | wolf", "<b>", "no")
 
 
@@ -164,7 +169,7 @@ def test_pandas_reads_the_tables(folders: dict[str, Path], tmp_path: Path) -> No
     assert sizes == [list(photograph().size)] * 12
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("name", SOME)
 def test_croissant_is_valid(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     code = """
         import json, logging, mlcroissant, sys

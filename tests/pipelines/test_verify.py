@@ -118,19 +118,34 @@ def test_a_build_on_the_dataset_itself_repairs_it(shapes: Path, whole: Path, dam
     assert run("verify", str(damaged), "--decode").exit_code == 0
 
 
-@pytest.fixture
-def config(shapes: Path, tmp_path: Path) -> Path:
-    """The config of a damaged dataset in `1.0.0`, which a pointer names."""
+@pytest.fixture(scope="module")
+def built(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with inputs, a config, and in `1.0.0` its dataset, which a pointer names."""
+    home = tmp_path_factory.mktemp("repair") / "home"
     for name in ("images", "annotations"):
-        shutil.copytree(shapes / name, tmp_path / name)
-    annotations = [f"{tmp_path}/annotations/instances.json"]
-    source = {"format": "coco", "images": f"{tmp_path}/images", "annotations": annotations}
-    output = {"path": f"{tmp_path}/{{version}}", "latest": f"{tmp_path}/latest", "num_shards": 3}
-    path = tmp_path / "coco.yaml"
+        shutil.copytree(shapes / name, home / name)
+    annotations = [f"{home}/annotations/instances.json"]
+    source = {"format": "coco", "images": f"{home}/images", "annotations": annotations}
+    output = {"path": f"{home}/{{version}}", "latest": f"{home}/latest", "num_shards": 3}
+    path = home / "coco.yaml"
     path.write_text(json.dumps({"name": "coco", "splits": {"train": source}, "output": output}))
     assert run("build", str(path)).exit_code == 0
-    flip(tmp_path / "1.0.0" / SHARD)
-    return path
+    shutil.copytree(home, home.with_name("copy"))
+    return home
+
+
+@pytest.fixture
+def home(built: Path) -> Path:
+    """That folder at the paths of its build, and a shard of its dataset is damaged."""
+    shutil.rmtree(built)
+    shutil.copytree(built.with_name("copy"), built)
+    flip(built / "1.0.0" / SHARD)
+    return built
+
+
+@pytest.fixture
+def config(home: Path) -> Path:
+    return home / "coco.yaml"
 
 
 def test_a_repair_that_was_interrupted_at_its_end_is_cleared_up(
@@ -156,25 +171,25 @@ def test_a_repair_that_was_interrupted_at_its_end_is_cleared_up(
     assert run("verify", str(damaged)).exit_code == 0
 
 
-def test_repair_keeps_what_people_added_to_the_data_card(config: Path, tmp_path: Path) -> None:
-    card = tmp_path / "1.0.0" / "README.md"
+def test_repair_keeps_what_people_added_to_the_data_card(config: Path, home: Path) -> None:
+    card = home / "1.0.0" / "README.md"
     before = card.read_bytes()
     card.write_bytes(before + b"More about it.\n")
     assert run("build", str(config), "--if-changed").stdout.count("README.md") == 0
-    result = run("verify", str(tmp_path / "1.0.0"), "--repair", str(config))
+    result = run("verify", str(home / "1.0.0"), "--repair", str(config))
     assert result.exit_code == 0, result.stderr
     assert card.read_bytes() == before + b"More about it.\n"
-    assert run("verify", str(tmp_path / "1.0.0")).exit_code == 0
-    flip(tmp_path / "1.0.0" / SHARD)
+    assert run("verify", str(home / "1.0.0")).exit_code == 0
+    flip(home / "1.0.0" / SHARD)
     card.unlink()
-    assert run("verify", str(tmp_path / "1.0.0"), "--repair", str(config)).exit_code == 0
+    assert run("verify", str(home / "1.0.0"), "--repair", str(config)).exit_code == 0
     assert card.read_bytes() == before
 
 
-def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_path: Path) -> None:
-    (tmp_path / "latest").write_text("/elsewhere\n")
+def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, home: Path) -> None:
+    (home / "latest").write_text("/elsewhere\n")
     # A name of which neither YAML nor the template of `output.path` may make another one.
-    folder = (tmp_path / "1.0.0").rename(tmp_path / '"\N{SLIGHTLY SMILING FACE}" {x} # y')
+    folder = (home / "1.0.0").rename(home / '"\N{SLIGHTLY SMILING FACE}" {x} # y')
     result = run("verify", str(folder), "--repair", str(config))
     assert result.exit_code == 0, result.stderr
     assert f"{SHARD}: byte 0: " in result.stdout
@@ -182,13 +197,13 @@ def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_p
     assert "reused: 2 of 3 shards copied" in result.stdout
     assert (folder / SHARD).read_bytes() == (whole / SHARD).read_bytes()
     assert run("verify", str(folder), "--decode").exit_code == 0
-    assert (tmp_path / "latest").read_text() == "/elsewhere\n"
+    assert (home / "latest").read_text() == "/elsewhere\n"
 
 
 def test_a_file_too_many_is_for_a_person_to_delete(
-    config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    config: Path, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = tmp_path / "1.0.0"
+    folder = home / "1.0.0"
     (folder / "index" / "mine.parquet").write_bytes(b"mine")
     assert run("verify", str(folder), "--repair", str(config)).exit_code == 0
     assert f"{folder}: {SHARD}: byte 0: " in caplog.text
@@ -206,16 +221,16 @@ def test_a_file_too_many_is_for_a_person_to_delete(
 
 
 @pytest.mark.parametrize("change", ["an image", "the config"])
-def test_what_was_changed_is_not_repaired(change: str, config: Path, tmp_path: Path) -> None:
+def test_what_was_changed_is_not_repaired(change: str, config: Path, home: Path) -> None:
     if change == "an image":
-        next((tmp_path / "images").iterdir()).touch()
+        next((home / "images").iterdir()).touch()
     else:
         config.write_text(config.read_text().replace('"num_shards": 3', '"num_shards": 4'))
-    before = read_tree(tmp_path / "1.0.0")
-    result = run("verify", f"{tmp_path}/1.0.0", "--repair", str(config))
+    before = read_tree(home / "1.0.0")
+    result = run("verify", f"{home}/1.0.0", "--repair", str(config))
     assert result.exit_code == 2
     assert "not repaired: its images, annotations or config are not those" in result.stderr
-    assert read_tree(tmp_path / "1.0.0") == before
+    assert read_tree(home / "1.0.0") == before
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -251,12 +266,12 @@ REPLACED = {
     ],
 )
 def test_what_would_come_out_otherwise_is_not_repaired(
-    what: str, flags: tuple[str, ...], config: Path, whole: Path, tmp_path: Path
+    what: str, flags: tuple[str, ...], config: Path, whole: Path, home: Path
 ) -> None:
-    folder = tmp_path / "1.0.0"
+    folder = home / "1.0.0"
     rows = load_index(f"{folder}/index/{SHARD}.parquet", listed=None).to_pylist()
     key = rows[-1]["key"]
-    image, annotations = tmp_path / "images" / key, tmp_path / "annotations" / "instances.json"
+    image, annotations = home / "images" / key, home / "annotations" / "instances.json"
     source = annotations if what == "other annotations" else image
     original, times = source.read_bytes(), source.stat()
     if what == "another picture":
@@ -290,9 +305,9 @@ def test_what_would_come_out_otherwise_is_not_repaired(
 
 
 def test_a_repair_by_other_versions_of_libraries(
-    config: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Path, whole: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "1.0.0"
+    folder = home / "1.0.0"
     versions = library_versions() | {"Pillow": "99"}
     for module in (plan_module, encode_module):
         monkeypatch.setattr(module, "library_versions", lambda: versions)
@@ -317,15 +332,15 @@ def test_a_repair_by_other_versions_of_libraries(
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_manifest_that_was_changed_is_no_measure(
-    is_replaced: bool, config: Path, whole: Path, tmp_path: Path
+    is_replaced: bool, config: Path, whole: Path, home: Path
 ) -> None:
-    folder = tmp_path / "1.0.0"
+    folder = home / "1.0.0"
     manifest = folder / "manifest.json"
     checksum = json.loads(manifest.read_bytes())["splits"]["train"]["shards"][1]["crc32c"]
     manifest.write_text(manifest.read_text().replace(checksum, "0" * 8))
     if is_replaced:
         key = load_index(f"{folder}/index/{SHARD}.parquet", listed=None).to_pylist()[0]["key"]
-        image = tmp_path / "images" / key
+        image = home / "images" / key
         with Image.open(image) as picture:
             replace(image, padded_jpeg(picture.size, size_bytes=image.stat().st_size))
     result = run("verify", str(folder), "--repair", str(config))
