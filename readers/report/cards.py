@@ -194,6 +194,7 @@ def make_card(
     split: int = 0,
     notes: Sequence[Note] = (),
     bars: Collection[int] = (),
+    found: Collection[str] = (),
 ) -> Card:
     """Makes the card of a image.
 
@@ -205,6 +206,7 @@ def make_card(
         split: Number of its split.
         notes: Its findings.
         bars: Numbers of the bars that count it.
+        found: Its classes, if they are known. The thumbnail of a map may lack small areas.
     """
     width, height = thumbnail.width, thumbnail.height
     styles = thumbnail.figure.styles
@@ -220,6 +222,7 @@ def make_card(
             *(area.name for area in thumbnail.overlays),
             *image.labels,
             *map(class_name, image.objects),
+            *sorted(found),
         )
     )
     return Card(

@@ -122,6 +122,7 @@ class Gallery(NamedTuple):
             split=list(self.splits).index(split.name),
             notes=make_notes(odd, of_index),
             bars=self.bars.of_picture(statistics, candidate.classes),
+            found=candidate.classes,
         )
 
     def draw_groups(self, groups: Sequence[Group], *, room: int) -> Iterator[Group]:

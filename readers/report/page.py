@@ -422,11 +422,9 @@ def _gallery_hint(report: Report) -> str:
     if not report.is_number_given:
         first = "what is worth a look, then " if sample.found else ""
         hint += f": {first}some of every class, then others by chance"
-    places = {shown.card.place for shown in report.cards}
-    known = (each.classes for each in sample.chosen if each.place[:2] in places)
     numbers = {number for shown in report.cards for number in shown.card.class_numbers}
     drawn = {name for name, number in report.classes.numbered().items() if number in numbers}
-    absent = sorted(sample.classes.keys() - drawn.union(*known))
+    absent = sorted(sample.classes.keys() - drawn)
     if absent:
         missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
         hint += f"; {missing} not among them: {list_classes(absent)}"

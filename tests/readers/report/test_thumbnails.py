@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from shardbeam.readers.report.cards import make_card
+from shardbeam.readers.report.page import render_card
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import (
     Overlay,
@@ -197,3 +199,25 @@ def test_masks_that_cannot_be_drawn(mask: bytes) -> None:
         assert thumbnail.overlays == ()
         (problem,) = thumbnail.figure.problems
         assert re.match("(a mask|the class map) cannot be drawn: ", problem)
+
+
+def test_a_card_is_found_by_all_its_classes() -> None:
+    names = [f"class {number}" for number in range(400)]
+    classes = Classes(dict(enumerate(names)))
+    classes.number_found(names)
+    values = area(size=(400, 400), box=(0, 0, 400, 400))
+    # A pixel that the thumbnail lacks.
+    values[1, 1] = 2
+    picture = make_picture(
+        draw_image("JPEG", width=400, height=400),
+        class_map=encode_map(values),
+        objects=tuple(PictureObject(label=name) for name in names[3:]),
+    )
+    thumbnail = fit_thumbnail(picture, max_side=50, classes=classes)
+    assert [overlay.name for overlay in thumbnail.overlays] == ["class 1"]
+    card = make_card(
+        picture, thumbnail, classes=classes, name="c0", bars=range(400), found=names[1:]
+    )
+    html = render_card(card)
+    for numbers in (f'data-classes="{" ".join(map(str, range(1, 400)))}"', 'bars="0 1', '398 399"'):
+        assert numbers in html
