@@ -34,6 +34,9 @@ _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 _OS_ERROR = re.compile(r"\b\w+Error: \[Errno (?P<number>\d+)\] (?P<words>[^\n]+)")
 _NAMED = re.compile(r"(?P<words>.*?): (?P<quote>['\"])(?P<path>.*)(?P=quote)")
 
+# What a full or failing disk answers.
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
 _NO_MEMORY = os.strerror(errno.ENOMEM)
 
 OWN_LOGGER = "shardbeam"
@@ -65,12 +68,16 @@ class NotStartedError(RunError):
 def blaming(named: str) -> Iterator[None]:
     """Makes a system's error one of usage: the file or folder that a flag names cannot be used.
 
+    A disk that is full or fails is no such error: the same command may succeed later.
+
     Args:
         named: The flag and its value, which begin the message.
     """
     try:
         yield
     except OSError as error:
+        if error.errno in _DISK:
+            raise machine_error(OSError(error.errno, error.strerror), path=named) from error
         raise UsageError(f"{named}: {error.strerror or error}") from error
 
 

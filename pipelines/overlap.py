@@ -163,6 +163,7 @@ def write_file(uri: str, data: bytes, *, flag: str) -> None:
 
     Raises:
         UsageError: It cannot be written.
+        RunError: The disk is full, or fails.
     """
     with blaming(f"{flag}: {uri}"):
         with delay_interrupts():

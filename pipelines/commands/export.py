@@ -33,6 +33,7 @@ from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.text import Mark, counted, escape
+from shardbeam.transforms.staging.lease import FolderLock
 from shardbeam.transforms.storage.base import is_uri
 
 _LAYOUTS: dict[str, type[Layout]] = {"coco": CocoLayout, "yolo": YoloLayout}
@@ -58,6 +59,7 @@ def run_export(arguments: ExportArguments) -> None:
         UsageError: The output may not be written.
         InputError: The dataset cannot be read or exported.
         RunError: The disk is full, or fails.
+        LeaseError: Another command writes to the output.
     """
     layout = _LAYOUTS[arguments.format]
     if arguments.task not in (None, *layout.TASKS):
@@ -70,7 +72,9 @@ def run_export(arguments: ExportArguments) -> None:
     losses = Losses()
     mark = Mark(MARK.removeprefix("Shardbeam "), dataset_name(arguments.path)).text
     try:
-        with folder_inside(output) as folder:
+        with folder_inside(output) as folder, FolderLock(output):
+            # Another export may have ended since the output was checked.
+            _check_output(arguments.output, overwrite=arguments.overwrite)
             new = os.path.join(folder, "export")
             os.mkdir(new)
             writer, exported = _export(

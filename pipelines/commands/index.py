@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 
 from shardbeam.pipelines.cli.commands import IndexArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.interrupts import delay_interrupts
+from shardbeam.pipelines.interrupts import delay_interrupts, do_when_interrupted
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.readers.open.make_index import check_indexable, index_shard, render_idx
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
@@ -43,18 +44,33 @@ def run_index(arguments: IndexArguments) -> None:
     if not storage.is_remote:
         remove_scratch(arguments.output, names=names)
     feature_map = read_feature_map(dataset)
-    for split in splits:
-        examples = 0
-        for number, shard in enumerate(split.shards):
-            columns, rows = index_shard(
-                shard, split=split.name, shard_index=number, feature_map=feature_map
-            )
-            uri = join_uri(arguments.output, posixpath.basename(shard.uri))
-            # An interrupt leaves no temporary file.
-            with delay_interrupts():
-                if arguments.idx:
-                    storage.replace(f"{uri}.idx", render_idx(columns))
-                storage.replace(f"{uri}.parquet", index_parquet(columns, rows=rows))
-            examples += rows
-        counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
-        write_stdout(f"{escape(split.name)}: {counts}\n")
+    written: list[str] = []
+    lines: list[str] = []
+
+    def remove_written() -> None:
+        """Removes the files of a command that fails, so that it can be run again."""
+        for uri in () if arguments.overwrite else written:
+            with contextlib.suppress(OSError):
+                storage.delete(uri)
+
+    with contextlib.ExitStack() as stack, do_when_interrupted(remove_written):
+        stack.callback(remove_written)
+        for split in splits:
+            examples = 0
+            for number, shard in enumerate(split.shards):
+                columns, rows = index_shard(
+                    shard, split=split.name, shard_index=number, feature_map=feature_map
+                )
+                uri = join_uri(arguments.output, posixpath.basename(shard.uri))
+                # An interrupt leaves no temporary file.
+                with delay_interrupts():
+                    if arguments.idx:
+                        storage.replace(f"{uri}.idx", render_idx(columns))
+                        written.append(f"{uri}.idx")
+                    storage.replace(f"{uri}.parquet", index_parquet(columns, rows=rows))
+                    written.append(f"{uri}.parquet")
+                examples += rows
+            counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
+            lines.append(f"{escape(split.name)}: {counts}\n")
+        stack.pop_all()
+    write_stdout("".join(lines))

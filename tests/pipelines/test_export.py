@@ -23,6 +23,7 @@ from pycocotools import mask as coco_mask
 from shardbeam.pipelines import interrupts
 from shardbeam.pipelines.commands import export
 from shardbeam.readers.export import coco
+from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from tests.support.builds import Build, Json, build
 from tests.support.dataset import TIMEOUT_S, Run, Tree, finish, read_tree, run, start
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
@@ -922,13 +923,35 @@ def test_two_exports_into_one_folder(
     def export_another(folder: str) -> None:
         monkeypatch.undo()
         assert os.path.isdir(folder)
-        export_to(other, output, "yolo")
+        # Neither waits for the other, and what one has written is never mixed with the other's.
+        for layout in ("yolo", "coco"):
+            for more in ((), ("--overwrite",)):
+                result = run(*words(small, layout), *more)
+                assert result.exit_code == 4
+                assert f"{output}: another run on this machine is writing there" in result.stderr
+
+    def words(folder: Path, layout: str) -> tuple[str, ...]:
+        return "export", str(folder), "--format", layout, "--output", str(output)
 
     monkeypatch.setattr(export, "_sync", export_another)
-    error = refused(small, output, layout="yolo")
-    assert "images: Directory not empty (ENOTEMPTY); fix it" in error
+    export_to(other, output, "yolo")
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
     assert (output / "labels/train/1.txt").read_text() == "0 0.25 0.25 0.5 0.5\n"
+
+
+def test_an_export_that_ended_meanwhile_is_not_replaced(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+
+    def export_before(dataset: str) -> StoredDataset:
+        monkeypatch.undo()
+        export_to(small, output, "coco")
+        return open_dataset(dataset)
+
+    monkeypatch.setattr(export, "open_dataset", export_before)
+    assert "holds an export; name another folder" in refused(small, output, layout="yolo")
+    assert sorted(os.listdir(output)) == ["annotations", "images"]
 
 
 # Every format

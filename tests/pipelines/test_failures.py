@@ -144,6 +144,42 @@ def test_any_error_of_the_system_is_a_line_with_path_and_code(
     assert isinstance(logged.exc_info[1], OSError)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_a_disk_that_is_full_or_fails_is_no_wrong_command_line(
+    code: int, shapes: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(storage: LocalStorage, uri: str, *_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), f"{uri}.tmp")
+
+    monkeypatch.setattr(LocalStorage, "replace", fail)
+    for words in (
+        ("report", str(whole), "--output", f"{tmp_path}/page.html"),
+        ("show", str(whole), "--image", "1", "--output", f"{tmp_path}/page.png"),
+        ("verify", str(whole), "--report", f"{tmp_path}/report.json"),
+        ("init", str(shapes), "--output", f"{tmp_path}/config.yaml"),
+    ):
+        result = run(*words)
+        assert result.exit_code == (2 if code == errno.EACCES else 1), words
+        assert f"error: {words[-2]}: {words[-1]}: {os.strerror(code)}" in result.stderr
+
+
+def test_an_index_that_cannot_be_written_leaves_no_files_that_refuse_the_next_one(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("index", str(whole), "--output", str(tmp_path / "index"), "--idx")
+    replace = LocalStorage.replace
+
+    def fill(storage: LocalStorage, uri: str, data: bytes, **options: str) -> None:
+        if uri.endswith(".parquet"):
+            raise OSError(errno.ENOSPC, FULL, uri)
+        replace(storage, uri, data, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "replace", fill)
+        assert "fix it and run the same command again" in line_of(run(*words))
+    assert run(*words).exit_code == 0
+
+
 def fill_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets all writes to temporary files of commands fail."""
     write, replace = Path.write_bytes, LocalStorage.replace
