@@ -29,7 +29,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, format
 from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.staging.lease import FolderLock, Lease
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
-from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.base import dangling_link, is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
@@ -324,6 +324,8 @@ def _read_committed(output: str) -> Manifest | None:
             staged_commits(output)
             is_committed = storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
             return manifest if is_committed else None
+        if link := dangling_link(output):
+            raise UsageError(f"output.path: {link}; make that folder, or name another one")
         # What is there already may be repaired or replaced wherever it lies.
         check_outside_datasets(output, name="output.path", may_be_one=True)
         foreign = foreign_files(output)

@@ -20,7 +20,7 @@ from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import Mark
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
-from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.base import StoredFile, dangling_link, is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import remove_scratch
 
@@ -116,6 +116,20 @@ def check_outside_datasets(path: str, *, name: str, may_be_one: bool = False) ->
             )
 
 
+def find_replaced(uri: str, *, flag: str) -> StoredFile | None:
+    """Returns the file that a new one would replace; None if there is none.
+
+    Raises:
+        UsageError: Something else than a file is there, such as a folder or a link to nowhere.
+    """
+    storage = storage_for(uri)
+    file = storage.stat(uri)
+    if file is None and not storage.is_remote and storage.holds(uri):
+        problem = dangling_link(uri) or f"{uri} exists and is not a file"
+        raise UsageError(f"{flag}: {problem}; name another one")
+    return file
+
+
 def check_replaceable(
     uri: str, *, flag: str, start: bytes, mark: Mark, overwrite: bool, inputs: Iterable[str]
 ) -> None:
@@ -136,13 +150,9 @@ def check_replaceable(
         raise UsageError(f"{flag}: expected the name of a file, got ''")
     with blaming(f"{flag}: {uri}"):
         within = check_file(uri, name=flag, inputs=inputs)
-        storage = storage_for(uri)
-        file = storage.stat(uri)
-        if file is None and not storage.is_remote and storage.holds(uri):
-            raise UsageError(f"{flag}: {uri} exists and is not a file; name another one")
-        if file is None or (overwrite and not within):
+        if find_replaced(uri, flag=flag) is None or (overwrite and not within):
             return
-        beginning = storage.read(uri, size_bytes=_MARK_BYTES)
+        beginning = storage_for(uri).read(uri, size_bytes=_MARK_BYTES)
     if not (beginning.startswith(start) and mark.text.encode() in beginning):
         fix = "name another file" + ("" if within else ", or replace it with --overwrite")
         raise UsageError(

@@ -14,7 +14,7 @@ from shardbeam.readers.open.make_index import check_indexable, index_shard, rend
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.index import index_parquet
-from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.base import dangling_link, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import remove_scratch
 
@@ -34,7 +34,8 @@ def run_index(arguments: IndexArguments) -> None:
     storage = storage_for(arguments.output)
     is_taken = not storage.is_remote and storage.holds(arguments.output)
     if is_taken and not storage.is_folder(arguments.output):
-        raise UsageError(f"--output: {arguments.output} is not a folder; name another one")
+        problem = dangling_link(arguments.output) or f"{arguments.output} is not a folder"
+        raise UsageError(f"--output: {problem}; name another one")
     shards = [posixpath.basename(shard.uri) for split in splits for shard in split.shards]
     names = {name + kind for name in shards for kind in kinds}
     for name in sorted(names):

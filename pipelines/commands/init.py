@@ -24,7 +24,7 @@ from shardbeam.pipelines.commands.init_hints import (
     suggest_zip,
 )
 from shardbeam.pipelines.failures import RunError, UsageError, blaming
-from shardbeam.pipelines.overlap import check_apart, check_file, write_file
+from shardbeam.pipelines.overlap import check_apart, check_file, find_replaced, write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
@@ -146,7 +146,7 @@ def _check_output(output: str, *, folder: str, overwrite: bool) -> None:
     within = check_file(output, name="--output", inputs=[folder])
     storage = storage_for(output)
     with blaming(f"--output: {output}"):
-        if storage.stat(output) is None:
+        if find_replaced(output, flag="--output") is None:
             return
         if not overwrite:
             raise UsageError(f"{output}: exists already; --overwrite replaces it")

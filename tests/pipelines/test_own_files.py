@@ -84,9 +84,12 @@ def test_what_is_no_file_stays(
     os.mkfifo(pipe)
     folder.mkdir()
     link.symlink_to(tmp_path / "nowhere")
-    for path in (pipe, folder, link):
-        message = write(name, datasets[0], path, *flags)
-        assert f"{path} exists and is not a file; name another one" in message
+    for path, problem in (
+        (pipe, f"{pipe} exists and is not a file"),
+        (folder, f"{folder} exists and is not a file"),
+        (link, f"{link} is a link to '{tmp_path}/nowhere', where nothing is"),
+    ):
+        assert f"{problem}; name another one" in write(name, datasets[0], path, *flags)
     assert pipe.is_fifo()
     assert folder.is_dir()
     assert link.is_symlink()

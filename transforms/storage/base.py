@@ -366,7 +366,8 @@ class Storage(abc.ABC):
 def nearest_path(path: str, *, storage: Storage) -> str:
     """Returns `; did you mean 'PATH'?` with an existing path like a missing one; empty if none is.
 
-    The first folder or file on the path that is missing is compared with what lies beside it.
+    The first folder or file on the path that is missing is compared with what lies beside it. If it
+    is a link, the text says where it leads instead.
 
     Args:
         path: The missing path.
@@ -384,6 +385,8 @@ def nearest_path(path: str, *, storage: Storage) -> str:
             above, slash, name = above.rpartition("/")
         else:
             return ""
+        if link := dangling_link(f"{above}{slash}{name}"):
+            return f"; {link}"
         near = max(sorted(names), key=lambda other: _likeness(name, other))
         if name in names or _likeness(name, near) < _LEAST_LIKENESS:
             return ""
@@ -392,6 +395,13 @@ def nearest_path(path: str, *, storage: Storage) -> str:
             found += below
         return f"; did you mean {found!r}?"
     return ""
+
+
+def dangling_link(path: str) -> str:
+    """Describes a link to nowhere on disk; returns an empty text for anything else."""
+    if os.path.exists(path) or not os.path.islink(path):
+        return ""
+    return f"{path} is a link to {os.readlink(path)!r}, where nothing is"
 
 
 def _likeness(name: str, other: str) -> float:

@@ -20,6 +20,7 @@ from shardbeam.transforms.storage.base import (
     SpecialFileError,
     Storage,
     StoredFile,
+    dangling_link,
     too_large,
 )
 
@@ -262,8 +263,10 @@ def make_folders(path: str) -> list[str]:
     try:
         for folder in reversed(folders):
             os.makedirs(folder, exist_ok=True)
-    except OSError:
+    except OSError as error:
         remove_empty(made)
+        if link := dangling_link(folder):
+            raise FileNotFoundError(errno.ENOENT, link, folder) from error
         raise
     return made
 
