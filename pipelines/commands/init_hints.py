@@ -140,7 +140,7 @@ def describe_damaged(folder: Folder, *, read: Collection[str]) -> Iterator[str]:
 def _describe_damage(path: str, *, folder: Folder) -> str:
     size_bytes = folder.files[path].size_bytes
     if not size_bytes:
-        return "the file is empty"
+        return folder.unreadable(path) or "the file is empty"
     if problem := foreign_content(folder.head(path)):
         return problem
     if path.lower().endswith(".json") and size_bytes <= _JSON_BYTES:

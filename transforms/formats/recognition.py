@@ -132,6 +132,16 @@ class Folder:
         lists = (list(group) for _, group in groups)
         return [path for paths in lists if len(paths) <= _FEW for path in paths]
 
+    def unreadable(self, path: str) -> str:
+        """Says why a file cannot be read, such as a pipe or a link to nowhere; empty if it can."""
+        file = self.files[path]
+        try:
+            if file.whole:
+                read_part(file.uri, storage=storage_for(file.uri), size_bytes=1)
+        except InputError as error:
+            return error.problem
+        return ""
+
     def head(self, path: str, *, size_bytes: int = _HEAD_BYTES) -> bytes:
         """Reads the beginning of a file; returns nothing where the file cannot be read."""
         file = self.files[path]
