@@ -24,6 +24,7 @@ from shardbeam.configs.problem import did_you_mean
 from shardbeam.readers.predictions.given_labels import Boxes, Indexes
 from shardbeam.transforms.core.errors import InputError, unreadable
 from shardbeam.transforms.core.text import cut, show_name
+from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import PARQUET_ERRORS
@@ -159,7 +160,10 @@ def _read_pieces(uri: str) -> Iterator[list[_Result]]:
     # `text` begins with a bracket, which stands at the byte `begin`, before the result `number`.
     text, begin, number = b"", 0, 0
     for piece in read_file(uri):
-        text += piece if text else piece.removeprefix(b"\xef\xbb\xbf")
+        if not text:
+            _check_content(piece, uri=uri)
+            piece = piece.removeprefix(b"\xef\xbb\xbf")
+        text += piece
         results, comma = _decode_start(text)
         if results:
             yield results
@@ -201,6 +205,16 @@ def _decode_start(text: bytes) -> tuple[list[_Result], int]:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             continue
     return [], 0
+
+
+def _check_content(start: bytes, *, uri: str) -> None:
+    """Refuses a file that begins like gzip, a zip, UTF-16 or other content that is no UTF-8 text.
+
+    Raises:
+        InputError: It does; the message says what it is, and what to do.
+    """
+    if problem := foreign_content(start):
+        raise InputError(uri=uri, problem=problem)
 
 
 def read_file(uri: str) -> Iterator[bytes]:
@@ -330,6 +344,7 @@ class ClassTable:
         with self._explain():
             if self._is_parquet:
                 return list(parquet.read_schema(pa.BufferReader(self._data)).names)
+            _check_content(self._data, uri=self.uri)
             return list(self._open_csv(None).schema.names)
 
     def _open_csv(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,28 @@ def test_tables_that_are_refused(text: str, problem: str, tmp_path: Path) -> Non
     file.write_text(text)
     with pytest.raises(InputError, match=problem):
         find_by_predictions(open_dataset(str(folder)), uri=str(file))
+
+
+@pytest.mark.parametrize(
+    ("encode", "problem"),
+    [
+        (gzip.compress, "compressed with gzip: unpack it first"),
+        (lambda data: data.decode().encode("utf-16"), "UTF-16 text: save it as UTF-8"),
+        (lambda data: b"PK\x03\x04" + data, "a zip archive: unpack it first"),
+    ],
+)
+def test_files_that_are_no_utf8_text(
+    encode: Callable[[bytes], bytes], problem: str, tmp_path: Path
+) -> None:
+    with_objects = write(tmp_path / "objects", example("a.jpg", (1, CAT)))
+    with_classes = write(tmp_path / "classes", classified("a", 1))
+    for folder, name, text in (
+        (with_objects, "results.json", json.dumps([GOOD])),
+        (with_classes, "table.csv", "key,cat,dog,owl\na,1,0,0\n"),
+    ):
+        (tmp_path / name).write_bytes(encode(text.encode()))
+        with pytest.raises(InputError, match=rf"{name}: the file is .*{problem}"):
+            find_by_predictions(open_dataset(str(folder)), uri=str(tmp_path / name))
 
 
 def test_predictions_that_do_not_fit_the_dataset(tmp_path: Path) -> None:
