@@ -90,6 +90,7 @@ def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
         read(data, tmp_path)
     expected = f"{tmp_path}/manifest.json: not a manifest of Shardbeam: {problem}"
     assert str(caught.value).startswith(expected)
+    assert "build the dataset again into a new folder: --reuse" in str(caught.value)
 
 
 def test_any_bytes_are_a_manifest_or_an_input_error(tmp_path: Path) -> None:

@@ -506,6 +506,7 @@ def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
         read_statistics(str(tmp_path))
     uri = f"{tmp_path}/statistics.json"
     assert str(caught.value).startswith(f"{uri}: not the statistics of a dataset: {problem}")
+    assert str(caught.value).endswith("the dataset is damaged; check it with `shardbeam verify`")
 
 
 @pytest.mark.parametrize(

@@ -356,6 +356,10 @@ def decode_manifest(data: bytes, *, uri: str) -> Manifest:
     try:
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=uri, problem=f"not a manifest of Shardbeam: {error}") from error
+        raise InputError(
+            uri=uri,
+            problem=f"not a manifest of Shardbeam: {error}; if it was one, build the dataset again "
+            "into a new folder: --reuse with this folder copies its undamaged shards",
+        ) from error
     check_paths(manifest.paths(), uri=uri)
     return manifest

@@ -69,7 +69,7 @@ def read_statistics(folder: str) -> dict[str, Statistics] | None:
     except OSError as error:
         raise unreadable(uri, error) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=uri, problem=f"not the statistics of a dataset: {error}") from error
+        raise _damaged(uri, "", f"not the statistics of a dataset: {error}") from error
     return {
         name: _check_split(split, place=_entry("$.splits", name), uri=uri)
         for name, split in splits.items()
