@@ -13,7 +13,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.commit.pointer import pointed_folder
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, decoding, reading
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, STAGING_FOLDER, read_manifest
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
@@ -74,12 +74,10 @@ def find_lines(path: str, *, what: Literal["rejects", "corrections"]) -> FoundLi
         InputError: There is no dataset, no run and no such file.
     """
     storage = storage_for(path)
-    try:
+    with reading(path):
         file = storage.stat(path)
         folder = (path if file is None else pointed_folder(file)) or ""
         listed = list(storage_for(folder).list(folder)) if folder else []
-    except OSError as error:
-        raise unreadable(path, error) from error
     in_staging: dict[str, list[StoredFile]] = {}
     committed = []
     for found in listed:
@@ -150,11 +148,7 @@ def read_lines(uri: str, kind: type[T]) -> Iterator[T]:
     """
     decoder = JsonDecoder(kind)
     data = read_listed(uri, max_bytes=limits.REJECTS_BYTES, missing="is missing")
+    what = "a correction" if kind is Corrected else "a reject"
     for number, line in enumerate(io.BytesIO(data), 1):
-        try:
+        with decoding(uri, what, place=f"line {number}"):
             yield decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            expected = "correction" if kind is Corrected else "reject"
-            raise InputError(
-                uri=uri, place=f"line {number}", problem=f"not a {expected}: {error}"
-            ) from error

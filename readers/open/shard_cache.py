@@ -29,7 +29,7 @@ import msgspec
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import frame
-from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
+from shardbeam.transforms.core.errors import DamagedError, InputError, reading
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import is_at
@@ -483,10 +483,8 @@ def _unpack(shard: StoredFile, file: BinaryIO, *, container: str, size_bytes: in
 
 def _stored_checksum(shard: StoredFile) -> str:
     """Returns the checksum that the storage knows: ranges that are read have none of their own."""
-    try:
+    with reading(shard.uri):
         stored = storage_for(shard.uri).stat(shard.uri)
-    except OSError as error:
-        raise unreadable(shard.uri, error) from error
     return "" if stored is None else stored.crc32c
 
 
@@ -498,12 +496,10 @@ def _read(shard: StoredFile, *, offset: int) -> bytes:
         InputError: It cannot be read, or ends too early.
     """
     size_bytes = min(_PART_BYTES, shard.size_bytes - offset)
-    try:
+    with reading(shard.uri):
         data = storage_for(shard.uri).read(
             shard.uri, offset=offset, size_bytes=size_bytes, version=shard.version
         )
-    except OSError as error:
-        raise unreadable(shard.uri, error) from error
     if len(data) != size_bytes:
         raise InputError(uri=shard.uri, problem=f"ends before byte {offset + size_bytes:,}")
     return data

@@ -20,7 +20,7 @@ from shardbeam.transforms.containers.tfrecord import (
     TFRECORD_EXTENSION,
     is_tfrecord_name,
 )
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, decoding, unreadable
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
@@ -317,11 +317,9 @@ class _DatasetInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _read_info(uri: str) -> _DatasetInfo:
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+    data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+    with decoding(uri, "the metadata of a dataset"):
         return JsonDecoder(_DatasetInfo, strict=False).decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=uri, problem=f"not the metadata of a dataset: {error}") from error
 
 
 def _find_splits(

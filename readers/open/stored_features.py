@@ -16,7 +16,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.readers.open.stored_dataset import StoredDataset
 from shardbeam.transforms.containers.base import read_examples
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, decoding
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, StoredFeature, feature_values
 from shardbeam.transforms.images.header import FileFormat
@@ -86,10 +86,9 @@ def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:
     Raises:
         InputError: The file is damaged, or has a feature that only TFDS can decode.
     """
-    try:
-        root = _decoder.decode(read_listed(file.uri, max_bytes=limits.METADATA_BYTES))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=file.uri, problem=f"not the features of a dataset: {error}") from error
+    data = read_listed(file.uri, max_bytes=limits.METADATA_BYTES)
+    with decoding(file.uri, "the features of a dataset"):
+        root = _decoder.decode(data)
     if not root.features_dict.features:
         raise InputError(uri=file.uri, problem="the dataset has no features")
     features = []

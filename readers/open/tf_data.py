@@ -11,7 +11,7 @@ from typing import NamedTuple
 from shardbeam.readers.open.stored_dataset import open_dataset
 from shardbeam.readers.open.stored_features import find_features, infer_features
 from shardbeam.transforms.containers.base import find_container
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.examples.features import FeatureKind, ImageShape, StoredFeature
 from shardbeam.transforms.storage.base import StoredFile, is_uri
@@ -195,7 +195,5 @@ def _find_file(path: str) -> StoredFile:
     Raises:
         InputError: It does not exist, or cannot be read.
     """
-    try:
+    with reading(path):
         return storage_for(path).find(path)
-    except OSError as error:
-        raise unreadable(path, error) from error

@@ -15,7 +15,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import Count, check_arrived, count_all, sum_counts
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, decoding
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     MANIFEST,
@@ -356,10 +356,8 @@ def _decode_commit(data: bytes, *, uri: str) -> list[str]:
     Raises:
         InputError: It is damaged, or names a path outside the output.
     """
-    try:
+    with decoding(uri, "the list of a commit"):
         paths = JsonDecoder(list[str]).decode(data)
-    except msgspec.DecodeError as error:
-        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
     check_paths(paths, uri=uri)
     return paths
 

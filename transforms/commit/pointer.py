@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -28,12 +28,11 @@ def read_pointer(uri: str) -> str | None:
     Raises:
         InputError: The file is not a pointer, or cannot be read.
     """
-    try:
-        data = storage_for(uri).read(uri, size_bytes=_MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(uri, error) from error
+    with reading(uri):
+        try:
+            data = storage_for(uri).read(uri, size_bytes=_MAX_BYTES + 1)
+        except FileNotFoundError:
+            return None
     folder = decode_pointer(data)
     if folder is None:
         raise InputError(

@@ -23,7 +23,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 import shardbeam.transforms.containers as containers
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.errors import DamagedError, InputError, naming, unreadable
+from shardbeam.transforms.core.errors import DamagedError, InputError, naming, reading
 from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
@@ -215,10 +215,8 @@ def copy_to_disk(file: StoredFile, *, see: Callable[[bytes], None] | None = None
         with naming(path), open(path, "wb") as local:
             copy = ChecksummedFile(local)
             for offset in range(0, file.size_bytes, _PART_BYTES):
-                try:
+                with reading(file.uri):
                     part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
-                except OSError as error:
-                    raise unreadable(file.uri, error) from error
                 copy.write(part)
                 if see is not None:
                     see(part)

@@ -23,7 +23,7 @@ from shardbeam.transforms.containers.base import (
     WriteExample,
 )
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.errors import DamagedError, unreadable
+from shardbeam.transforms.core.errors import DamagedError, reading
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -77,14 +77,12 @@ class TFRecord(Container):
         """Yields the records, and fetches only what they need."""
         offset = start
         stored = _StoredFileReader(file, start=start, see=see)
-        with io.BufferedReader(stored, buffer_size=_BUFFER_BYTES) as reader:
+        with reading(file.uri), io.BufferedReader(stored, buffer_size=_BUFFER_BYTES) as reader:
             try:
                 magic = reader.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)]
                 for record in read_records(reader, start=start):
                     yield offset, record
                     offset += OVERHEAD_BYTES + len(record)
-            except OSError as error:
-                raise unreadable(file.uri, error) from error
             except ValueError as error:
                 # The length of a valid record may begin with the bytes of gzip's magic number.
                 if offset == 0 and magic == _GZIP_MAGIC:

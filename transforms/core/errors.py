@@ -6,6 +6,8 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
+import msgspec
+
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.reasons import Reason
@@ -39,6 +41,30 @@ class InputError(ShardbeamError):
 def unreadable(uri: str, error: OSError) -> InputError:
     """Makes the error for a file or folder that the system cannot read."""
     return InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Turns the system's errors inside the context into an `InputError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(uri, error) from error
+
+
+@contextlib.contextmanager
+def decoding(uri: str, what: str, *, place: str = "") -> Iterator[None]:
+    """Turns errors of decoding inside the context into an `InputError` that names the file.
+
+    Args:
+        uri: The file.
+        what: What its content should be, such as "a manifest of Shardbeam".
+        place: Where in the file the content is.
+    """
+    try:
+        yield
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(uri=uri, place=place, problem=f"not {what}: {error}") from error
 
 
 class DamagedError(InputError):

@@ -17,7 +17,12 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.placeholders import hide_passwords
-from shardbeam.transforms.core.errors import InputError, RejectedError, unreadable
+from shardbeam.transforms.core.errors import (
+    InputError,
+    RejectedError,
+    decoding,
+    reading,
+)
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.resources import MemoryBudget
@@ -56,7 +61,7 @@ from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.find import read_optional, storage_for
 
 # With one of these corrections, the stored picture differs from the file.
 _CONVERSIONS = frozenset(
@@ -292,11 +297,9 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
         InputError: The record is damaged, contradicts itself or the shard, or names a file outside
             the dataset's folder.
     """
-    try:
+    with decoding(uri, "a shard's record"):
         sealed = JsonDecoder(_SealedRecord).decode(data)
         record = convert_result(JsonDecoder().decode(sealed.record))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=uri, problem=f"not a shard's record: {error}") from error
     if hashlib.sha256(bytes(sealed.record)).hexdigest() != sealed.sha256:
         raise InputError(uri=uri, problem="damaged: its checksum does not match")
     if record.key != key:
@@ -347,12 +350,10 @@ def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
         InputError: The record is damaged, or cannot be read.
     """
     uri = join_uri(previous, record_path(shard.key))
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-    except FileNotFoundError:
+    with reading(uri):
+        data = read_optional(uri, max_bytes=limits.METADATA_BYTES)
+    if data is None:
         return None
-    except OSError as error:
-        raise unreadable(uri, error) from error
     return decode_record(
         data, uri=uri, key=shard.key, split=shard.split, records=len(shard.records)
     )

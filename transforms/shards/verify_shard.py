@@ -13,7 +13,12 @@ import msgspec
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container, parse_example
-from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError, unreadable
+from shardbeam.transforms.core.errors import (
+    DamagedError,
+    InputError,
+    RejectedError,
+    reading,
+)
 from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index
 from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, FEATURES, Manifest
 from shardbeam.transforms.examples.example_pb2 import Example
@@ -296,10 +301,8 @@ def read_parts(file: StoredFile) -> Iterator[bytes]:
     """
     storage = storage_for(file.uri)
     for offset in range(0, file.size_bytes, _PART_BYTES):
-        try:
+        with reading(file.uri):
             yield storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
-        except OSError as error:
-            raise unreadable(file.uri, error) from error
 
 
 # Finds the files of a manifest that are not there.
@@ -333,7 +336,5 @@ def list_files(folder: str) -> dict[str, StoredFile]:
     Raises:
         InputError: It cannot be read.
     """
-    try:
+    with reading(folder):
         return {file.path: file for file in storage_for(folder).list(folder)}
-    except OSError as error:
-        raise unreadable(folder, error) from error

@@ -42,7 +42,7 @@ from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.find import read_optional, storage_for
 
 # The list of the files that a plan's commit moves, in the plan's folder.
 COMMIT_LIST = "commit.json"
@@ -216,12 +216,10 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
         Returns None if there is no done-file, or another version of Shardbeam wrote it differently.
         """
+        done = read_optional(self._done_uri(shard_key), max_bytes=limits.METADATA_BYTES)
         try:
-            done = storage_for(self.root).read_small(
-                self._done_uri(shard_key), max_bytes=limits.METADATA_BYTES
-            )
-            return convert_result(MsgpackDecoder().decode(done))
-        except (FileNotFoundError, msgspec.DecodeError):
+            return None if done is None else convert_result(MsgpackDecoder().decode(done))
+        except msgspec.DecodeError:
             return None
 
     def finish_shard(self, shard: ShardResult) -> None:
@@ -249,11 +247,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def read_state(self, name: str, state_type: type[T]) -> T | None:
         """Returns what `write_state` has written; None if there is no such file."""
         uri = self.uri(self.run_folder, name)
-        try:
-            data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-            return JsonDecoder(state_type).decode(data)
-        except FileNotFoundError:
-            return None
+        data = read_optional(uri, max_bytes=limits.METADATA_BYTES)
+        return None if data is None else JsonDecoder(state_type).decode(data)
 
     def write_progress(self, progress: WriteProgress, *, split: str, shard_index: int) -> None:
         """Records how far a shard is."""

@@ -230,6 +230,19 @@ class ListedFile(Protocol):
         """Checksum of its content, 8 hex digits."""
 
 
+def read_optional(uri: str, *, max_bytes: int) -> bytes | None:
+    """Reads a small file; None where there is none.
+
+    Raises:
+        DamagedError: It is longer than `max_bytes`.
+        OSError: It cannot be read.
+    """
+    try:
+        return storage_for(uri).read_small(uri, max_bytes=max_bytes)
+    except FileNotFoundError:
+        return None
+
+
 def read_listed(
     uri: str, *, max_bytes: int, listed: ListedFile | None = None, missing: str = ""
 ) -> bytes:

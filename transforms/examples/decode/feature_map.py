@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from shardbeam.transforms.core.errors import unreadable
+from shardbeam.transforms.core.errors import reading
 from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, Skeletons
 from shardbeam.transforms.core.records import Kind, Value
 from shardbeam.transforms.examples.features import CATEGORY_MAP, ExtraFeature
@@ -143,12 +143,11 @@ def read_class_names(root: str) -> dict[int, str]:
 
 def _read_names(root: str, name: str) -> str | None:
     uri = join_uri(root, name)
-    try:
-        data = storage_for(uri).read(uri, size_bytes=_MAX_LABELS_BYTES)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(uri, error) from error
+    with reading(uri):
+        try:
+            data = storage_for(uri).read(uri, size_bytes=_MAX_LABELS_BYTES)
+        except FileNotFoundError:
+            return None
     return data.decode(errors="replace")
 
 

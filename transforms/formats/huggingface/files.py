@@ -17,7 +17,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.formats.annotation_file import DECODING_ERRORS, decode_text
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.root_files import common_folder
@@ -226,11 +226,9 @@ class _FolderReader:
         self._folder = folder
         self._prefix = prefix
         self._config_name = config_name
-        try:
+        with reading(folder):
             listed = storage_for(folder).list(folder)
             self._paths = sorted(it.path for it in listed if not is_hidden(it.path))
-        except OSError as error:
-            raise unreadable(folder, error) from error
 
     def find(self) -> list[DataFile]:
         """Finds the files, and what the files beside them say about their columns."""

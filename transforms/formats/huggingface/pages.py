@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet, types
 
-from shardbeam.transforms.core.errors import DamagedError, InputError, unreadable
+from shardbeam.transforms.core.errors import DamagedError, InputError, reading
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import StorageReader
@@ -241,7 +241,7 @@ def stored_images(uri: str, *, storage: Storage, column: str) -> Iterator[Stored
 def _opened(uri: str, *, storage: Storage) -> Iterator[tuple[_Read, int]]:
     """Gives a function that reads ranges of a file, and the file's length."""
     stored = storage.find(uri)
-    try:
+    with reading(uri):
         file = storage.open_local(uri)
         if file is None:
             yield _reader(uri, storage=storage).read_at, stored.size_bytes
@@ -249,8 +249,6 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[tuple[_Read, int]]:
         with file:
             descriptor = file.fileno()
             yield (lambda offset, size: read_at(descriptor, offset, size)), stored.size_bytes
-    except OSError as error:
-        raise unreadable(uri, error) from error
 
 
 def _reader(uri: str, *, storage: Storage) -> StorageReader:

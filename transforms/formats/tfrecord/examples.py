@@ -22,7 +22,7 @@ from shardbeam.transforms.containers.base import (
     parse_example,
 )
 from shardbeam.transforms.containers.tfrecord import HEADER_BYTES
-from shardbeam.transforms.core.errors import DamagedError, InputError, naming, unreadable
+from shardbeam.transforms.core.errors import DamagedError, InputError, naming, reading, unreadable
 from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
@@ -355,10 +355,8 @@ def find_file(uri: str) -> StoredFile:
     Raises:
         InputError: It cannot be read.
     """
-    try:
+    with reading(uri):
         return storage_for(uri).find(uri)
-    except OSError as error:
-        raise unreadable(uri, error) from error
 
 
 # Finds out which keys the Examples of TFRecord files have.

@@ -19,7 +19,7 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.core.records import AnnotationEntry, BoxReading, Category, ListedImage
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
@@ -257,12 +257,10 @@ def _find(path: str, *, layouts: dict[str, Layout]) -> list[str]:
         InputError: Nothing is there, or it cannot be read.
     """
     storage = storage_for(path)
-    try:
+    with reading(path):
         if storage.stat(path) is not None:
             return [path]
         listed = list(storage.list(path))
-    except OSError as error:
-        raise unreadable(path, error) from error
     for file in listed:
         if posixpath.basename(file.path) == MANIFEST and not is_hidden(file.path):
             layouts[_folder(file.uri)] = read_layout(_folder(file.uri))

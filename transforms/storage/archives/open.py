@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from shardbeam.transforms.core.counters import BlockCount, counters
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.core.text import search
 from shardbeam.transforms.storage.base import (
@@ -229,10 +229,8 @@ def locate(uri: str) -> tuple[ImageRef, str] | None:
         if not is_archive_name(part):
             continue
         candidate = "/".join(parts[:index])
-        try:
+        with reading(candidate):
             file = storage_for(candidate).stat(candidate)
-        except OSError as error:
-            raise unreadable(candidate, error) from error
         if file is not None:
             return _whole(file), "/".join(part for part in parts[index:] if part not in ("", "."))
     return None
