@@ -10,7 +10,7 @@ import msgspec
 from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.beam.stages import flatten
+from shardbeam.transforms.beam.stages import MergeCounts, flatten
 from shardbeam.transforms.commit.commit import CommitSettings
 from shardbeam.transforms.commit.join_checks import (
     check_arrived,
@@ -30,7 +30,6 @@ from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.find_duplicates import FindDuplicates
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.write_shards import WriteShards

@@ -147,7 +147,6 @@ def test_stages_do_not_import_each_other() -> None:
         steps = (
             "take_records",
             "join_annotations",
-            "merge_counts",
             "write_shards",
             "commit_dataset",
         )

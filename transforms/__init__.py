@@ -4,7 +4,6 @@
 - `ReadAnnotations`: reads the annotations of the images
 - `TakeRecords`: takes the records that a program gives itself
 - `JoinAnnotations`: joins images and annotations into records
-- `MergeCounts`: adds up the counts of the steps above
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
 - `WriteToTFRecord`: writes a program's records to TFRecord files, with the arguments of Beam's
   transform of that name
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from shardbeam.transforms.find_duplicates import FindDuplicates as FindDuplicates
     from shardbeam.transforms.join_annotations import JoinAnnotations as JoinAnnotations
     from shardbeam.transforms.list_images import ListImages as ListImages
-    from shardbeam.transforms.merge_counts import MergeCounts as MergeCounts
     from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
     from shardbeam.transforms.take_records import TakeRecords as TakeRecords
     from shardbeam.transforms.verify_shards import VerifyShards as VerifyShards
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("CommitDataset", "CountStatistics", "FindDuplicates", "JoinAnnotations", "ListImages"),
-    *("ReadAnnotations", "MergeCounts", "TakeRecords", "VerifyShards", "WriteShards"),
+    *("ReadAnnotations", "TakeRecords", "VerifyShards", "WriteShards"),
     "WriteToTFRecord",
 ]
 

@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.cut_splits import ClassCounts, CountClassesFn, CutSplits, Point
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
-from shardbeam.transforms.beam.stages import COUNTS, flatten, typed_outputs
+from shardbeam.transforms.beam.stages import COUNTS, MAIN, add_step, flatten
 from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.counts import CUT, SAMPLED, Count, Counts, lost_error
 from shardbeam.transforms.core.reasons import Exclusion
@@ -33,8 +33,6 @@ from shardbeam.transforms.formats.join.sources import (
     decode_join_key,
     decode_join_value,
 )
-
-_MAIN = "main"
 
 # (source and join key, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
@@ -81,13 +79,12 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         grouped = flatten(*inputs) | beam.GroupByKey()
         settings, splits = self.settings, self.settings.splits
         counts: tuple[PCollection[InputCounts], ...] = ()
-        cuts: tuple[pvalue.AsSingleton, ...] = ()
+        # The arguments of the steps that need to know what the passes before have found.
+        known: dict[str, Any] = {}
         if splits.exact:
             # (classes, point, hash)
             point_fn = _PointFn(sources=self.sources, settings=settings)
-            points = (
-                grouped | "JoinToCut" >> beam.ParDo(point_fn).with_outputs(COUNTS, main=_MAIN)
-            )[_MAIN]
+            points = add_step("JoinToCut", point_fn, grouped)[MAIN]
             # one ClassCounts; none if there are no points
             classes = (
                 points
@@ -96,30 +93,21 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
                 .with_output_types(ClassCounts)
                 .without_defaults()
             )
-            cuts = (pvalue.AsSingleton(points | CutSplits(splits=splits, classes=classes)),)
+            known["cuts"] = pvalue.AsSingleton(points | CutSplits(splits=splits, classes=classes))
             counts += (classes | "CountCut" >> beam.Map(_count_cut).with_output_types(InputCounts),)
-        samples = {}
         if settings.limit is not None:
             # (split, (place, classes))
             place_fn = _PlaceFn(sources=self.sources, settings=settings)
-            places = (
-                grouped
-                | "JoinToSample" >> beam.ParDo(place_fn, *cuts).with_outputs(COUNTS, main=_MAIN)
-            )[_MAIN]
+            places = add_step("JoinToSample", place_fn, grouped, **known)[MAIN]
             # (split, (the places of its sample, count of all places))
             chosen = places | "Sample" >> beam.CombinePerKey(_SampleFn(settings.limit))
-            samples["samples"] = pvalue.AsDict(chosen)
+            known["samples"] = pvalue.AsDict(chosen)
             counts += (
                 chosen | "CountSampled" >> beam.Map(_count_sampled).with_output_types(InputCounts),
             )
         join_fn = _JoinFn(sources=self.sources, settings=settings)
-        joined = typed_outputs(
-            grouped
-            | "Join"
-            >> beam.ParDo(join_fn, *cuts, **samples).with_outputs(RECORDS, REJECTS, COUNTS),
-            records=bytes,
-            rejects=Reject,
-        )
+        types = {RECORDS: bytes, REJECTS: Reject}
+        joined = add_step("Join", join_fn, grouped, types=types, **known)
         return JoinResult(joined[RECORDS], joined[REJECTS], (*counts, joined[COUNTS]))
 
 

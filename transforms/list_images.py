@@ -12,7 +12,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn
-from shardbeam.transforms.beam.stages import COUNTS, CountingFn, typed_outputs
+from shardbeam.transforms.beam.stages import COUNTS, MAIN, CountingFn, add_step
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.counts import (
     FILES,
@@ -41,10 +41,8 @@ from shardbeam.transforms.storage.archives.open import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.find import storage_for
 
-_VALUES = "values"
 _FILES = "files"
 _PARTS = "parts"
-_ROOTS = "roots"
 
 # (source, number of its root, the rest of its listing)
 _Part: TypeAlias = tuple[str, int, ListingPart]
@@ -104,34 +102,28 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         )
         counts: tuple[PCollection[InputCounts], ...] = ()
         if any(is_pattern(root) for _, _, root in listed_roots):
-            expand = beam.ParDo(_ExpandFn()).with_outputs(COUNTS, main=_ROOTS)
-            expanded = typed_outputs(roots | "ExpandPatterns" >> expand)
-            roots = expanded[_ROOTS] | "SpreadRoots" >> beam.Reshuffle()
+            expanded = add_step("ExpandPatterns", _ExpandFn(), roots)
+            roots = expanded[MAIN] | "SpreadRoots" >> beam.Reshuffle()
             counts = (expanded[COUNTS],)
         unjoined = frozenset(
             source.name
             for source in self.sources
             if self.makes_records and not needs_join(source.format, settings=self.settings)
         )
-        listed = [roots | "List" >> self._list(unjoined)]
+        list_fn = _ListFn(sources=self.sources, settings=self.settings, unjoined=unjoined)
+        types = {RECORDS: bytes, _FILES: ListedFile, REJECTS: Reject, _PARTS: _Part}
+        listed = [add_step("List", list_fn, roots, types=types)]
         # Local listings are never split; short runs are faster without the step.
         if any(storage_for(root).is_remote for _, _, root in listed_roots):
             parts = listed[0][_PARTS] | "SpreadParts" >> beam.Reshuffle()
-            listed.append(parts | "ListPart" >> self._list(unjoined))
-        for outputs in listed:
-            typed_outputs(outputs, records=bytes, files=ListedFile, rejects=Reject, parts=_Part)
+            listed.append(add_step("ListPart", list_fn, parts, types=types))
         return ListResult(
-            values=tuple(outputs[_VALUES] for outputs in listed),
+            values=tuple(outputs[MAIN] for outputs in listed),
             records=tuple(outputs[RECORDS] for outputs in listed if unjoined),
             files=tuple(outputs[_FILES] for outputs in listed),
             rejects=tuple(outputs[REJECTS] for outputs in listed),
             counts=(*counts, *(outputs[COUNTS] for outputs in listed)),
         )
-
-    def _list(self, unjoined: Collection[str]) -> Any:  # noqa: ANN401  # Beam does not export the type.
-        list_fn = _ListFn(sources=self.sources, settings=self.settings, unjoined=unjoined)
-        tags = (RECORDS, _FILES, REJECTS, COUNTS, _PARTS)
-        return beam.ParDo(list_fn).with_outputs(*tags, main=_VALUES)
 
 
 @beam.typehints.with_output_types(Root)

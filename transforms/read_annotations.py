@@ -12,10 +12,11 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import (
     COUNTS,
+    MAIN,
     CountingFn,
+    add_step,
     flatten,
     in_global_window,
-    typed_outputs,
 )
 from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.counts import ENTRIES, FILES, IMAGES, encode_element
@@ -31,8 +32,6 @@ from shardbeam.transforms.formats.join.sources import (
 )
 from shardbeam.transforms.storage.find import storage_for
 
-_PARTS = "parts"
-_VALUES = "values"
 _FILES_AT_A_TIME = 32
 _WAITING_FILES = 1024
 # The items of a small container fit into memory, so many small ones are read at a time. Items of a
@@ -88,26 +87,18 @@ class ReadAnnotations(beam.PTransform[tuple[PCollection[ListedFile], ...], ReadR
             pipeline = files[0].pipeline
             parts = pipeline | "Files" >> beam.Create(named).with_output_types(FilePart)
             if any(source_format.chunk_bytes for source_format in formats):
-                split = beam.ParDo(_SplitFn(sources)).with_outputs(COUNTS, main=_PARTS)
-                divided = typed_outputs(parts | "SplitFiles" >> split)
-                parts = divided[_PARTS] | "SpreadParts" >> beam.Reshuffle()
+                divided = add_step("SplitFiles", _SplitFn(sources), parts)
+                parts = divided[MAIN] | "SpreadParts" >> beam.Reshuffle()
                 counts = (divided[COUNTS],)
-            read = typed_outputs(parts | "Read" >> _with_counts(_ReadFn(sources, self.splits)))
-            values += (read[_VALUES],)
+            read = add_step("Read", _ReadFn(sources, self.splits), parts)
+            values += (read[MAIN],)
             counts += (read[COUNTS],)
         if any(source_format.lists_annotations for source_format in formats):
-            read = typed_outputs(
-                flatten(*files)
-                | "SpreadFiles" >> beam.Reshuffle()
-                | "ReadListed" >> _with_counts(_ReadListedFn(sources, self.splits))
-            )
-            values += (read[_VALUES],)
+            spread = flatten(*files) | "SpreadFiles" >> beam.Reshuffle()
+            read = add_step("ReadListed", _ReadListedFn(sources, self.splits), spread)
+            values += (read[MAIN],)
             counts += (read[COUNTS],)
         return ReadResult(values, counts)
-
-
-def _with_counts(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.
-    return beam.ParDo(do_fn).with_outputs(COUNTS, main=_VALUES)
 
 
 @beam.typehints.with_output_types(FilePart)

@@ -12,7 +12,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.configs.decoding import MsgpackDecoder
-from shardbeam.transforms.beam.stages import COUNTS, CountingFn, in_global_window, typed_outputs
+from shardbeam.transforms.beam.stages import COUNTS, MAIN, CountingFn, add_step, in_global_window
 from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
@@ -30,7 +30,6 @@ from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_f
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, encode_join_value
 from shardbeam.transforms.storage.find import storage_for
 
-_MAIN = "main"
 _REJECTS = "rejects"
 # Files whose size and version are requested at a time.
 _FILES_AT_A_TIME = 64
@@ -76,22 +75,13 @@ class TakeRecords(beam.PTransform[PCollection[Record], TakeResult]):
     def expand(self, records: PCollection[Record]) -> TakeResult:
         """Adds the step to a pipeline."""
         # (key, encoded record)
-        found = typed_outputs(
-            records
-            | "FindImages"
-            >> beam.ParDo(_FindFn(splits=self.splits)).with_outputs(_REJECTS, COUNTS, main=_MAIN),
-            rejects=Reject,
-        )
+        types = {_REJECTS: Reject}
+        found = add_step("FindImages", _FindFn(splits=self.splits), records, types=types)
         # (key, [encoded record, ...])
-        taken = typed_outputs(
-            found[_MAIN]
-            | beam.GroupByKey()
-            | "TakeOne"
-            >> beam.ParDo(_TakeFn(splits=self.splits)).with_outputs(_REJECTS, COUNTS, main=_MAIN),
-            rejects=Reject,
-        )
+        by_key = found[MAIN] | beam.GroupByKey()
+        taken = add_step("TakeOne", _TakeFn(splits=self.splits), by_key, types=types)
         return TakeResult(
-            values=taken[_MAIN],
+            values=taken[MAIN],
             rejects=(found[_REJECTS], taken[_REJECTS]),
             counts=(found[COUNTS], taken[COUNTS]),
         )

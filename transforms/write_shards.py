@@ -14,6 +14,8 @@ from apache_beam import pvalue, typehints
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import (
+    MAIN,
+    add_step,
     count_images,
     count_under_way,
     in_global_window,
@@ -135,23 +137,18 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
         assigned = records | "AssignShard" >> beam.FlatMap(
             assign_shards, pvalue.AsSingleton(plan)
         ).with_output_types(_Sharded)
-        # ((split, shard), b"" or batch of records)
-        written = (
-            (seeds, assigned)
-            | beam.Flatten()
-            | beam.GroupByKey()
-            # ((split, shard), [b"" and batch of records ...])
-            | "WriteShard"
-            >> beam.ParDo(
-                _WriteShardFn(naming=self.naming, settings=settings),
-                pvalue.AsSingleton(plan),
-                pvalue.AsSingleton(self.label_map),
-            ).with_outputs(_REJECTS, _STATISTICS, main="shards")
+        # ((split, shard), [b"" and batch of records ...])
+        grouped = (seeds, assigned) | beam.Flatten() | beam.GroupByKey()
+        written = add_step(
+            "WriteShard",
+            _WriteShardFn(naming=self.naming, settings=settings),
+            grouped,
+            types={_REJECTS: Reject, _STATISTICS: typehints.Tuple[str, CountedStatistics]},
+            plan=pvalue.AsSingleton(plan),
+            label_map=pvalue.AsSingleton(self.label_map),
         )
-        written[_REJECTS].element_type = Reject
-        written[_STATISTICS].element_type = typehints.Tuple[str, CountedStatistics]
         return WriteResult(
-            shards=written.shards, rejects=written[_REJECTS], statistics=written[_STATISTICS]
+            shards=written[MAIN], rejects=written[_REJECTS], statistics=written[_STATISTICS]
         )
 
 

@@ -23,7 +23,7 @@ from apache_beam.pvalue import PCollection
 from shardbeam.configs.convert import convert
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
-from shardbeam.transforms.beam.stages import counting
+from shardbeam.transforms.beam.stages import MergeCounts, counting
 from shardbeam.transforms.commit.gate import count_splits, decide, find_lost
 from shardbeam.transforms.commit.join_checks import check_arrived
 from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved, move
@@ -44,7 +44,6 @@ from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.formats.base import find_format
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, JoinSettings
 from shardbeam.transforms.join_annotations import JoinAnnotations
-from shardbeam.transforms.merge_counts import MergeCounts
 from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors
 from shardbeam.transforms.storage.base import is_uri, join_uri

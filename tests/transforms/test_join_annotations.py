@@ -5,6 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
+from shardbeam.transforms.beam.stages import MergeCounts
 from shardbeam.transforms.core.counts import ENTRIES, IMAGES, RECORDS
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
@@ -23,7 +24,6 @@ from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.join.join import join_entries
 from shardbeam.transforms.formats.join.sources import JoinSettings, Source, encode_join_value
 from shardbeam.transforms.join_annotations import JoinAnnotations
-from shardbeam.transforms.merge_counts import MergeCounts
 from tests.support.local_pipeline import local_pipeline
 from tests.support.shards import decode_batch
 

@@ -7,6 +7,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that
 
+from shardbeam.transforms.beam.stages import MergeCounts
 from shardbeam.transforms.core.counts import RECORDS
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
@@ -15,7 +16,6 @@ from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.join.sources import JoinSettings, Source
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.merge_counts import MergeCounts
 from tests.support.local_pipeline import decode_value, local_pipeline, summaries
 from tests.support.shards import decode_batch
 

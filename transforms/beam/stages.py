@@ -17,13 +17,13 @@ from apache_beam.transforms.window import GlobalWindows
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.counts import IMAGES, Count
-from shardbeam.transforms.dataset.input_counts import InputCounts
+from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
 from shardbeam.transforms.storage.usage import usage_counter
 
 T = TypeVar("T")
 
-# The tag of a `CountingFn`'s extra output.
-COUNTS = "counts"
+# The tags of a step's main output, and of a `CountingFn`'s extra one.
+MAIN, COUNTS = "main", "counts"
 
 # The namespace of the counters that runners' pages show.
 COUNTERS = "shardbeam"
@@ -120,11 +120,48 @@ def flatten(*collections: PCollection[T], label: str = "Flatten") -> PCollection
     return collections | label >> beam.Flatten() if len(collections) > 1 else collections[0]
 
 
-def typed_outputs(outputs: Any, **types: Any) -> Any:  # noqa: ANN401  # Beam exports no types.
-    """Declares the types of a `CountingFn`'s tagged outputs, `{tag: type}`."""
-    for tag, element_type in {COUNTS: InputCounts, **types}.items():
+def add_step(
+    label: str,
+    step: beam.DoFn,
+    elements: PCollection[Any],
+    *,
+    types: Mapping[str, Any] | None = None,
+    **sides: pvalue.AsSideInput,
+) -> Any:  # noqa: ANN401  # Beam exports no type.
+    """Adds a step with several outputs to a pipeline.
+
+    Args:
+        label: Its name in the graph.
+        step: The step.
+        elements: Its input.
+        types: `{tag: type}` of its outputs beside the main one and a `CountingFn`'s counts.
+        sides: Its side inputs, by the arguments of its `process`.
+
+    Returns:
+        `{tag: output}`, with the main output as `MAIN` and the counts as `COUNTS`.
+    """
+    types = {**(types or {}), **({COUNTS: InputCounts} if isinstance(step, CountingFn) else {})}
+    outputs = elements | label >> beam.ParDo(step, **sides).with_outputs(*types, main=MAIN)
+    for tag, element_type in types.items():
         outputs[tag].element_type = element_type
     return outputs
+
+
+class MergeCounts(beam.PTransform[tuple[PCollection[InputCounts], ...], PCollection[InputCounts]]):
+    """Merges the counts of all bundles: `(listed.counts, …) | MergeCounts()` → one `InputCounts`.
+
+    Each bundle of a step emits its counts. If Beam repeats a bundle, the new counts replace the
+    old one, so that nothing is counted twice.
+    """
+
+    def expand(self, counts: tuple[PCollection[InputCounts], ...]) -> PCollection[InputCounts]:
+        """Adds the step to a pipeline."""
+        merge = beam.CombineGlobally(merge_inputs).with_input_types(InputCounts)
+        return (
+            counts
+            | beam.Flatten()
+            | "Merge" >> merge.with_output_types(InputCounts).without_defaults()
+        )
 
 
 def count_images(
