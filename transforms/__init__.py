@@ -9,8 +9,7 @@
   transform of that name
 - `FindDuplicates`: finds pictures that are in the dataset several times
 - `CommitDataset`: moves the written files into place, or refuses the dataset
-- `CountStatistics`: reads shards completely and counts their content
-- `VerifyShards`: reads shards completely and compares them with their manifest and indexes
+- `ReadShards`: reads shards completely, for `stats` and `verify`
 
 Each name is imported when it is first used, so that the folders (`core`, `storage`, `containers`,
 `images`, `examples`, `formats`, `dataset`) never pay for importing Beam. The transforms share the
@@ -25,19 +24,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardbeam.transforms.commit_dataset import CommitDataset as CommitDataset
-    from shardbeam.transforms.count_statistics import CountStatistics as CountStatistics
     from shardbeam.transforms.find_duplicates import FindDuplicates as FindDuplicates
     from shardbeam.transforms.join_annotations import JoinAnnotations as JoinAnnotations
     from shardbeam.transforms.list_images import ListImages as ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
+    from shardbeam.transforms.read_shards import ReadShards as ReadShards
     from shardbeam.transforms.take_records import TakeRecords as TakeRecords
-    from shardbeam.transforms.verify_shards import VerifyShards as VerifyShards
     from shardbeam.transforms.write_shards import WriteShards as WriteShards
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 __all__ = [
-    *("CommitDataset", "CountStatistics", "FindDuplicates", "JoinAnnotations", "ListImages"),
-    *("ReadAnnotations", "TakeRecords", "VerifyShards", "WriteShards"),
+    *("CommitDataset", "FindDuplicates", "JoinAnnotations", "ListImages"),
+    *("ReadAnnotations", "ReadShards", "TakeRecords", "WriteShards"),
     "WriteToTFRecord",
 ]
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from shardbeam.pipelines.cli.commands import StatsArguments
 from shardbeam.pipelines.cli.logging import write_stdout
-from shardbeam.pipelines.cli.shard_job import check_report, run_shard_job, write_report
+from shardbeam.pipelines.cli.shard_job import ShardJob
 from shardbeam.pipelines.cli.summary import codes_table
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
@@ -42,7 +42,7 @@ from shardbeam.transforms.dataset.collectors.statistics import (
 from shardbeam.transforms.dataset.findings import KindFound
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.shards.count import CountResult, merge_counts
+from shardbeam.transforms.shards.count import CountResult, count_shard, merge_counts
 
 # Findings, and pairs of classes, that are printed; JSON has all.
 _PRINTED_FINDINGS, _PRINTED_PAIRS = 50, 10
@@ -86,10 +86,8 @@ def run_stats(arguments: StatsArguments) -> None:
         UsageError: `--report` is missing, which a cluster's workers need.
     """
     mark = Mark("result of stats", dataset_name(arguments.path))
-    if arguments.report:
-        check_report(
-            arguments.report, mark=mark, overwrite=arguments.overwrite, dataset=arguments.path
-        )
+    job = ShardJob("stats", mark, arguments)
+    job.check_report()
     dataset = open_dataset(arguments.path)
     # A single file has no manifest, even if it is a shard of a dataset.
     manifest = dataset.manifest
@@ -97,7 +95,7 @@ def run_stats(arguments: StatsArguments) -> None:
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
     if splits is None:
-        splits = _count(dataset, arguments=arguments, mark=mark)
+        splits = _count(dataset, job=job)
     splits = {split.name: splits[split.name] for split in dataset.splits if split.name in splits}
     report = StatisticsReport(
         path=dataset.path,
@@ -107,28 +105,18 @@ def run_stats(arguments: StatsArguments) -> None:
         else {name: split.outcome for name, split in manifest.splits.items()},
         findings=tuple(list_kinds(splits, manifest=manifest)),
     )
-    if arguments.report:
-        write_report(report, uri=arguments.report, mark=mark)
+    job.write_report(report)
     write_stdout(render_json(report) if arguments.json else render_text(report, stdout_layout()))
 
 
-def _count(
-    dataset: StoredDataset, *, arguments: StatsArguments, mark: Mark
-) -> Mapping[str, Statistics]:
-    # Imported here, because reading `statistics.json` needs no Beam.
-    from shardbeam.transforms.count_statistics import CountStatistics
-
+def _count(dataset: StoredDataset, *, job: ShardJob) -> Mapping[str, Statistics]:
     feature_map = read_feature_map(dataset)
-    counts = run_shard_job(
+    counts = job.run(
         plan_counts(dataset),
-        CountStatistics(feature_map=feature_map),
+        functools.partial(count_shard, feature_map=feature_map),
         merge=functools.partial(_merge, splits=[split.name for split in dataset.splits]),
-        mark=mark,
-        name="stats",
+        types=(CountResult, _Counts),
         path=dataset.path,
-        report=arguments.report,
-        beam_options=arguments.beam_options,
-        result_type=_Counts,
     )
     if counts.problem:
         raise RunError(counts.problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Iterable
 
@@ -12,13 +13,13 @@ from shardbeam.configs.load import Override
 from shardbeam.pipelines.cli.commands import BuildArguments, VerifyArguments
 from shardbeam.pipelines.cli.logging import write_error, write_stdout
 from shardbeam.pipelines.cli.progress import show_progress
-from shardbeam.pipelines.cli.shard_job import check_report, run_shard_job, write_report
+from shardbeam.pipelines.cli.shard_job import ShardJob
 from shardbeam.pipelines.config_file import load_config
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.readers.open.stored_dataset import dataset_name
 from shardbeam.readers.verify.verify import Checks, plan_checks
 from shardbeam.transforms.core.text import Mark, ascii_json, counted, escape
-from shardbeam.transforms.shards.verify_shard import CheckReport, merge_reports
+from shardbeam.transforms.shards.verify_shard import CheckReport, check_shard, merge_reports
 from shardbeam.transforms.staging.staging import holds_staging
 
 WHOLE, DAMAGED = 0, 5
@@ -41,18 +42,22 @@ def run_verify(arguments: VerifyArguments) -> int:
             repaired.
     """
     mark = Mark("result of verify", dataset_name(arguments.path))
-    if arguments.report:
-        # Notice early if the report cannot be written; an older report is replaced.
-        check_report(
-            arguments.report, mark=mark, overwrite=arguments.overwrite, dataset=arguments.path
-        )
+    job = ShardJob("verify", mark, arguments)
+    # Notice early if the report cannot be written; an older report is replaced.
+    job.check_report()
     checks = plan_checks(arguments.path)
     repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
     found = CheckReport(count=len(checks.problems), problems=checks.problems)
     if not arguments.quick:
-        found = merge_reports([found, _check_shards(checks, arguments=arguments, mark=mark)])
-    if arguments.report:
-        write_report(found, uri=arguments.report, mark=mark)
+        read = job.run(
+            checks.shards,
+            functools.partial(check_shard, decode=arguments.decode),
+            merge=_merge_in_order,
+            types=(CheckReport, CheckReport),
+            path=checks.path,
+        )
+        found = merge_reports([found, read])
+    job.write_report(found)
     try:
         _print(found, checks=checks, arguments=arguments)
     except RunError:
@@ -95,23 +100,6 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
         # The exit code is the result of the repair.
         wait=True,
         json=arguments.json,
-    )
-
-
-def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> CheckReport:
-    # Imported here: a quick look needs no Beam.
-    from shardbeam.transforms.verify_shards import VerifyShards
-
-    return run_shard_job(
-        checks.shards,
-        VerifyShards(decode=arguments.decode),
-        merge=_merge_in_order,
-        mark=mark,
-        name="verify",
-        path=checks.path,
-        report=arguments.report,
-        beam_options=arguments.beam_options,
-        result_type=CheckReport,
     )
 
 
