@@ -177,10 +177,12 @@ def way_of_programs(line: str) -> tuple[str, ...]:
     return ("--json",) if takes_json and " --output " not in line else ()
 
 
-def test_the_last_line_says_why(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("builds", [True, False], ids=["builds", "others"])
+def test_the_last_line_says_why(folder: Path, tmp_path: Path, builds: bool) -> None:
     """For people, and for programs that read JSON or the lines of a JSON log."""
     screen = ""
-    for number, line in enumerate(LINES):
+    lines = [line for line in LINES if line.startswith(("build ", "plan ")) == builds]
+    for number, line in enumerate(lines):
         words = words_of(line, folder=folder, out=tmp_path / str(number))
         result = run(*words)
         reason = last_line(result) if result.exit_code else ""
@@ -206,7 +208,7 @@ def test_the_last_line_says_why(folder: Path, tmp_path: Path) -> None:
         (", ".join(COMMANDS), "COMMANDS"),
     ):
         screen = screen.replace(text, name)
-    check_screen("exit_reasons", screen)
+    check_screen("exit_reasons_of_builds" if builds else "exit_reasons", screen)
 
 
 def test_the_last_line_does_not_repeat_the_summary(folder: Path, tmp_path: Path) -> None:
