@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from shardbeam.transforms.core.counters import BLOCK, BlockCount, Count, Counters
+from shardbeam.transforms.core.counters import BLOCK, BlockCount, Counters, ProgressCount
 
 
 @pytest.mark.parametrize("number", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
 def test_items_are_counted_in_blocks(number: int) -> None:
-    count = Count()
+    count = ProgressCount()
     seen = []
     for item in BlockCount(count).each(range(number)):
         seen.append(item)
@@ -21,7 +21,7 @@ def test_items_are_counted_in_blocks(number: int) -> None:
 
 
 def test_a_block_may_be_passed_over() -> None:
-    count = Count()
+    count = ProgressCount()
     block = BlockCount(count)
     block.add(BLOCK - 1)
     assert count.done == 0
@@ -32,7 +32,7 @@ def test_a_block_may_be_passed_over() -> None:
 
 
 def test_threads_lose_no_addition() -> None:
-    count = Count()
+    count = ProgressCount()
 
     def add() -> None:
         for _ in range(2000):

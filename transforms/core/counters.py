@@ -19,7 +19,7 @@ BLOCK = 256
 IMAGES, ROWS = "images", "rows"
 
 
-class Count:
+class ProgressCount:
     """A number that grows; several threads may add to it.
 
     Attributes:
@@ -45,13 +45,13 @@ class Count:
 
 
 class BlockCount:
-    """Adds to a count in blocks: one by one, it would cost as much as a small step itself.
+    """Adds to a progress count in blocks: one by one, it would cost as much as a small step itself.
 
     Args:
         count: The count; only one thread adds to it by this.
     """
 
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: ProgressCount) -> None:
         self._count = count
         self._waiting = 0
 
@@ -106,20 +106,20 @@ class Counters:
             noun: `IMAGES` or `ROWS`.
             annotation_bytes: The total of that count.
         """
-        self.files = Count()
-        self.scanned_bytes = Count()
-        self.annotation_bytes = Count()
-        self.annotation_files = Count()
-        self.entries = Count()
-        self.cut = Count()
-        self.sampled = Count()
-        self.joined = Count()
-        self.sharded = Count()
-        self.shard_bytes = Count()
-        self.indexes = Count()
-        self.pictures = Count()
-        self.bundles = Count()
-        self.exported = Count()
+        self.files = ProgressCount()
+        self.scanned_bytes = ProgressCount()
+        self.annotation_bytes = ProgressCount()
+        self.annotation_files = ProgressCount()
+        self.entries = ProgressCount()
+        self.cut = ProgressCount()
+        self.sampled = ProgressCount()
+        self.joined = ProgressCount()
+        self.sharded = ProgressCount()
+        self.shard_bytes = ProgressCount()
+        self.indexes = ProgressCount()
+        self.pictures = ProgressCount()
+        self.bundles = ProgressCount()
+        self.exported = ProgressCount()
         self.noun = noun
         self.annotation_bytes.expect(annotation_bytes)
 
