@@ -8,10 +8,8 @@ import re
 import shlex
 from collections.abc import Collection, Iterator
 
-import msgspec
-
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError
 from shardbeam.transforms.core.text import show_name
 from shardbeam.transforms.formats.annotation_file import decode_json, decode_row, foreign_content
 from shardbeam.transforms.formats.coco.coco_file import describe_results
@@ -177,7 +175,7 @@ def _describe_row(head: bytes) -> str:
     line, end, _ = head.partition(b"\n")
     try:
         decode_row(line if end else b"0", decoder=JsonDecoder(object))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         return f"line 1: {error}"
     return ""
 

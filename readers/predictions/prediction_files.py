@@ -22,7 +22,7 @@ from pyarrow import csv, parquet
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.readers.predictions.given_labels import Boxes, Indexes
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, reading, unreadable
 from shardbeam.transforms.core.text import cut, show_name
 from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.storage.base import ChangedError
@@ -179,7 +179,7 @@ def _read_pieces(uri: str) -> Iterator[list[_Result]]:
         if found := _INDEX.search(words):
             words = words.replace(found[0], f"result {number + int(found[1]) + 1:,}")
         raise InputError(uri=uri, problem=f"{words}; {_EXPECTED}") from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except DECODING_ERRORS as error:
         words, found = str(error), _BYTE.search(str(error))
         place = f"byte {begin + int(found[1]):,}" if found else ""
         words = _BYTE.sub("", words).strip()
@@ -202,7 +202,7 @@ def _decode_start(text: bytes) -> tuple[list[_Result], int]:
             return _decoder.decode(b"%b]" % text[:comma]), comma
         except msgspec.ValidationError:
             break
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except DECODING_ERRORS:
             continue
     return [], 0
 
@@ -334,11 +334,9 @@ class ClassTable:
 
     def _read(self) -> bytes:
         storage = storage_for(self.uri)
-        try:
+        with reading(self.uri):
             storage.find(self.uri)
             return storage.read_small(self.uri, max_bytes=_MOST_BYTES)
-        except OSError as error:
-            raise unreadable(self.uri, error) from error
 
     def _names(self) -> list[str]:
         with self._explain():

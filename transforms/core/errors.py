@@ -13,6 +13,8 @@ from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.resources import temporary_folder_of
 
+# What decoders raise.
+DECODING_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -53,18 +55,19 @@ def reading(uri: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def decoding(uri: str, what: str, *, place: str = "") -> Iterator[None]:
+def decoding(uri: str, what: str, *, place: str = "", fix: str = "") -> Iterator[None]:
     """Turns errors of decoding inside the context into an `InputError` that names the file.
 
     Args:
         uri: The file.
         what: What its content should be, such as "a manifest of Shardbeam".
         place: Where in the file the content is.
+        fix: Ends the message, after the decoder's words.
     """
     try:
         yield
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=uri, place=place, problem=f"not {what}: {error}") from error
+    except DECODING_ERRORS as error:
+        raise InputError(uri=uri, place=place, problem=f"not {what}: {error}{fix}") from error
 
 
 class DamagedError(InputError):

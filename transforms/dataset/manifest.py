@@ -13,7 +13,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder, convert_value
 from shardbeam.transforms.core.counts import Counts
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, decoding
 from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.core.reasons import PASSING_REASONS
 from shardbeam.transforms.core.records import Corrected, ImageRef, Reject
@@ -26,7 +26,7 @@ from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.find import read_optional
 
 # Descriptions of a dataset's files and of its shards.
 #
@@ -344,22 +344,17 @@ def read_manifest(output: str) -> Manifest | None:
         InputError: The manifest is not ours, is damaged, or lists a path outside `output`.
     """
     uri = join_uri(output, MANIFEST)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-    except FileNotFoundError:
-        return None
-    return decode_manifest(data, uri=uri)
+    data = read_optional(uri, max_bytes=limits.METADATA_BYTES)
+    return None if data is None else decode_manifest(data, uri=uri)
 
 
 def decode_manifest(data: bytes, *, uri: str) -> Manifest:
     """Decodes a manifest; see `read_manifest`."""
-    try:
+    fix = (
+        "; if it was one, build the dataset again into a new folder: --reuse with this folder "
+        "copies its undamaged shards"
+    )
+    with decoding(uri, "a manifest of Shardbeam", fix=fix):
         manifest = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            uri=uri,
-            problem=f"not a manifest of Shardbeam: {error}; if it was one, build the dataset again "
-            "into a new folder: --reuse with this folder copies its undamaged shards",
-        ) from error
     check_paths(manifest.paths(), uri=uri)
     return manifest

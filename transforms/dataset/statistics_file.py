@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.core.errors import InputError, unreadable
+from shardbeam.transforms.core.errors import InputError, decoding, reading
 from shardbeam.transforms.dataset.collectors.base import STATISTICS_VERSION
 from shardbeam.transforms.dataset.collectors.grids import read_grid
 from shardbeam.transforms.dataset.collectors.statistics import (
@@ -20,13 +20,14 @@ from shardbeam.transforms.dataset.collectors.statistics import (
 from shardbeam.transforms.dataset.manifest import STATISTICS
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.find import read_optional
 
 # The greatest count, and a key that is a number.
 _MOST = 2**63 - 1
 _NUMBER = re.compile("[0-9]{1,18}")
 # Characters of a name in an error.
 _SHOWN = 100
+_FIX = ": the dataset is damaged; check it with `shardbeam verify`"
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -59,17 +60,11 @@ def read_statistics(folder: str) -> dict[str, Statistics] | None:
         InputError: It cannot be read, or is damaged.
     """
     uri = join_uri(folder, STATISTICS)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        if JsonDecoder(_Version).decode(data).version != STATISTICS_VERSION:
+    with reading(uri), decoding(uri, "the statistics of a dataset", fix=_FIX):
+        data = read_optional(uri, max_bytes=limits.METADATA_BYTES)
+        if data is None or JsonDecoder(_Version).decode(data).version != STATISTICS_VERSION:
             return None
         splits = JsonDecoder(_Splits).decode(data).splits
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(uri, error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(uri, "", f"not the statistics of a dataset: {error}") from error
     return {
         name: _check_split(split, place=_entry("$.splits", name), uri=uri)
         for name, split in splits.items()
@@ -117,5 +112,4 @@ def _entry(place: str, name: str) -> str:
 
 
 def _damaged(uri: str, place: str, problem: str) -> InputError:
-    problem += ": the dataset is damaged; check it with `shardbeam verify`"
-    return InputError(uri=uri, place=place, problem=problem)
+    return InputError(uri=uri, place=place, problem=problem + _FIX)

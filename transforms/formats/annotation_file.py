@@ -44,8 +44,6 @@ _SIGNATURES = (
     (codecs.BOM_UTF16_LE, "the file is UTF-16 text: save it as UTF-8"),
     (codecs.BOM_UTF16_BE, "the file is UTF-16 text: save it as UTF-8"),
 )
-# What decoders raise; `decode_json` describes it.
-DECODING_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 TRUNCATED = "the JSON ends in the middle: the file is truncated"
 _UTF16_WITHOUT_BOM = re.compile(rb"[\s{\[]\0|\0[\s{\[]")
 

@@ -19,7 +19,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, RejectedError
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -550,7 +550,7 @@ def _is_other_json(data: bytes) -> bool:
     """Whether a file is JSON with neither of the keys of LabelMe's files."""
     try:
         found = _any_decoder.decode(data.removeprefix(codecs.BOM_UTF8))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODING_ERRORS:
         return False
     return not isinstance(found, dict) or found.keys().isdisjoint(("shapes", "imagePath"))
 

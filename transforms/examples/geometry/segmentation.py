@@ -24,6 +24,7 @@ from pycocotools import mask as coco_mask
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.errors import DECODING_ERRORS
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.core.text import describe_base64
@@ -147,7 +148,7 @@ def _parse(text: bytes) -> list[list[float]] | _RunLengths:
     for decode in (_decoder.decode, _decode_flat, _decode_points):
         try:
             segmentation = decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except DECODING_ERRORS:
             continue
         if (
             isinstance(segmentation, list)

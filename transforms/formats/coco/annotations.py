@@ -14,7 +14,7 @@ import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     BoxFormat,
@@ -28,7 +28,6 @@ from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.boxes import CORNERS, Box, box_around, turn_box
 from shardbeam.transforms.examples.geometry.segmentation import find_outline_box, has_segmentation
 from shardbeam.transforms.formats.annotation_file import (
-    DECODING_ERRORS,
     count_replaced,
     decode_json,
     lost_classes,

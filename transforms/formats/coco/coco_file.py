@@ -17,11 +17,15 @@ import numpy as np
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counters import BLOCK, counters
-from shardbeam.transforms.core.errors import InputError, RejectedError, UnreadableError
+from shardbeam.transforms.core.errors import (
+    DECODING_ERRORS,
+    InputError,
+    RejectedError,
+    UnreadableError,
+)
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, ImageAnnotations, encode_annotations
 from shardbeam.transforms.formats.annotation_file import (
-    DECODING_ERRORS,
     count_replaced,
     decode_json,
     explain_errors,

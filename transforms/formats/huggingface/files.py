@@ -17,8 +17,8 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
-from shardbeam.transforms.core.errors import InputError, reading
-from shardbeam.transforms.formats.annotation_file import DECODING_ERRORS, decode_text
+from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, reading
+from shardbeam.transforms.formats.annotation_file import decode_text
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import split_in

@@ -22,7 +22,14 @@ from shardbeam.transforms.containers.base import (
     parse_example,
 )
 from shardbeam.transforms.containers.tfrecord import HEADER_BYTES
-from shardbeam.transforms.core.errors import DamagedError, InputError, naming, reading, unreadable
+from shardbeam.transforms.core.errors import (
+    DECODING_ERRORS,
+    DamagedError,
+    InputError,
+    naming,
+    reading,
+    unreadable,
+)
 from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
@@ -133,7 +140,7 @@ def read_layout(folder: str) -> Layout:
         manifest = JsonDecoder(_Manifest).decode(data)
     except FileNotFoundError:
         return Layout(feature_map=FeatureMap(class_names=read_class_names(folder)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         if _OURS in data:
             problem = f"not a manifest of Shardbeam, or a damaged one: {error}"
             raise InputError(uri=uri, problem=problem) from error
