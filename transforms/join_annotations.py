@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,15 +11,30 @@ import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
 
-from shardbeam.transforms.beam.cut_splits import ClassCounts, CountClassesFn, CutSplits, Point
 from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
 from shardbeam.transforms.beam.stages import COUNTS, MAIN, add_step, flatten
 from shardbeam.transforms.core.counters import BlockCount, counters
-from shardbeam.transforms.core.counts import CUT, SAMPLED, Count, Counts, lost_error
+from shardbeam.transforms.core.counts import (
+    CUT,
+    SAMPLED,
+    Count,
+    Counts,
+    check_arrived,
+    lost_error,
+    sum_counts,
+)
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
-from shardbeam.transforms.core.sharding import SplitCuts, SplitSample
+from shardbeam.transforms.core.sharding import (
+    Border,
+    SplitAssignment,
+    SplitCuts,
+    SplitSample,
+    bin_of,
+    find_borders,
+)
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join.join import (
@@ -36,6 +52,10 @@ from shardbeam.transforms.formats.join.sources import (
 
 # (source and join key, value), as `formats.join.values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
+# A record's classes, its point (`SplitAssignment.point_of`), and its own hash.
+_Point: TypeAlias = tuple[tuple[str, ...], bytes, bytes]
+# {bin: the points in it}
+_Bins: TypeAlias = dict[int, Count]
 # A record's place in the order of its split, and its classes.
 _Place: TypeAlias = tuple[bytes, tuple[str, ...]]
 # A split's sample, and the count of the records that it was chosen from.
@@ -85,12 +105,12 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
             # (classes, point, hash)
             point_fn = _PointFn(sources=self.sources, settings=settings)
             points = add_step("JoinToCut", point_fn, grouped)[MAIN]
-            # one ClassCounts; none if there are no points
+            # one `_ClassCounts`; none if there are no points
             classes = (
                 points
                 | "CountClasses"
-                >> beam.CombineGlobally(CountClassesFn())
-                .with_output_types(ClassCounts)
+                >> beam.CombineGlobally(_CountClassesFn())
+                .with_output_types(_ClassCounts)
                 .without_defaults()
             )
             known["cuts"] = pvalue.AsSingleton(points | CutSplits(splits=splits, classes=classes))
@@ -143,7 +163,7 @@ def _count_sampled(element: tuple[str, _Sample]) -> InputCounts:
     return InputCounts(counts=Counts(received={SAMPLED: count}))
 
 
-def _count_cut(classes: ClassCounts) -> InputCounts:
+def _count_cut(classes: _ClassCounts) -> InputCounts:
     return InputCounts(counts=Counts(received={CUT: classes.records}))
 
 
@@ -226,14 +246,14 @@ class _KeyFn(GiveRecordsFn):
             yield _Found(joined, source, key, images, used, listed)
 
 
-@beam.typehints.with_output_types(Point)
+@beam.typehints.with_output_types(_Point)
 class _PointFn(_KeyFn):
     """Finds each record's classes and its point, before the ends of splits are known."""
 
     def begin_count(self) -> BlockCount:
         return BlockCount(counters.cut)
 
-    def process(self, element: tuple[bytes, Iterable[bytes]]) -> Iterator[Point]:
+    def process(self, element: tuple[bytes, Iterable[bytes]]) -> Iterator[_Point]:
         splits = self.settings.splits
         about = msgspec.structs.replace(
             self.settings, splits=msgspec.structs.replace(splits, exact=False, stratify=False)
@@ -242,7 +262,7 @@ class _PointFn(_KeyFn):
             if found.joined.record is not None:
                 yield self._find_point(found.joined.record)
 
-    def _find_point(self, record: Record) -> Point:
+    def _find_point(self, record: Record) -> _Point:
         settings, splits = self.settings, self.settings.splits
         classes = settings.classes_of(record.annotations) if splits.stratify else ()
         source, key = settings.group_of(source=record.source, key=record.key)
@@ -312,3 +332,168 @@ def _with_cuts(settings: JoinSettings, cuts: SplitCuts | None) -> JoinSettings:
     return msgspec.structs.replace(
         settings, splits=msgspec.structs.replace(settings.splits, cuts=cuts)
     )
+
+
+class _ClassCounts(msgspec.Struct):
+    """Counts of the records whose points decide where splits end.
+
+    Attributes:
+        records: Their count by hashes.
+        points: Their count by points; the records of a group have the same one.
+        images: `{class: number of images with it}`.
+    """
+
+    records: Count = msgspec.field(default_factory=Count)
+    points: Count = msgspec.field(default_factory=Count)
+    images: dict[str, int] = {}
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CutSplits(beam.PTransform[PCollection[_Point], PCollection[SplitCuts]]):
+    """Finds the ends of splits from counts of all points and from a few points.
+
+    No worker gets a list of all points: it would have 8 bytes for each image.
+
+    Args:
+        splits: The splits.
+        classes: One `_ClassCounts` of these points; none if there are no points.
+
+    Raises:
+        InputError: (at run time) The runner lost or doubled points.
+    """
+
+    splits: SplitAssignment
+    classes: PCollection[_ClassCounts]
+
+    def expand(self, points: PCollection[_Point]) -> PCollection[SplitCuts]:
+        """Adds the steps to a pipeline."""
+        classes = pvalue.AsSingleton(self.classes, default_value=_ClassCounts())
+        # (stratum, {bin: count of its points})
+        bins = (
+            points
+            | "FindStratum" >> beam.Map(_find_stratum, classes).with_output_types(tuple[str, bytes])
+            | "CountBins" >> beam.CombinePerKey(_BinsFn())
+        )
+        # one {stratum: how many points are before the end of each split}
+        ranks = pvalue.AsSingleton(
+            bins
+            | "CountStratum" >> beam.Map(_count_stratum).with_output_types(tuple[str, Count])
+            | "GatherStrata" >> combiners.ToDict()
+            | "RankEnds" >> beam.Map(_rank_ends, classes, splits=self.splits)
+        )
+        # (stratum, the bins in which splits end)
+        borders = pvalue.AsDict(
+            bins
+            | "FindBorders"
+            >> beam.Map(_find_borders, ranks).with_output_types(tuple[str, list[Border]])
+        )
+        return (
+            points
+            | "KeepEndPoints"
+            >> beam.FlatMap(_keep_end_points, classes, borders).with_output_types(tuple[str, bytes])
+            | "CountEndPoints" >> combiners.Count.PerElement()
+            # one {(stratum, point): number of records}
+            | "GatherEndPoints" >> combiners.ToDict()
+            | "Cut"
+            >> beam.Map(_cut, classes, ranks, borders, splits=self.splits).with_output_types(
+                SplitCuts
+            )
+        )
+
+
+class _CountClassesFn(beam.CombineFn):
+    """Counts points by their classes."""
+
+    def create_accumulator(self) -> _ClassCounts:
+        """Starts with no points."""
+        return _ClassCounts()
+
+    def add_input(self, counts: _ClassCounts, element: _Point) -> _ClassCounts:
+        """Counts a point."""
+        classes, point, digest = element
+        counts.records.add(digest)
+        counts.points.add(point)
+        for name in classes:
+            counts.images[name] = counts.images.get(name, 0) + 1
+        return counts
+
+    def merge_accumulators(self, parts: Iterable[_ClassCounts]) -> _ClassCounts:
+        """Adds counts up."""
+        total, images = _ClassCounts(), Counter[str]()
+        for part in parts:
+            total.records.merge(part.records)
+            total.points.merge(part.points)
+            images.update(part.images)
+        return msgspec.structs.replace(total, images=dict(images))
+
+    def extract_output(self, counts: _ClassCounts) -> _ClassCounts:
+        """Returns the counts."""
+        return counts
+
+
+class _BinsFn(beam.CombineFn):
+    """Counts the points of a stratum in each bin."""
+
+    def create_accumulator(self) -> _Bins:
+        return {}
+
+    def add_input(self, bins: _Bins, point: bytes) -> _Bins:
+        bins.setdefault(bin_of(point), Count()).add(point)
+        return bins
+
+    def merge_accumulators(self, parts: Iterable[_Bins]) -> _Bins:
+        merged: _Bins = {}
+        for part in parts:
+            for index, count in part.items():
+                merged.setdefault(index, Count()).merge(count)
+        return merged
+
+    def extract_output(self, bins: _Bins) -> _Bins:
+        return bins
+
+
+def _find_stratum(element: _Point, classes: _ClassCounts) -> tuple[str, bytes]:
+    names, point, _ = element
+    return SplitCuts({}, classes.images).stratum(names), point
+
+
+def _count_stratum(element: tuple[str, _Bins]) -> tuple[str, Count]:
+    stratum, bins = element
+    return stratum, sum_counts(bins.values())
+
+
+def _rank_ends(
+    strata: Mapping[str, Count], classes: _ClassCounts, *, splits: SplitAssignment
+) -> dict[str, tuple[int, ...]]:
+    check_arrived(CUT, sent=classes.points, received=sum_counts(strata.values()))
+    return splits.rank_ends({stratum: count.number for stratum, count in strata.items()})
+
+
+def _find_borders(
+    element: tuple[str, _Bins], ranks: Mapping[str, Sequence[int]]
+) -> tuple[str, list[Border]]:
+    stratum, bins = element
+    if stratum not in ranks:
+        raise lost_error([CUT])
+    return stratum, find_borders(bins, ranks[stratum])
+
+
+def _keep_end_points(
+    element: _Point, classes: _ClassCounts, borders: Mapping[str, Sequence[Border]]
+) -> Iterator[tuple[str, bytes]]:
+    stratum, point = _find_stratum(element, classes)
+    if any(border.bin == bin_of(point) for border in borders.get(stratum, ())):
+        yield stratum, point
+
+
+def _cut(
+    points: Mapping[tuple[str, bytes], int],
+    classes: _ClassCounts,
+    ranks: Mapping[str, Sequence[int]],
+    borders: Mapping[str, Sequence[Border]],
+    *,
+    splits: SplitAssignment,
+) -> SplitCuts:
+    if borders.keys() != ranks.keys():
+        raise lost_error([CUT])
+    return splits.cut(points, borders=borders, images=classes.images)
