@@ -45,7 +45,7 @@ main(["--help"])
 # Modules of Shardbeam, without `__init__`, that are loaded.
 # every stage of a build, its checks, what it counts; COCO's boxes and entries; the join's settings,
 # and how it merges entries; facets and heat maps of boxes
-BUILD = 117
+BUILD = 114
 OPEN = 49  # what finds, indexes and reads Examples; how heat maps add up
 HELP = 33  # names, flags and help of all commands, and the formats' keys
 

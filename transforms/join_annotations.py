@@ -13,11 +13,19 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn, RecordOutput
-from shardbeam.transforms.beam.stages import COUNTS, MAIN, add_step, flatten
+from shardbeam.transforms.beam.stages import (
+    COUNTS,
+    MAIN,
+    GiveRecordsFn,
+    RecordOutput,
+    add_step,
+    flatten,
+)
 from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.counts import (
     CUT,
+    RECORDS,
+    REJECTS,
     SAMPLED,
     Count,
     Counts,

@@ -11,14 +11,15 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
-from shardbeam.transforms.beam.records import RECORDS, REJECTS, GiveRecordsFn
-from shardbeam.transforms.beam.stages import COUNTS, MAIN, CountingFn, add_step
+from shardbeam.transforms.beam.stages import COUNTS, MAIN, CountingFn, GiveRecordsFn, add_step
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.counts import (
     FILES,
     FOLDERS,
     IMAGES,
     MASKS,
+    RECORDS,
+    REJECTS,
     Count,
     encode_element,
 )

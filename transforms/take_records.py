@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.beam.stages import COUNTS, MAIN, CountingFn, add_step, in_global_window
-from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES
+from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES, REJECTS
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -30,7 +30,6 @@ from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_f
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, encode_join_value
 from shardbeam.transforms.storage.find import storage_for
 
-_REJECTS = "rejects"
 # Files whose size and version are requested at a time.
 _FILES_AT_A_TIME = 64
 _FILES_PER_BATCH = 256
@@ -75,14 +74,14 @@ class TakeRecords(beam.PTransform[PCollection[Record], TakeResult]):
     def expand(self, records: PCollection[Record]) -> TakeResult:
         """Adds the step to a pipeline."""
         # (key, encoded record)
-        types = {_REJECTS: Reject}
+        types = {REJECTS: Reject}
         found = add_step("FindImages", _FindFn(splits=self.splits), records, types=types)
         # (key, [encoded record, ...])
         by_key = found[MAIN] | beam.GroupByKey()
         taken = add_step("TakeOne", _TakeFn(splits=self.splits), by_key, types=types)
         return TakeResult(
             values=taken[MAIN],
-            rejects=(found[_REJECTS], taken[_REJECTS]),
+            rejects=(found[REJECTS], taken[REJECTS]),
             counts=(found[COUNTS], taken[COUNTS]),
         )
 
@@ -105,7 +104,7 @@ class _RecordFn(CountingFn):
             listed=True,
         )
         self.inputs.add_reject(reject)
-        return pvalue.TaggedOutput(_REJECTS, reject)
+        return pvalue.TaggedOutput(REJECTS, reject)
 
 
 @beam.typehints.with_output_types(tuple[bytes, bytes])

@@ -48,7 +48,6 @@ from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors
 
-_REJECTS = "rejects"
 _STATISTICS = "statistics"
 
 # `((split, shard), record)`. All type hints of this module are strings, which Beam ignores, so
@@ -143,12 +142,12 @@ class WriteShards(beam.PTransform[PCollection[bytes], WriteResult]):
             "WriteShard",
             _WriteShardFn(naming=self.naming, settings=settings),
             grouped,
-            types={_REJECTS: Reject, _STATISTICS: typehints.Tuple[str, CountedStatistics]},
+            types={REJECTS: Reject, _STATISTICS: typehints.Tuple[str, CountedStatistics]},
             plan=pvalue.AsSingleton(plan),
             label_map=pvalue.AsSingleton(self.label_map),
         )
         return WriteResult(
-            shards=written[MAIN], rejects=written[_REJECTS], statistics=written[_STATISTICS]
+            shards=written[MAIN], rejects=written[REJECTS], statistics=written[_STATISTICS]
         )
 
 
@@ -236,7 +235,7 @@ class _WriteShardFn(beam.DoFn):
         counts = Counts(received={RECORDS: received})
         for reject in result.rejects:
             counts.send(REJECTS, encode_element(reject))
-            yield pvalue.TaggedOutput(_REJECTS, reject)
+            yield pvalue.TaggedOutput(REJECTS, reject)
         count_images(
             written=result.images,
             rejected=Counter(reject.reason.value for reject in result.rejects),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import apache_beam as beam
 import msgspec
@@ -16,11 +17,17 @@ from apache_beam.transforms.window import GlobalWindows
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.counts import IMAGES, Count
+from shardbeam.transforms.core.counts import IMAGES, RECORDS, REJECTS, Count
+from shardbeam.transforms.core.records import Record
+from shardbeam.transforms.core.sharding import example_hash
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
+from shardbeam.transforms.dataset.shard_plan import RecordBatcher
+from shardbeam.transforms.formats.join.join import JoinedKey
+from shardbeam.transforms.formats.join.sources import JoinSettings
 from shardbeam.transforms.storage.usage import usage_counter
 
 T = TypeVar("T")
+RecordOutput: TypeAlias = pvalue.TaggedOutput[str, Any]
 
 # The tags of a step's main output, and of a `CountingFn`'s extra one.
 MAIN, COUNTS = "main", "counts"
@@ -113,6 +120,55 @@ class CountingFn(beam.DoFn):
         counters.joined.expect(self.counts.sent.get(IMAGES, Count()).number)
         report_usage()
         counters.bundles.add()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GiveRecordsFn(CountingFn):
+    """A step that outputs records, in batches (`dataset.shard_plan`), and rejects.
+
+    The outputs' tags are `RECORDS` and `REJECTS`.
+    """
+
+    settings: JoinSettings
+
+    def start_bundle(self) -> None:
+        """Starts new counts and a new batch."""
+        super().start_bundle()
+        self._batcher = RecordBatcher()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Outputs the last batch and the counts."""
+        for batch in self._batcher.finish():
+            yield in_global_window(pvalue.TaggedOutput(RECORDS, batch))
+        yield from super().finish_bundle()
+
+    def give(
+        self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int | None
+    ) -> Iterator[RecordOutput]:
+        """Counts the result for one key, and outputs its record and its rejects.
+
+        Args:
+            joined: The result.
+            source: The source of the key.
+            key: The key.
+            listed: How many listed files have it.
+            referenced: How many annotation entries name it; None if the source has no entries.
+        """
+        self.inputs.add_joined(joined, source=source, key=key, listed=listed, referenced=referenced)
+        record = joined.record
+        if record is not None:
+            if self.settings.masks:
+                self.inputs.samples.masks.add_record(record)
+            digest = self.hash_of(record)
+            self.counts.send(RECORDS, digest)
+            for batch in self._batcher.add(record, example_hash=digest):
+                yield pvalue.TaggedOutput(RECORDS, batch)
+        for reject in joined.rejects:
+            yield pvalue.TaggedOutput(REJECTS, reject)
+
+    def hash_of(self, record: Record) -> bytes:
+        """Hashes a record's identity (`core.sharding.example_hash`)."""
+        return example_hash(seed=self.settings.splits.seed, source=record.source, key=record.key)
 
 
 def flatten(*collections: PCollection[T], label: str = "Flatten") -> PCollection[T]:
