@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import threading
 
 from shardbeam.pipelines.cli.commands import IndexArguments
 from shardbeam.pipelines.cli.logging import write_stdout
@@ -12,11 +13,15 @@ from shardbeam.pipelines.interrupts import delay_interrupts, do_when_interrupted
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.readers.open.make_index import check_indexable, index_shard, render_idx
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.index import index_parquet
-from shardbeam.transforms.storage.base import dangling_link, join_uri
+from shardbeam.transforms.storage.base import StoredFile, dangling_link, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import remove_scratch
+
+# How long an interrupt waits for storage to remove files.
+_REMOVING_S = 10.0
 
 
 def run_index(arguments: IndexArguments) -> None:
@@ -45,16 +50,30 @@ def run_index(arguments: IndexArguments) -> None:
     if not storage.is_remote:
         remove_scratch(arguments.output, names=names)
     feature_map = read_feature_map(dataset)
-    written: list[str] = []
+    written: dict[str, StoredFile | None] = {}
     lines: list[str] = []
 
-    def remove_written() -> None:
-        """Removes the files of a command that fails, so that it can be run again."""
-        for uri in () if arguments.overwrite else written:
-            with contextlib.suppress(OSError):
-                storage.delete(uri)
+    def write(uri: str, data: bytes) -> None:
+        storage.replace(uri, data)
+        written[uri] = storage.stat(uri)
 
-    with contextlib.ExitStack() as stack, do_when_interrupted(remove_written):
+    def remove_written() -> None:
+        """Removes the files of a command that fails, so that it can be run again.
+
+        A file that another command has replaced meanwhile stays.
+        """
+        # Storage that fails for one file may take minutes to fail for each of the others.
+        with contextlib.suppress(OSError, InputError):
+            for uri, file in [] if arguments.overwrite else [*written.items()]:
+                if file is not None and storage.stat(uri) == file:
+                    storage.delete(uri, version=file.version)
+
+    def remove_soon() -> None:
+        thread = threading.Thread(target=remove_written, daemon=True)
+        thread.start()
+        thread.join(_REMOVING_S)
+
+    with contextlib.ExitStack() as stack, do_when_interrupted(remove_soon):
         stack.callback(remove_written)
         for split in splits:
             examples = 0
@@ -66,10 +85,8 @@ def run_index(arguments: IndexArguments) -> None:
                 # An interrupt leaves no temporary file.
                 with delay_interrupts():
                     if arguments.idx:
-                        storage.replace(f"{uri}.idx", render_idx(columns))
-                        written.append(f"{uri}.idx")
-                    storage.replace(f"{uri}.parquet", index_parquet(columns, rows=rows))
-                    written.append(f"{uri}.parquet")
+                        write(f"{uri}.idx", render_idx(columns))
+                    write(f"{uri}.parquet", index_parquet(columns, rows=rows))
                 examples += rows
             counts = f"{counted(examples, 'example')} in {counted(len(split.shards), 'file')}"
             lines.append(f"{escape(split.name)}: {counts}\n")

@@ -446,7 +446,7 @@ class _Near(NamedTuple):
     """The hashes that are near others.
 
     Attributes:
-        pairs: _Numbers of hashes, and of the others that are near them, (pairs, 2).
+        pairs: Numbers of hashes, and of the others that are near them, (pairs, 2).
         found: For each hash the number of the last of these; 0 if there is none.
         is_only: Whether this is the only one, and none was left out because too many would have to
             be compared.

@@ -342,7 +342,10 @@ class ClassTable:
         with self._explain():
             if self._is_parquet:
                 return list(parquet.read_schema(pa.BufferReader(self._data)).names)
-            _check_content(self._data, uri=self.uri)
+            # A table may begin with a class named `<none>`: what has a key is a table.
+            header = self._data[:_BLOCK_BYTES].partition(b"\n")[0].split(b",")
+            if {cell.strip(b'" \r').decode(errors="replace") for cell in header}.isdisjoint(_KEYS):
+                _check_content(self._data, uri=self.uri)
             return list(self._open_csv(None).schema.names)
 
     def _open_csv(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:

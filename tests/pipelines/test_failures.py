@@ -8,13 +8,16 @@ import logging
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shardbeam.pipelines.commands import index
 from shardbeam.pipelines.failures import explain_failure, list_causes
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.shards import count, verify_shard
 from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.local import LocalStorage
@@ -178,6 +181,61 @@ def test_an_index_that_cannot_be_written_leaves_no_files_that_refuse_the_next_on
         patch.setattr(LocalStorage, "replace", fill)
         assert "fix it and run the same command again" in line_of(run(*words))
     assert run(*words).exit_code == 0
+
+
+def test_an_index_that_cannot_be_written_leaves_what_others_wrote(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = LocalStorage.replace
+
+    def fill(storage: LocalStorage, uri: str, data: bytes, **options: str) -> None:
+        if uri.endswith(".parquet"):
+            Path(uri.replace(".parquet", ".idx")).write_bytes(b"of another command")
+            raise OSError(errno.ENOSPC, FULL, uri)
+        replace(storage, uri, data, **options)
+
+    monkeypatch.setattr(LocalStorage, "replace", fill)
+    line_of(run("index", str(whole), "--output", str(tmp_path), "--idx"))
+    (left,) = tmp_path.iterdir()
+    assert left.read_bytes() == b"of another command"
+
+
+def test_storage_that_fails_to_remove_an_index_hides_no_error_and_delays_no_interrupt(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    removed: list[str] = []
+    replace, delete = LocalStorage.replace, LocalStorage.delete
+    actions: list[Callable[[], None]] = []
+
+    def interrupt(storage: LocalStorage, uri: str, data: bytes, **options: str) -> None:
+        if uri.endswith(".parquet"):
+            actions[0]()
+            asked.wait()
+            answers.set()
+            raise OSError(errno.ENOSPC, FULL, uri)
+        replace(storage, uri, data, **options)
+
+    def hang(storage: LocalStorage, uri: str, **options: str | None) -> bool:
+        if uri.endswith(".tmp"):
+            return delete(storage, uri, **options)
+        removed.append(uri)
+        asked.set()
+        answers.wait()
+        raise InputError(uri=uri, problem="the storage does not answer")
+
+    def remember(action: Callable[[], None]) -> contextlib.nullcontext[None]:
+        actions.append(action)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(index, "do_when_interrupted", remember)
+    monkeypatch.setattr(index, "_REMOVING_S", 0.01)
+    monkeypatch.setattr(LocalStorage, "replace", interrupt)
+    monkeypatch.setattr(LocalStorage, "delete", hang)
+    error = line_of(run("index", str(whole), "--output", str(tmp_path), "--idx"))
+    assert FULL in error
+    # Once by the interrupt, and once because of the full disk.
+    assert len(removed) == 2
 
 
 def fill_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,20 @@ def test_links_to_nowhere_are_named(
     assert "Traceback" not in message
 
 
+@pytest.mark.parametrize(
+    "command", ["index {dataset} --output {link}", "report {dataset} --output {link}"]
+)
+def test_a_link_to_itself_is_not_said_to_lead_to_nothing(
+    command: str, dataset: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    result = run(*command.format(dataset=dataset, link=link).split())
+    assert result.exit_code == 2
+    assert f"--output: {link}" in result.stderr
+    assert "where nothing is" not in result.stderr
+
+
 def test_init_says_what_is_no_file(shapes: Path, tmp_path: Path) -> None:
     shutil.copytree(shapes / "images", tmp_path / "images")
     (tmp_path / "link.json").symlink_to("nowhere/x")

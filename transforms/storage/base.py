@@ -399,9 +399,16 @@ def nearest_path(path: str, *, storage: Storage) -> str:
 
 def dangling_link(path: str) -> str:
     """Describes a link to nowhere on disk; returns an empty text for anything else."""
-    if os.path.exists(path) or not os.path.islink(path):
+    if not os.path.islink(path):
         return ""
-    return f"{path} is a link to {os.readlink(path)!r}, where nothing is"
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{path} is a link to {os.readlink(path)!r}, where nothing is"
+    except OSError:
+        # It may lead to itself, or where this user may not look.
+        return ""
+    return ""
 
 
 def _likeness(name: str, other: str) -> float:

@@ -323,6 +323,22 @@ def test_files_that_are_no_utf8_text(
             find_by_predictions(open_dataset(str(folder)), uri=str(tmp_path / name))
 
 
+def test_a_table_may_begin_with_a_class_in_angle_brackets(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+
+    def read(text: str) -> Iterator[Any]:
+        file.write_text(text, encoding="utf-8")
+        table = prediction_files.ClassTable(str(file), classes=["<none>"])
+        return table.probabilities(one_class=False)
+
+    (values,) = read("<none>,key\n0.25,a\n")
+    assert values.tolist() == [[0.25]]
+    with pytest.raises(InputError, match=r"no CSV table that can be read: .*many"):
+        list(read("<none>,key\nmany,a\n"))
+    with pytest.raises(InputError, match="HTML or XML"):
+        read("<!doctype html>\n<p>Not found</p>\n")
+
+
 def test_predictions_that_do_not_fit_the_dataset(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", classified("a", 1))
     for name, problem in (
