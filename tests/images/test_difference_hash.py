@@ -59,7 +59,7 @@ def reopen(image: Image.Image, **options: object) -> Image.Image:
 @given(st.integers(8, 60), st.integers(9, 60), st.integers(0, 2**32 - 1))
 def test_every_pixel_counts_as_much(height: int, width: int, seed: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width), dtype=np.uint8)
-    assert difference_hash(pixels, size=(width, height)) == hash_by_hand(pixels)
+    assert difference_hash(GrayImage(pixels, size=(width, height))) == hash_by_hand(pixels)
 
 
 @given(st.integers(72, 300), st.integers(72, 300), st.integers(0, 2**32 - 1))
@@ -67,7 +67,9 @@ def test_squares_count_by_their_pixels(height: int, width: int, seed: int) -> No
     shape = math.ceil(height / 8), math.ceil(width / 8)
     squares = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     pixels = squares.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
-    assert difference_hash(squares, size=(width, height), scale=8) == hash_by_hand(pixels)
+    assert difference_hash(GrayImage(squares, size=(width, height), scale=8)) == hash_by_hand(
+        pixels
+    )
 
 
 @pytest.mark.parametrize("size", [(641, 463), (263, 259), (256, 255), (900, 256)])
@@ -125,7 +127,7 @@ def test_others_have_not() -> None:
 )
 def test_a_flat_picture_has_none(pixels: Pixels) -> None:
     height, width = pixels.shape
-    assert difference_hash(pixels, size=(width, height)) is None
+    assert difference_hash(GrayImage(pixels, size=(width, height))) is None
 
 
 HASH = measure_image(PICTURE).get("dhash")
@@ -212,8 +214,8 @@ def test_other_hashes_need_another_version() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
     large = Image.fromarray(pixels.repeat(10, axis=0).repeat(9, axis=1))
     found = (
-        difference_hash(pixels, size=(80, 60)),
-        difference_hash(pixels, size=(637, 474), scale=8, orientation=6),
+        difference_hash(GrayImage(pixels, size=(80, 60))),
+        difference_hash(GrayImage(pixels, size=(637, 474), scale=8, orientation=6)),
         measure_image(large).get("dhash"),
         GrayImage(np.asarray(large), size=large.size).levels,
     )
@@ -232,9 +234,11 @@ def test_crop_hashes_are_those_of_crops(orientation: int, scale: int) -> None:
     whole = np.kron(pixels, np.ones((scale, scale), np.uint8))
     expected = [
         difference_hash(
-            whole[12 * part : 480 - 12 * part, 18 * part : 720 - 18 * part],
-            size=(720 - 36 * part, 480 - 24 * part),
-            orientation=orientation,
+            GrayImage(
+                whole[12 * part : 480 - 12 * part, 18 * part : 720 - 18 * part],
+                size=(720 - 36 * part, 480 - 24 * part),
+                orientation=orientation,
+            )
         )
         for part in range(1, 6)
     ]

@@ -46,8 +46,9 @@ _PARTS_OF_MEAN = 3
 # their hashes would be alike.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
-# The crops whose hashes are kept leave out 1 to 5 of 40 parts at each of the four sides.
-_CROPS, _PARTS_OF_SIDE = np.arange(1, 6), 40
+# The crops whose hashes are kept leave out 1 to 5 of 40 parts at each of the four sides, and the
+# image as a whole none.
+_CROPS, _WHOLE, _PARTS_OF_SIDE = (1, 2, 3, 4, 5), (0,), 40
 # JPEG images are reduced to their blocks if their shorter side has at least this many pixels.
 _BLOCK_PX, _SMALLEST_REDUCED_PX = 8, 256
 # From this EXIF orientation on, rows and columns are exchanged.
@@ -117,35 +118,54 @@ def jpeg_scale(width: int, height: int) -> int:
     return _BLOCK_PX if min(width, height) >= _SMALLEST_REDUCED_PX else 1
 
 
-def difference_hash(
-    pixels: npt.NDArray[np.uint8],
-    *,
-    size: tuple[int, int],
-    scale: int = 1,
-    orientation: int = 1,
-) -> int | None:
+def difference_hash(image: GrayImage) -> int | None:
     """Hashes an image to 64 bits, row by row; the highest bit is the upper left corner's.
 
     Only integers are used, so that the hash is the same on every machine.
 
-    Args:
-        pixels: The image in gray, (height, width), reduced by `scale`.
-        size: Width and height of the image before it was reduced.
-        scale: Each of `pixels` is the mean of a square of this many pixels a side. The last one of
-            a row or column may reach beyond the image's border.
-        orientation: The EXIF orientation that turns it upright before it is hashed.
+    Returns:
+        The hash of the image after it is turned upright; None for a flat image, or one of a few
+        pixels.
+    """
+    (found,) = _hash_parts(image, _WHOLE, cell_px=1)
+    return found
+
+
+def hash_crops(image: GrayImage) -> list[int] | None:
+    """Hashes five crops from the centre of an image, with 95 to 75 % of each side.
 
     Returns:
-        The hash; None for a flat image, or one of a few pixels.
+        The difference hash of each crop, from the largest to the smallest, without those of flat
+        crops; None if there are none.
     """
-    width, height = size
-    is_turned = orientation >= _FIRST_TURNED
+    return [each for each in _hash_parts(image, _CROPS, cell_px=2) if each is not None] or None
+
+
+def _hash_parts(image: GrayImage, crops: tuple[int, ...], *, cell_px: int) -> list[int | None]:
+    """Hashes crops from the centre of an image.
+
+    Args:
+        image: The image.
+        crops: How many of 40 parts each crop leaves out at each side.
+        cell_px: The least side of a cell of the whole image, in pixels; smaller images have no
+            hashes.
+    """
+    (width, height), is_turned = image.size, image.orientation >= _FIRST_TURNED
     columns, rows = (_ROWS, _COLUMNS) if is_turned else (_COLUMNS, _ROWS)
-    if width < columns or height < rows:
-        return None
-    cells = _sum_cells(pixels, columns, length=width, scale=scale)
-    cells = _sum_cells(cells.T, rows, length=height, scale=scale).T
-    return _hash_cells(cells, area=height * width, orientation=orientation)
+    if width < cell_px * columns or height < cell_px * rows:
+        return [None] * len(crops)
+    strips = np.diff(_sum_up_to(image.pixels, _find_edges(crops, columns, width, image.scale)))
+    edges = _find_edges(crops, rows, height, image.scale)
+    # For each row of cells a sum up to its edge, of each strip of each crop.
+    sums = _sum_up_to(strips.reshape(len(strips), -1).T, edges)
+    sums = sums.reshape(len(crops), columns, len(crops), rows + 1)
+    hashes = []
+    for number, parts in enumerate(crops):
+        cells = np.diff(sums[number, :, number]).T
+        # The sums are multiplied by the units of both edges: a mean of 1 gives this much.
+        area = width * height * (_PARTS_OF_SIDE - 2 * parts) ** 2
+        hashes.append(_hash_cells(cells, area=area, orientation=image.orientation))
+    return hashes
 
 
 def _hash_cells(cells: npt.NDArray[np.int64], *, area: int, orientation: int) -> int | None:
@@ -169,58 +189,6 @@ def _hash_cells(cells: npt.NDArray[np.int64], *, area: int, orientation: int) ->
     return int.from_bytes(np.packbits(brighter).tobytes(), "big")
 
 
-def _sum_cells(
-    squares: npt.NDArray[np.integer], number: int, *, length: int, scale: int
-) -> npt.NDArray[np.int64]:
-    """Sums each row in `number` cells of equal width, which may begin inside a square.
-
-    The sums are multiplied by `number`, so that they are integers.
-
-    Args:
-        squares: Rows of values, each the mean of a square.
-        number: The number of cells.
-        length: The length of a row in pixels.
-        scale: The side of a square in pixels; the last one may reach beyond the row's end.
-    """
-    # In units of 1/number of a pixel, squares and cells have whole sides.
-    side = scale * number
-    first, part = np.divmod(np.arange(number) * length, side)
-    # 32 bits are enough for 8-bit pixels, and several times as fast.
-    sums = np.add.reduceat(squares, first, axis=1, dtype=np.promote_types(squares.dtype, np.uint32))
-    cells = side * sums.astype(np.int64)
-    before = part * squares[:, first]
-    cells -= before
-    cells[:, :-1] += before[:, 1:]
-    beyond = side * squares.shape[1] - length * number
-    cells[:, -1] -= beyond * squares[:, -1].astype(np.int64)
-    return cells
-
-
-def hash_crops(image: GrayImage) -> list[int] | None:
-    """Hashes five crops from the centre of an image, with 95 to 75 % of each side.
-
-    Returns:
-        The difference hash of each crop, from the largest to the smallest, without those of flat
-        crops; None if there are none.
-    """
-    (width, height), is_turned = image.size, image.orientation >= _FIRST_TURNED
-    columns, rows = (_ROWS, _COLUMNS) if is_turned else (_COLUMNS, _ROWS)
-    if width < 2 * columns or height < 2 * rows:
-        return None
-    strips = np.diff(_sum_up_to(image.pixels, _crop_edges(columns, width, image.scale)))
-    edges = _crop_edges(rows, height, image.scale)
-    # For each row of cells a sum up to its edge, of each strip of each crop.
-    sums = _sum_up_to(strips.reshape(len(strips), -1).T, edges)
-    sums = sums.reshape(len(_CROPS), columns, len(_CROPS), rows + 1)
-    hashes = []
-    for number, parts in enumerate(_CROPS.tolist()):
-        cells = np.diff(sums[number, :, number]).T
-        # The sums are multiplied by the units of both edges: a mean of 1 gives this much.
-        area = width * height * (_PARTS_OF_SIDE - 2 * parts) ** 2
-        hashes.append(_hash_cells(cells, area=area, orientation=image.orientation))
-    return [each for each in hashes if each is not None] or None
-
-
 class _Edges(NamedTuple):
     """Places within rows of squares, in small units.
 
@@ -239,21 +207,24 @@ class _Edges(NamedTuple):
     inverse: npt.NDArray[np.intp]
 
 
-@functools.lru_cache(maxsize=64)
-def _crop_edges(number: int, length: int, scale: int) -> _Edges:
+@functools.lru_cache(maxsize=1024)
+def _find_edges(crops: tuple[int, ...], number: int, length: int, scale: int) -> _Edges:
     """Returns the edges of the cells of each crop, in units of 1 / (40 number) of a pixel.
 
     Args:
+        crops: How many of 40 parts each crop leaves out at each side.
         number: The number of cells of a crop.
         length: The length of a row in pixels.
         scale: The side of a square in pixels.
     """
-    crops = _CROPS[:, np.newaxis]
-    inner = np.arange(number + 1) * (_PARTS_OF_SIDE - 2 * crops)
+    left_out = np.array(crops)[:, np.newaxis]
+    inner = np.arange(number + 1) * (_PARTS_OF_SIDE - 2 * left_out)
     side = scale * _PARTS_OF_SIDE * number
-    first, part = np.divmod(length * (number * crops + inner), side)
+    edges = length * (number * left_out + inner)
+    # The end of a row is in its last square.
+    first = np.minimum(edges // side, (length - 1) // scale)
     places, inverse = np.unique(first, return_inverse=True)
-    return _Edges(side, first, part, places, inverse.reshape(first.shape))
+    return _Edges(side, first, edges - first * side, places, inverse.reshape(first.shape))
 
 
 def _sum_up_to(squares: npt.NDArray[np.integer], edges: _Edges) -> npt.NDArray[np.int64]:
@@ -264,12 +235,6 @@ def _sum_up_to(squares: npt.NDArray[np.integer], edges: _Edges) -> npt.NDArray[n
     result: npt.NDArray[np.int64] = edges.side * before[:, edges.inverse]
     result += edges.part * squares[:, edges.first]
     return result
-
-
-def _hash(image: GrayImage) -> int | None:
-    return difference_hash(
-        image.pixels, size=image.size, scale=image.scale, orientation=image.orientation
-    )
 
 
 def _darkness(image: GrayImage) -> int | None:
@@ -289,7 +254,7 @@ def _flatness(image: GrayImage) -> int | None:
 
 # Columns follow the older ones of the index in this order.
 MEASURES = (
-    Measure("dhash", 2, _hash, column="uint64"),
+    Measure("dhash", 2, difference_hash, column="uint64"),
     Measure(DARK_PICTURE, 1, _darkness),
     Measure(BRIGHT_PICTURE, 1, _brightness),
     Measure(LOW_CONTRAST, 1, _flatness),
