@@ -398,6 +398,27 @@ def test_a_dot_before_the_extension_is_explained(tmp_path: Path) -> None:
     assert found.problem.startswith("a.tar: the extension is all that follows the first dot")
 
 
+def test_a_pattern_of_init_matches_all_tars_of_a_split(tmp_path: Path) -> None:
+    for name in ("test/1", "test/2", "train/1", "train/more/2", "val-1", "val-2"):
+        path = tmp_path / f"{name}.tar"
+        path.parent.mkdir(exist_ok=True)
+        shard(path, {"1": sample(jpg=plain_jpeg(), cls=b"1")})
+
+    found = WebDatasetFormat.recognize(Folder(str(tmp_path)))
+
+    assert found is not None
+    # A wildcard matches no slash, so that `train/*.tar` would be one of the two tars.
+    expected = {
+        "test": ["test/*.tar"],
+        "train": ["train/1.tar", "train/more/2.tar"],
+        "val": ["val-*.tar"],
+    }
+    assert found.sources == {
+        split: {"tars": [str(tmp_path / path) for path in paths]}
+        for split, paths in expected.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [
