@@ -260,7 +260,7 @@ def test_the_page_on_filters_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
     removed = [each["key"] for each in found["changes"] if each["kinds"] == ["removed"]]
     assert sorted(removed) == ["empty.jpg", "small.jpg"]
     *words, redirect, file = show[1:]
-    assert (redirect, file) == (">", "exclude.txt")
+    assert (redirect, file) == (">>", "exclude.txt")
     assert run(*words).exit_code == 0
 
 

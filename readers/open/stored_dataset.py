@@ -20,7 +20,7 @@ from shardbeam.transforms.containers.tfrecord import (
     TFRECORD_EXTENSION,
     is_tfrecord_name,
 )
-from shardbeam.transforms.core.errors import InputError, decoding, reading
+from shardbeam.transforms.core.errors import InputError, decoding, unreadable
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
@@ -182,8 +182,13 @@ def open_dataset(path: str) -> StoredDataset:
     Raises:
         InputError: The path is none of these, or its dataset is not committed.
     """
-    with reading(path):
+    try:
         return _open(path)
+    except InputError:
+        # Some are OSErrors as well; these name a file in the folder.
+        raise
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def read_feature_map(dataset: StoredDataset) -> FeatureMap:
