@@ -45,6 +45,7 @@ from shardbeam.transforms.formats.recognition import (
     IMAGES,
     MASKS,
     TABLE,
+    DoubtError,
     Folder,
     Recognized,
 )
@@ -168,7 +169,7 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     if only is not None:
         formats.setdefault(only, find_format(only))
     for name, format_class in formats.items():
-        if only in (None, name) and (recognized := format_class.recognize(folder)) is not None:
+        if only in (None, name) and (recognized := _recognize(format_class, folder)) is not None:
             if only is not None and recognized.sources:
                 # The user has named the format, which settles the question.
                 recognized = msgspec.structs.replace(recognized, problem="")
@@ -185,6 +186,13 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     if len(certain) == len(likely) and (richest := _richest(certain, folder=folder)):
         return richest
     raise InputError(uri=folder.root, problem=_explain(likely, folder=folder, only=only))
+
+
+def _recognize(format_class: type[Format], folder: Folder) -> Recognized | None:
+    try:
+        return format_class.recognize(folder)
+    except DoubtError as doubt:
+        return Recognized(what=doubt.what, problem=str(doubt))
 
 
 def _richest(found: Sequence[_Candidate], *, folder: Folder) -> _Candidate | None:
@@ -262,6 +270,8 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
     raw |= {"source": sources[""]} if "" in sources else {"splits": sources}
     raw["output"] = {"path": f"tfrecords/{dataset}"}
     problem = recognized.problem
+    if "" in sources and len(sources) > 1:
+        problem = "some of the files name a split and others do not"
     plan = None
     if not problem:
         try:

@@ -260,9 +260,7 @@ def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recogn
         return None
     what = f"{len(zips):,} zips with {len(classes):,} folders of classes"
     problem = ""
-    if "" in sources and len(sources) > 1:
-        problem = "some of the zips name a split and others do not"
-    elif others := folder.named(*_ANNOTATIONS):
+    if others := folder.named(*_ANNOTATIONS):
         problem = f"{others[0]} may say more than the names of the folders"
     return Recognized(what=what, problem=problem, sources=sources, rank=FOLDERS)
 

@@ -40,7 +40,7 @@ from shardbeam.transforms.formats.parsing.root_files import (
     short_names,
 )
 from shardbeam.transforms.formats.parsing.table_columns import CellError
-from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
+from shardbeam.transforms.formats.recognition import Folder, Recognized, Sources, split_in
 from shardbeam.transforms.formats.table.rows import key_of_image
 from shardbeam.transforms.formats.yolo.data_file import parse_names
 from shardbeam.transforms.storage.base import Storage, join_uri
@@ -104,24 +104,15 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
         if not named_images:
             return None
         what = counted(len(named_images), "annotation file")
-        sources: dict[str, dict[str, object]] = {}
+        sources = Sources(folder, what=what)
         for path, names in named_images.items():
-            images = folder.find_images(names, near=path)
-            if images is None:
-                return Recognized(what=what, problem=describe_missing(path, names=names))
-            split = split_in(path)
-            keys: dict[str, object] = {"images": folder.uri(images.folder)}
-            keys["annotations"] = [folder.uri(path)]
-            if images.match != "path":
-                keys["match"] = images.match
-            if sources.setdefault(split, keys) is not keys:
-                other = sources[split]["annotations"]
+            images = sources.find_images(path, names)
+            if (split := split_in(path)) in sources.by_split:
+                other = sources.by_split[split]["annotations"]
                 problem = f"{path} and {other} are of one split; name those to read in a config"
                 return Recognized(what=what, problem=problem)
-        if "" in sources and len(sources) > 1:
-            problem = "some of the files name a split and others do not"
-            return Recognized(what=what, problem=problem)
-        return Recognized(what=what, sources=sources)
+            sources.add(path, images, split=split)
+        return Recognized(what=what, sources=sources.by_split)
 
     def resolve(self) -> KerasTxtFormat:
         """Finds the names of the classes.

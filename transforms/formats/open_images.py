@@ -11,7 +11,7 @@ import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -44,7 +44,7 @@ from shardbeam.transforms.formats.parsing.lines import (
     split_cells,
 )
 from shardbeam.transforms.formats.parsing.table_columns import CellError
-from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
+from shardbeam.transforms.formats.recognition import Folder, Recognized, Sources, split_in
 from shardbeam.transforms.formats.table.rows import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
@@ -265,9 +265,8 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes CSV files by their columns, and class descriptions by their first line."""
         columns = {"boxes": {"ImageID", "LabelName", *SIDES}, "image_labels": {*_LABEL_COLUMNS[0]}}
-        sources: dict[str, dict[str, Any]] = {}
+        found: list[tuple[str, str, list[str]]] = []
         classes = []
-        files = 0
         for path in folder.named(".csv"):
             lines = folder.head(path).decode("utf-8", "replace").splitlines()
             header = {cell.strip() for cell in lines[0].split(",")} if lines else set()
@@ -276,25 +275,19 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             key = next((key for key, needed in columns.items() if needed <= header), "")
             if not key:
                 continue
-            files += 1
             place = lines[0].split(",").index("ImageID")
             names = [line.split(",")[place] for line in lines[1:-1] or lines[1:] if "," in line]
-            images = folder.find_images(names, near=path)
-            if images is None:
-                problem = describe_missing(path, names=names)
-                return Recognized(what=counted(files, "CSV file"), problem=problem)
-            source = sources.setdefault(split_in(path), {"images": folder.uri(images.folder)})
-            if source["images"] != folder.uri(images.folder):
-                problem = (
-                    f"the images of {path} are in {folder.uri(images.folder)}, and those of "
-                    f"others in {source['images']}"
-                )
-                return Recognized(what=counted(files, "CSV file"), problem=problem)
-            source.setdefault(key, []).append(folder.uri(path))
-        for source in sources.values():
+            found.append((path, key, names))
+        what = counted(len(found), "CSV file")
+        sources = Sources(folder, what=what)
+        for path, key, names in found:
+            images = sources.find_images(path, names)
+            # Ids are names without folder and extension in any case.
+            sources.add(path, images._replace(match="path"), split=split_in(path), key=key)
+        for source in sources.by_split.values():
             if len(classes) == 1:
                 source["classes"] = folder.uri(classes[0])
-        return Recognized(what=counted(files, "CSV file"), sources=sources) if files else None
+        return Recognized(what=what, sources=sources.by_split) if found else None
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -87,6 +87,76 @@ class ImageFolder(NamedTuple):
 
     folder: str
     match: str
+
+
+class DoubtError(Exception):
+    """Why nobody but the user can say how files of a folder are read.
+
+    Attributes:
+        what: What they are.
+    """
+
+    def __init__(self, what: str, problem: str) -> None:
+        self.what = what
+        super().__init__(problem)
+
+
+class Sources:
+    """The sources of a config for annotation files that name images: one for each split.
+
+    Attributes:
+        by_split: `{split: its keys}`; the split is empty if no file names one.
+    """
+
+    def __init__(self, folder: Folder, *, what: str) -> None:
+        self.by_split: dict[str, dict[str, Any]] = {}
+        self._folder = folder
+        self._what = what
+
+    def find_images(self, path: str, names: Sequence[str], *others: Sequence[str]) -> ImageFolder:
+        """Finds the folder of the images that a file names.
+
+        Args:
+            path: The file.
+            names: The names.
+            others: Other names of the same images, if there are none of the first ones.
+
+        Raises:
+            DoubtError: None of the images is there.
+        """
+        found = (self._folder.find_images(each, near=path) for each in (names, *others))
+        images = next(filter(None, found), None)
+        if images is None:
+            raise self.doubt(describe_missing(path, names=names))
+        return images
+
+    def source_of(self, path: str, images: ImageFolder, *, split: str = "") -> dict[str, Any]:
+        """Returns the source of a file's split, which has one folder of images.
+
+        Raises:
+            DoubtError: Another file of the split has images in another folder.
+        """
+        root = self._folder.uri(images.folder)
+        source = self.by_split.setdefault(split, {"images": root})
+        if source["images"] != root:
+            raise self.doubt(
+                f"the images of {path} are in {root}, and those of another file "
+                f"{f'of split {split!r} ' if split else ''}in {source['images']}"
+            )
+        if images.match != "path":
+            source["match"] = images.match
+        return source
+
+    def add(
+        self, path: str, images: ImageFolder, *, split: str = "", key: str = "annotations"
+    ) -> None:
+        """Adds a file to a key of the source of its split; raises DoubtError as `source_of`."""
+        source = self.source_of(path, images, split=split)
+        source.setdefault(key, []).append(self._folder.uri(path))
+
+    def doubt(self, problem: str) -> DoubtError:
+        """Makes the error for a problem."""
+        return DoubtError(self._what, problem)
 
 
 class Folder:

@@ -47,7 +47,7 @@ from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.lines import header_cells, read_lines, read_rows
 from shardbeam.transforms.formats.parsing.root_files import short_names
-from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing, split_in
+from shardbeam.transforms.formats.recognition import Folder, Recognized, Sources, split_in
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -272,7 +272,7 @@ class ViaFormat(Format, frozen=True, kw_only=True):
         what = counted(len(files) or 1, "VIA file")
         if problem:
             return Recognized(what=what, problem=problem)
-        sources: dict[str, dict[str, Any]] = {}
+        sources = Sources(folder, what=what)
         # {folder of images: {image: its regions}}
         known: dict[str, dict[str, tuple[str, object]]] = {}
         notes = []
@@ -280,9 +280,7 @@ class ViaFormat(Format, frozen=True, kw_only=True):
         order = sorted(files, key=lambda path: (-len(files[path]), path.lower().endswith(".csv")))
         for path in order:
             found = files[path]
-            images = folder.find_images(found, near=path)
-            if images is None:
-                return Recognized(what=what, problem=describe_missing(path, names=[*found]))
+            images = sources.find_images(path, [*found])
             others = known.setdefault(images.folder, {})
             for name, regions in found.items():
                 other, same = others.setdefault(name, (path, regions))
@@ -293,22 +291,11 @@ class ViaFormat(Format, frozen=True, kw_only=True):
             if path not in owners:
                 notes.append(f"{path} says what {', '.join(sorted(owners))} says, and is not read")
                 continue
-            split = split_in(path) or split_in(images.folder)
-            keys = sources.setdefault(split, {"images": folder.uri(images.folder)})
-            if keys["images"] != folder.uri(images.folder):
-                problem = f"images of one split are in {keys['images']} and {images.folder}"
-                return Recognized(what=what, problem=problem)
-            keys.setdefault("annotations", []).append(folder.uri(path))
-            if images.match != "path":
-                keys["match"] = images.match
-        if "" in sources and len(sources) > 1:
-            problem = "some of the files name a split and others do not"
-            return Recognized(what=what, problem=problem)
+            sources.add(path, images, split=split_in(path) or split_in(images.folder))
         heads = (folder.head(path) for path in files)
         outlines = any(b"polygon" in head or b"ellipse" in head for head in heads)
-        return Recognized(
-            what=what, sources=dict(sorted(sources.items())), notes=notes, outlines=outlines
-        )
+        by_split = dict(sorted(sources.by_split.items()))
+        return Recognized(what=what, sources=by_split, notes=notes, outlines=outlines)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -339,14 +339,14 @@ class _File(NamedTuple):
         return frozenset({"panoptic"}) if self.masks else frozenset(map(str, self.tasks))
 
 
-class _DoubtError(Exception):
-    """Why no config can be proposed."""
-
-
 def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
-    """Recognizes JSON files of images that are in a folder: those of LVIS, or all others."""
-    # Imported here, as below, because a build does not need it.
-    from shardbeam.transforms.formats.recognition import Recognized
+    """Recognizes JSON files of images that are in a folder: those of LVIS, or all others.
+
+    Raises:
+        DoubtError: A file does not fit the files before it, or what it names is missing.
+    """
+    # Imported here, because a build does not need it.
+    from shardbeam.transforms.formats.recognition import Recognized, Sources, split_in
 
     files = [
         found
@@ -356,85 +356,35 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
     if not files:
         return None
     what = counted(len(files), "annotation file")
-    sources = _Sources(folder)
-    try:
-        for file in files:
-            sources.add(file)
-    except _DoubtError as doubt:
-        return Recognized(what=what, problem=str(doubt))
-    outlines = any(file.outlines for file in files)
-    return Recognized(what=what, sources=sources.by_split, notes=sources.notes, outlines=outlines)
-
-
-class _Sources:
-    """The sources of a config that read some files of a folder: one for each split.
-
-    Attributes:
-        by_split: `{split: source}`; the split is empty if no file names one.
-        notes: What is not read, and how to read it.
-    """
-
-    def __init__(self, folder: Folder) -> None:
-        self.by_split: dict[str, dict[str, Any]] = {}
-        self.notes: list[str] = []
-        self._folder = folder
-        # {(split, what files annotate): the first such file}
-        self._first: dict[tuple[str, frozenset[str]], _File] = {}
-
-    def add(self, file: _File) -> None:
-        """Adds a file to the source of its split.
-
-        Raises:
-            _DoubtError: It does not fit the files before it, or what it names is missing.
-        """
-        from shardbeam.transforms.formats.recognition import describe_missing, split_in
-
-        images = self._folder.find_images(file.names, near=file.path)
-        if images is None:
-            raise _DoubtError(describe_missing(file.path, names=file.names))
+    sources = Sources(folder, what=what)
+    notes: list[str] = []
+    # {(split, what files annotate): the first such file}
+    firsts: dict[tuple[str, frozenset[str]], _File] = {}
+    for file in files:
+        images = sources.find_images(file.path, file.names)
         split = split_in(file.path) or split_in(images.folder) or _shared_ending(file.path, images)
-        source = self._source(split, images=images, path=file.path)
-        if len(self.by_split) > 1 and "" in self.by_split:
-            raise _DoubtError("some of the files name a split and others do not")
-        first = self._first.setdefault((split, file.kind), file)
+        source = sources.source_of(file.path, images, split=split)
+        first = firsts.setdefault((split, file.kind), file)
         if first is not file:
-            self._note_second(first, second=file)
-        elif file.masks:
-            source["panoptic"] = self._folder.uri(file.path)
-            source["panoptic_masks"] = self._find_masks(file, images=images)
-        else:
-            source.setdefault("annotations", []).append(self._folder.uri(file.path))
-
-    def _source(self, split: str, *, images: ImageFolder, path: str) -> dict[str, Any]:
-        """Returns the source of a split, which has one folder of images."""
-        root = self._folder.uri(images.folder)
-        source = self.by_split.setdefault(split, {"images": root})
-        if source["images"] != root:
-            raise _DoubtError(
-                f"the images of {path} are in {root}, and those of another file "
-                f"{f'of split {split!r} ' if split else ''}in {source['images']}"
+            if not set(first.names) & set(file.names):
+                kinds = ", ".join(sorted(first.kind)) or "images"
+                raise sources.doubt(f"{first.path} and {file.path} both hold {kinds}")
+            uri = folder.uri(file.path)
+            notes.append(
+                f"{first.path} and {file.path} are about the same images, and the first is read; "
+                f"to read the other one instead: {file.key}: {uri if file.masks else f'[{uri}]'}"
             )
-        if images.match != "path":
-            source["match"] = images.match
-        return source
-
-    def _note_second(self, first: _File, *, second: _File) -> None:
-        """Says how to read the second of two files that annotate the same images."""
-        if not set(first.names) & set(second.names):
-            kinds = ", ".join(sorted(first.kind)) or "images"
-            raise _DoubtError(f"{first.path} and {second.path} both hold {kinds}")
-        uri = self._folder.uri(second.path)
-        value = uri if second.masks else f"[{uri}]"
-        self.notes.append(
-            f"{first.path} and {second.path} are about the same images, and the first is read; to "
-            f"read the other one instead: {second.key}: {value}"
-        )
-
-    def _find_masks(self, file: _File, *, images: ImageFolder) -> str:
-        masks = self._folder.find_images(file.masks, near=file.path, besides=images.folder)
-        if masks is None or masks.match != "path":
-            raise _DoubtError(f"the PNGs that {file.path} names are not there: {file.masks[0]!r}")
-        return self._folder.uri(masks.folder)
+        elif file.masks:
+            masks = folder.find_images(file.masks, near=file.path, besides=images.folder)
+            if masks is None or masks.match != "path":
+                problem = f"the PNGs that {file.path} names are not there: {file.masks[0]!r}"
+                raise sources.doubt(problem)
+            source["panoptic"] = folder.uri(file.path)
+            source["panoptic_masks"] = folder.uri(masks.folder)
+        else:
+            sources.add(file.path, images, split=split)
+    outlines = any(file.outlines for file in files)
+    return Recognized(what=what, sources=sources.by_split, notes=notes, outlines=outlines)
 
 
 def _shared_ending(path: str, images: ImageFolder) -> str:

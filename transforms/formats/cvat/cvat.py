@@ -53,7 +53,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
 from shardbeam.transforms.formats.parsing.xml_file import XmlElement, xml_children
-from shardbeam.transforms.formats.recognition import Folder, Recognized, describe_missing
+from shardbeam.transforms.formats.recognition import Folder, Recognized, Sources
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -133,10 +133,11 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         if not heads:
             return None
         what = counted(len(heads), "XML file")
-        folders, matches = set(), set()
+        sources = Sources(folder, what=what)
         for path, head in heads.items():
             names = []
-            if b"<track" in head:
+            is_video = b"<track" in head
+            if is_video:
                 if len(heads) > 1:
                     problem = f"{path} is of a video: name a source for each video"
                     return Recognized(what=what, problem=problem)
@@ -145,24 +146,11 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 found = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(tag)}
                 names.append("/".join(filter(None, (found.get("subset"), found.get("name", "")))))
                 names.append(found.get("name", ""))
-            images = folder.find_images(names, near=path)
-            if images is None:
-                problem = describe_missing(path, names=names)
-                return Recognized(what=what, problem=problem)
-            folders.add(images.folder)
+            images = sources.find_images(path, names)
             # Frames are joined by their numbers.
-            matches.add("path" if b"<track" in head else images.match)
-        if len(folders) > 1:
-            problem = f"their images are in several folders: {', '.join(sorted(folders))}"
-            return Recognized(what=what, problem=problem)
-        keys: dict[str, object] = {
-            "images": folder.uri(*folders),
-            "annotations": [*map(folder.uri, heads)],
-        }
-        if "name" in matches:
-            keys["match"] = "name"
+            sources.add(path, images._replace(match="path") if is_video else images)
         outlines = any(b"<polygon " in head or b"<mask " in head for head in heads.values())
-        return Recognized(what=what, sources={"": keys}, outlines=outlines)
+        return Recognized(what=what, sources=sources.by_split, outlines=outlines)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -49,7 +49,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.parsing.json_sections import find_entries, open_json
 from shardbeam.transforms.formats.parsing.root_files import RootFiles
-from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, describe_missing
+from shardbeam.transforms.formats.recognition import Folder, Recognized, Sources, by_split, split_in
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -128,33 +128,18 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
         if not paths:
             return None
         what = counted(len(paths), "JSON file")
-        found = []
+        splits = by_split(paths)
+        is_split = len(splits) > 1 and "" not in splits
+        sources = Sources(folder, what=what)
         for path in paths:
             made = cls(images=folder.location(), annotations=[folder.location(path)])
             try:
                 names = [*itertools.islice(made._names(0), 50)]
             except InputError as error:
                 return Recognized(what=what, problem=f"{folder.uri(path)}: {error.problem}")
-            images = folder.find_images(names, near=path)
-            bare = folder.find_images(map(_without_prefix, names), near=path)
-            if (images := images or bare) is None:
-                return Recognized(what=what, problem=describe_missing(path, names=names))
-            found.append(images)
-        if len({images.folder for images in found}) > 1:
-            return Recognized(what=what, problem="their images are in several folders")
-        keys: dict[str, object] = {"images": folder.uri(found[0].folder)}
-        if any(images.match != "path" for images in found):
-            keys["match"] = "name"
-        splits = by_split(paths)
-        if len(splits) < 2 or "" in splits:
-            splits = {"": paths}
-        return Recognized(
-            what=what,
-            sources={
-                split: keys | {"annotations": [*map(folder.uri, files)]}
-                for split, files in splits.items()
-            },
-        )
+            images = sources.find_images(path, names, [*map(_without_prefix, names)])
+            sources.add(path, images, split=split_in(path) if is_split else "")
+        return Recognized(what=what, sources=sources.by_split)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

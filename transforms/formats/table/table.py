@@ -219,9 +219,6 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
                     found[one.split] = first._replace(notes=(*first.notes, note))
                 break
         what = counted(len(found) or len(files), "table")
-        if "" in found and len(found) > 1:
-            problem = "some of the tables name a split and others do not"
-            return Recognized(what=what, problem=problem, rank=TABLE)
         if not found:
             it = Recognized(what=what, problem=problem, sources=undecided, rank=TABLE)
             return it if problem else None
