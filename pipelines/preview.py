@@ -14,7 +14,7 @@ from shardbeam.pipelines.build import begin_counting, gather_records, list_input
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_here
-from shardbeam.transforms.commit.gate import count_sources, name_classes
+from shardbeam.transforms.commit.gate import RunCounts, count_sources, name_classes
 from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.dataset.input_counts import Foreseen, InputCounts, ListingSummary
@@ -104,12 +104,13 @@ def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
         for joined in [inputs.splits.get(split, SplitOutcome())]
     }
     label_map = make_label_map(inputs, settings=plan.labels, objects=plan.objects)
+    run = RunCounts(plan.dataset, inputs, label_map, planned=counts)
     return Outcome(
         status=Status.APPROVED,
         splits=counts,
-        sources=count_sources(inputs, dataset=plan.dataset),
-        warnings=find_warnings(inputs, splits=counts, label_map=label_map, dataset=plan.dataset),
-        notes=make_notes(inputs, dataset=plan.dataset, label_map=label_map),
+        sources=count_sources(run),
+        warnings=find_warnings(run),
+        notes=make_notes(run),
         **name_classes(label_map),
     )
 

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardbeam.configs.schema import ExpectConfig
 from shardbeam.transforms.commit.commit import find_unmet
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from tests.support.example_builders import make_label_map
+from tests.support.manifests import make_counts, make_dataset
 
 CLASSES = ["cat", "dog", "emu"]
 OUTCOME = SplitOutcome(
@@ -35,13 +38,25 @@ COUNTED = Statistics(
 )
 
 
-def unmet(keys: Mapping[str, Any]) -> list[str]:
-    found = find_unmet(
-        ExpectConfig(**keys),
-        outcomes={"train": OUTCOME, "": SplitOutcome()},
-        statistics={"train": COUNTED},
-        classes=CLASSES,
+def find(
+    keys: Mapping[str, Any],
+    splits: Mapping[str, SplitOutcome],
+    statistics: Mapping[str, Statistics],
+    *,
+    classes: Sequence[str] = (),
+) -> list[str]:
+    dataset = msgspec.structs.replace(make_dataset(), expect=ExpectConfig(**keys))
+    label_map = make_label_map({name: number for number, name in enumerate(classes, 1)})
+    return list(
+        find_unmet(
+            make_counts(dataset=dataset, label_map=label_map, splits=splits, statistics=statistics)
+        )
     )
+
+
+def unmet(keys: Mapping[str, Any]) -> list[str]:
+    splits = {"train": OUTCOME, "": SplitOutcome()}
+    found = find(keys, splits, {"train": COUNTED}, classes=CLASSES)
     return [line.removeprefix("split 'train': expect.") for line in found]
 
 
@@ -112,33 +127,20 @@ def test_all_that_is_unmet_is_said() -> None:
 
 
 def test_many_classes_are_cut() -> None:
-    (line,) = find_unmet(
-        ExpectConfig(min_images_per_class=1),
-        outcomes={"a": SplitOutcome()},
-        statistics={"a": Statistics()},
-        classes=[f"{number:02d}" for number in range(30)],
-    )
+    classes = [f"{number:02d}" for number in range(30)]
+    keys = {"min_images_per_class": 1}
+    (line,) = find(keys, {"a": SplitOutcome()}, {"a": Statistics()}, classes=classes)
     assert line.endswith(
         "30 classes have fewer: " + ", ".join(f"{n:02d} (0)" for n in range(10)) + " and 20 more"
     )
 
 
 def test_a_correction_of_what_is_not_there_is_too_much() -> None:
-    (line,) = find_unmet(
-        ExpectConfig(max_corrections=1),
-        outcomes={"a": SplitOutcome(corrections={"box_clipped": 1})},
-        statistics={"a": Statistics()},
-        classes=[],
-    )
+    splits = {"a": SplitOutcome(corrections={"box_clipped": 1})}
+    (line,) = find({"max_corrections": 1}, splits, {"a": Statistics()})
     assert line.endswith("found 1 of 0")
 
 
 def test_a_split_without_images_has_no_sizes() -> None:
-    assert not list(
-        find_unmet(
-            ExpectConfig(image_width=[5, 6], image_height=[5, 6], max_unannotated=0, max_crowds=0),
-            outcomes={"a": SplitOutcome()},
-            statistics={"a": Statistics()},
-            classes=[],
-        )
-    )
+    keys = {"image_width": [5, 6], "image_height": [5, 6], "max_unannotated": 0, "max_crowds": 0}
+    assert not find(keys, {"a": SplitOutcome()}, {"a": Statistics()})

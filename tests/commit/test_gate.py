@@ -32,7 +32,7 @@ from shardbeam.transforms.dataset.outcome import (
 )
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from tests.support.example_builders import make_label_map
-from tests.support.manifests import make_dataset, make_shard_result
+from tests.support.manifests import make_counts, make_dataset, make_shard_result
 from tests.support.shards import statistics_of
 from tests.support.structs import fields
 
@@ -347,7 +347,7 @@ def test_the_images_of_sources_are_counted_where_a_split_has_several(
 ) -> None:
     dataset = msgspec.structs.replace(make_dataset(), sources=sources)
     inputs = InputCounts(images={"train/a": 5, "train": 5, "val": 7})
-    assert count_sources(inputs, dataset=dataset) == counted
+    assert count_sources(make_counts(inputs, dataset=dataset)) == counted
 
 
 def make_shards() -> list[ShardResult]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shardbeam.transforms.commit.gate import describe_duplicates, describe_void_maps
-from shardbeam.transforms.commit.warnings import find_warnings, make_notes, warn_of_void_maps
+from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import BoxReading
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
@@ -20,7 +20,7 @@ from shardbeam.transforms.dataset.outcome import (
 )
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from tests.support.example_builders import make_label_map
-from tests.support.manifests import make_dataset
+from tests.support.manifests import make_counts, make_dataset
 
 PETS = make_label_map({"cat": 1, "dog": 2})
 
@@ -39,15 +39,16 @@ def warn(
     **dataset: Any,  # noqa: ANN401  # Of `DatasetSettings`.
 ) -> tuple[str, ...]:
     settings = make_dataset(config={"image": {"annotated_size": "scale"}, **(config or {})})
-    return find_warnings(
+    run = make_counts(
         inputs,
-        splits=splits or {},
-        label_map=make_label_map(PETS.ids if classes is None else classes),
         dataset=msgspec.structs.replace(settings, **dataset),
+        label_map=make_label_map(PETS.ids if classes is None else classes),
+        splits=splits,
         statistics=statistics,
         duplicates=duplicates,
         readings=readings,
     )
+    return find_warnings(run)
 
 
 def in_two(train: int, test: int) -> InputCounts:
@@ -84,7 +85,7 @@ TWO_SOURCES = ("train/0", "train/1")
         ({"classifies": True}, []),
         *(
             (
-                {"classes": {"cat": 1}, "classifies": True, "config": {"labels": {key: ["x"]}}},
+                {"classes": {"cat": 1}, "classifies": True, "config": {"labels": {key: {"x": []}}}},
                 [],
             )
             for key in ("include", "exclude", "merge")
@@ -189,12 +190,11 @@ def test_a_class_with_the_id_0_is_named() -> None:
         ({"background": ("bg",)}, "the category with the id 0, bg, counts as the background"),
         ({"shifted_by": "cat"}, "class 'cat' has the id 0"),
     ):
-        (line,) = find_warnings(
-            InputCounts(),
-            splits={},
+        run = make_counts(
             label_map=msgspec.structs.replace(labels, **change),
             dataset=make_dataset(config={"image": {"annotated_size": "scale"}}),
         )
+        (line,) = find_warnings(run)
         assert line.startswith(begin)
 
 
@@ -254,10 +254,14 @@ def test_maps_that_show_no_class(
         "train": Statistics(pixels_by_class=train),
         "test": Statistics(pixels_by_class=test),
     }
-    described = describe_void_maps(statistics, classes=classes, limit=limit)
-    assert bool(described) == refused
-    warnings = warn_of_void_maps(statistics, classes=classes)
-    assert [line.split("'")[1] for line in warnings] == warned
+    run = make_counts(
+        statistics=statistics,
+        label_map=make_label_map(dict.fromkeys(classes, 1)),
+        dataset=make_dataset(config={"image": {"annotated_size": "ignore"}, "limit": limit}),
+    )
+    assert bool(describe_void_maps(run)) == refused
+    lines = [line for line in find_warnings(run) if line.startswith("no map of split")]
+    assert [line.split("'")[1] for line in lines] == warned
 
 
 # Notes
@@ -274,8 +278,6 @@ BY_HASH = (
     "a hash of its name puts each image into a split, so that it never changes its split when "
     "others are added; --exact makes the fractions exact"
 )
-
-NO_LABELS = LabelMap(ids={}, names={})
 
 FILES = "; they may have no annotations yet, or no objects (some tools then save no file)"
 
@@ -308,10 +310,10 @@ def test_a_line_says_which_images_are_left_out(
         make_dataset(config={"unannotated": rule}), file_per_image=file_per_image
     )
     such = " are named by no row or annotation file and left out, such as a.jpg, b\\n.jpg"
-    assert make_notes(inputs, dataset=dataset, label_map=NO_LABELS) == (
+    assert make_notes(make_counts(inputs, dataset=dataset)) == (
         f"500 of 510 images of {line.format(such)}",
     )
-    assert make_notes(InputCounts(), dataset=dataset, label_map=NO_LABELS) == ()
+    assert make_notes(make_counts(dataset=dataset)) == ()
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,7 @@ def test_a_line_says_that_shards_are_empty(
         make_dataset(config={"output": {"num_shards": wanted}}), splits=("train", "test")
     )
 
-    notes = make_notes(in_two(*images), dataset=dataset, label_map=NO_LABELS)
+    notes = make_notes(make_counts(in_two(*images), dataset=dataset))
 
     assert notes == lines
 
@@ -356,7 +358,7 @@ def test_a_line_says_that_numbers_are_ordered_as_texts(
     label_map = LabelMap(ids={name: index for index, name in enumerate(names)}, names={})
     dataset = msgspec.structs.replace(make_dataset(), classifies=classifies)
 
-    notes = make_notes(InputCounts(), dataset=dataset, label_map=label_map)
+    notes = make_notes(make_counts(dataset=dataset, label_map=label_map))
 
     assert len(notes) == bool(label)
     assert label in "".join(notes)
@@ -380,7 +382,7 @@ def test_a_line_says_which_classes_only_another_split_has(
     }
 
     dataset = make_dataset(config=config)
-    notes = make_notes(InputCounts(), dataset=dataset, label_map=NO_LABELS, statistics=statistics)
+    notes = make_notes(make_counts(dataset=dataset, statistics=statistics))
 
     assert notes == lines
 
@@ -415,4 +417,4 @@ def test_a_line_says_that_fractions_are_approximate(
     images: tuple[int, int], config: dict[str, object], lines: tuple[str, ...]
 ) -> None:
     dataset = make_dataset(config={"fractions": {"train": 0.8, "test": 0.2}, **config})
-    assert make_notes(in_two(*images), dataset=dataset, label_map=NO_LABELS) == lines
+    assert make_notes(make_counts(in_two(*images), dataset=dataset)) == lines

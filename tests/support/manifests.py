@@ -8,10 +8,16 @@ from pathlib import Path
 
 import msgspec
 
+from shardbeam.transforms.commit.gate import RunCounts
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.collectors.collect import COLLECTORS
-from shardbeam.transforms.dataset.collectors.statistics import Collected, Statistics
+from shardbeam.transforms.dataset.collectors.statistics import (
+    Collected,
+    CountedStatistics,
+    Statistics,
+)
 from shardbeam.transforms.dataset.index import IndexRow
+from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.manifest import (
     MANIFEST,
     DatasetFile,
@@ -22,6 +28,7 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
 
@@ -63,6 +70,29 @@ def make_dataset(
         codecs={"simplejpeg": "1.9", "pillow": "12.3"},
         shardbeam="0.2.0",
         naming=naming,
+    )
+
+
+def make_counts(
+    inputs: InputCounts | None = None,
+    *,
+    dataset: DatasetSettings | None = None,
+    label_map: LabelMap | None = None,
+    statistics: Mapping[str, Statistics] | None = None,
+    readings: Iterable[Mapping[str, Mapping[str, int]]] = (),
+    splits: Mapping[str, SplitOutcome] | None = None,
+    duplicates: Duplicates | None = None,
+) -> RunCounts:
+    """What a run has counted."""
+    shard = make_shard_result(describe_data("a", b""))
+    return RunCounts(
+        dataset or make_dataset(),
+        inputs or InputCounts(),
+        label_map or LabelMap(ids={}, names={}),
+        shards=[msgspec.structs.replace(shard, readings=each) for each in readings],
+        counted={name: CountedStatistics(each) for name, each in (statistics or {}).items()},
+        duplicates=duplicates,
+        planned=splits or {},
     )
 
 

@@ -6,7 +6,6 @@ are in `moves`; `transforms.commit_dataset` makes Beam steps of all of them.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.configs.schema import ExpectConfig
 from shardbeam.transforms.commit.gate import (
+    RunCounts,
     count_resumed,
     count_reuse,
     count_sources,
-    count_splits,
     decide,
     decide_by_duplicates,
     describe_void_maps,
@@ -70,29 +68,20 @@ from shardbeam.transforms.storage.find import storage_for
 # Compares what a config expects of a dataset (`expect`) with what was counted.
 
 
-def find_unmet(
-    expect: ExpectConfig,
-    *,
-    outcomes: Mapping[str, SplitOutcome],
-    statistics: Mapping[str, Statistics],
-    classes: Collection[str],
-    findings: Iterable[KindFound] = (),
-) -> Iterator[str]:
+def find_unmet(run: RunCounts, *, findings: Iterable[KindFound] = ()) -> Iterator[str]:
     """Describes each expectation that is not met, and what was found instead, in one line.
 
     Args:
-        expect: The expectations.
-        outcomes: `{split: what became of its inputs}`.
-        statistics: `{split: what is in it}`.
-        classes: The names of all classes that are written.
+        run: What was counted.
         findings: The dataset's findings.
     """
+    expect, statistics = run.dataset.expect, run.statistics
     yield from _find_too_many(dict(expect.max_findings or {}), findings=findings)
-    for split, outcome in outcomes.items():
+    for split, outcome in run.splits.items():
         # Inputs that belong to no split have no statistics.
         if split not in statistics:
             continue
-        checks = _checks(outcome, statistics[split], classes=classes)
+        checks = _checks(outcome, statistics[split], classes=run.label_map.ids)
         for key, expected in expect.of_split(split).items():
             if key == expect.BY_KIND:
                 continue
@@ -201,46 +190,19 @@ class CommitSettings(msgspec.Struct, frozen=True, kw_only=True):
     repairs: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Written:
+class _Written(RunCounts):
     """What a run has written, and what the gate and `finish` find out about it.
 
     Each of the two makes its own: Beam hands each step its side inputs separately, so `finish` may
     lack elements that the gate had.
     """
 
-    dataset: DatasetSettings
-    inputs: InputCounts
-    shards: Sequence[ShardResult]
-    rejects: Sequence[RejectsFile]
-    label_map: LabelMap
-    counted: Mapping[str, CountedStatistics]
-    duplicates: Duplicates | None
-
-    @functools.cached_property
-    def statistics(self) -> dict[str, Statistics]:
-        """`{split: its statistics}`."""
-        return {split: each.statistics for split, each in self.counted.items()}
-
-    @functools.cached_property
-    def splits(self) -> dict[str, SplitOutcome]:
-        """`{split: what became of its inputs}`."""
-        return count_splits(
-            splits=self.dataset.splits,
-            inputs=self.inputs,
-            shards=self.shards,
-            rejects=self.rejects,
-        )
-
     @functools.cached_property
     def findings(self) -> list[KindFound]:
         """The findings in the dataset."""
+        splits = self.dataset.splits
         return find_kinds(
-            {
-                name: self.statistics[name]
-                for name in self.dataset.splits
-                if name in self.statistics
-            },
+            {name: self.statistics[name] for name in splits if name in self.statistics},
             classes=self.label_map.ids,
             corrections={name: split.corrections for name, split in self.splits.items()},
             similar=None if self.duplicates is None else self.duplicates.counts.findings,
@@ -283,13 +245,8 @@ class _Written:
             outcome,
             reuse=count_reuse(run.previous, self.shards),
             resumed=count_resumed(self.shards),
-            sources=count_sources(self.inputs, dataset=self.dataset),
-            notes=make_notes(
-                self.inputs,
-                dataset=self.dataset,
-                label_map=self.label_map,
-                statistics=self.statistics,
-            ),
+            sources=count_sources(self),
+            notes=make_notes(self),
             # A warning names the classes that never occur.
             findings=tuple(each for each in self.findings if each.kind != UNUSED_CLASS),
             **name_classes(self.label_map),
@@ -320,7 +277,7 @@ def gate(
     dataset, staging = settings.dataset, settings.staging
     with explain_write_errors(staging.output):
         staging.check_mark()
-    written = _Written(dataset, inputs, shards, rejects, label_map, statistics, duplicates)
+    written = _Written(dataset, inputs, label_map, shards, rejects, statistics, duplicates)
     outcome = _decide(written, settings=settings)
     with explain_write_errors(staging.output):
         if written.corrections and outcome.status in (Status.REFUSED, Status.FAILED):
@@ -352,25 +309,14 @@ def gate(
 def _decide(written: _Written, *, settings: CommitSettings) -> Outcome:
     """Decides whether a run may commit, and describes what it did."""
     dataset, staging = settings.dataset, settings.staging
-    classes = written.label_map.ids
     outcome = decide(
         written.splits,
         max_ratio=dataset.max_reject_ratio,
         rejects_root=staging.uri(staging.run_folder, "rejects"),
         rejects=written.rejects,
         objects=dataset.objects,
-        void=describe_void_maps(
-            written.statistics, classes=classes, limit=dataset.config.get("limit")
-        ),
-        unmet=list(
-            find_unmet(
-                dataset.expect,
-                outcomes=written.splits,
-                statistics=written.statistics,
-                classes=classes,
-                findings=written.findings,
-            )
-        ),
+        void=describe_void_maps(written),
+        unmet=list(find_unmet(written, findings=written.findings)),
         lost_elements=written.find_lost(),
     )
     if written.duplicates is not None:
@@ -415,7 +361,7 @@ def finish(
             be written.
     """
     dataset, run, staging = settings.dataset, settings.run, settings.staging
-    written = _Written(dataset, inputs, shards, rejects, label_map, statistics, duplicates)
+    written = _Written(dataset, inputs, label_map, shards, rejects, statistics, duplicates)
     if lost := written.find_lost():
         raise lost_error(lost)
     check_all_moved(written.moves, after)
@@ -439,16 +385,7 @@ def finish(
         outcome = Outcome(
             status=Status.COMMITTED,
             splits=written.splits,
-            warnings=find_warnings(
-                inputs,
-                splits=written.splits,
-                label_map=label_map,
-                dataset=dataset,
-                statistics=written.statistics,
-                duplicates=duplicates,
-                corrected=(line for each in statistics.values() for line in each.corrected),
-                readings=[shard.readings for shard in shards],
-            ),
+            warnings=find_warnings(written),
             rejects=join_uri(staging.output, "rejects") if rejects else "",
             corrections=(
                 join_uri(staging.output, CORRECTIONS_FOLDER) if written.corrections else ""

@@ -5,9 +5,11 @@ The steps pass their counts on as data, because Beam's counters count retries tw
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +27,9 @@ from shardbeam.transforms.core.counts import (
 )
 from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion, Reason
+from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.manifest import Origin, ShardResult
@@ -41,6 +45,54 @@ from shardbeam.transforms.duplicates.duplicates import Duplicates
 
 # What the pixels of a map without a class are.
 VOID_PIXELS = "255 (to be ignored) or 0 (background)"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunCounts:
+    """What a run has counted, before it writes and after.
+
+    Attributes:
+        dataset: What the config says about the dataset.
+        inputs: What was counted before the images were read.
+        label_map: The labels.
+        shards: All shards; empty before anything is written, like the next two.
+        rejects: All files of rejects.
+        counted: `{split: its statistics and corrections}`.
+        duplicates: The duplicates, if they were looked for.
+        planned: `{split: counts}` of what would be written, if a command only plans.
+    """
+
+    dataset: DatasetSettings
+    inputs: InputCounts
+    label_map: LabelMap
+    shards: Sequence[ShardResult] = ()
+    rejects: Sequence[RejectsFile] = ()
+    counted: Mapping[str, CountedStatistics] = dataclasses.field(default_factory=dict)
+    duplicates: Duplicates | None = None
+    planned: Mapping[str, SplitOutcome] | None = None
+
+    @functools.cached_property
+    def splits(self) -> Mapping[str, SplitOutcome]:
+        """`{split: what became of its inputs}`."""
+        if self.planned is not None:
+            return self.planned
+        splits, inputs = self.dataset.splits, self.inputs
+        return count_splits(splits=splits, inputs=inputs, shards=self.shards, rejects=self.rejects)
+
+    @functools.cached_property
+    def statistics(self) -> Mapping[str, Statistics]:
+        """`{split: what is in it}`."""
+        return {split: each.statistics for split, each in self.counted.items()}
+
+    @property
+    def corrected(self) -> Iterator[Corrected]:
+        """The first corrections of each kind in each split."""
+        for each in self.counted.values():
+            yield from each.corrected
+
+    def joined(self, split: str) -> SplitOutcome:
+        """Returns what the join has counted in a split."""
+        return self.inputs.splits.get(split, SplitOutcome())
 
 
 def find_lost(
@@ -335,11 +387,12 @@ def name_classes(label_map: LabelMap) -> dict[str, Any]:
     return {"num_classes": len(names), "classes": tuple(names[:NAMED_CLASSES])}
 
 
-def count_sources(inputs: InputCounts, *, dataset: DatasetSettings) -> dict[str, int]:
+def count_sources(run: RunCounts) -> dict[str, int]:
     """Counts the images that each source passes on, if a split has several sources."""
-    if not any("/" in name for name in dataset.sources):
+    sources = run.dataset.sources
+    if not any("/" in name for name in sources):
         return {}
-    return {name: inputs.images.get(name, 0) for name in dataset.sources}
+    return {name: run.inputs.images.get(name, 0) for name in sources}
 
 
 def _add_up(splits: Iterable[SplitOutcome]) -> SplitOutcome:
@@ -377,24 +430,22 @@ def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
         causes.append(f"no annotations name any of the {total.images:,} images")
     fix = "--set objects=none"
     if lost := _count_lost(total):
-        images = "1 image has lost all of its" if lost == 1 else f"{lost:,} images have lost all"
-        causes.insert(0, f"{images} objects")
+        images = "image has lost all of its objects", "images have lost all objects"
+        causes.insert(0, counted(lost, *images))
         fix += " --set objects_lost=keep"
     if total.objects or not causes:
         return []
     return [f"{', '.join(causes)}; if that is intended: {fix}"]
 
 
-def describe_void_maps(
-    statistics: Mapping[str, Statistics], *, classes: Collection[str], limit: int | None
-) -> list[str]:
+def describe_void_maps(run: RunCounts) -> list[str]:
     """Describes why no map of a dataset shows a class: all pixels are to be ignored, or 0.
 
     A sample does not show what the whole dataset has.
     """
-    found = {name: split for name, split in statistics.items() if split.pixels_by_class}
-    void = find_void_maps(found, classes=classes)
-    if not void or len(void) < len(found) or limit is not None:
+    void = find_void_maps(run)
+    found = [split for split in run.statistics.values() if split.pixels_by_class]
+    if not void or len(void) < len(found) or run.dataset.config.get("limit") is not None:
         return []
     return [
         f"their pixels are {VOID_PIXELS}; if 255 is a class, say which: mask_values: {{255: 1}}; "
@@ -402,13 +453,13 @@ def describe_void_maps(
     ]
 
 
-def find_void_maps(statistics: Mapping[str, Statistics], *, classes: Collection[str]) -> list[str]:
+def find_void_maps(run: RunCounts) -> list[str]:
     """Finds the splits whose maps hold nothing but pixels to be ignored, and background."""
     # Values of no class are named by their numbers, and so may classes be.
-    no_classes = {"0", "255"} - {*classes}
+    no_classes = {"0", "255"} - {*run.label_map.ids}
     return [
         name
-        for name, split in statistics.items()
+        for name, split in run.statistics.items()
         if "255" in no_classes & split.pixels_by_class.keys()
         and split.pixels_by_class.keys() <= no_classes
     ]

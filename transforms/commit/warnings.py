@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from shardbeam.transforms.commit.gate import (
     VOID_PIXELS,
+    RunCounts,
     count_sources,
     describe_duplicates,
     describe_excess,
     describe_tolerance,
     find_void_maps,
 )
-from shardbeam.transforms.core.labels import LabelMap, list_classes
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import Correction, Exclusion
-from shardbeam.transforms.core.records import BoxFormat, BoxReading, Corrected
+from shardbeam.transforms.core.records import BoxFormat, BoxReading
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
-from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.dataset.collectors.statistics import Statistics, first_corrections
-from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.metadata import DatasetSettings
-from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.rejects import (
-    name_image,
-)
-from shardbeam.transforms.duplicates.duplicates import Duplicates
+from shardbeam.transforms.core.text import counted, escape
+from shardbeam.transforms.dataset.collectors.statistics import first_corrections
+from shardbeam.transforms.dataset.rejects import name_image
 from shardbeam.transforms.examples.geometry.boxes import (
     BOXES,
     EXCHANGED,
@@ -61,49 +55,19 @@ NEVER_OCCUR = "declared classes never occur"
 _NAMED = 3
 
 
-def find_warnings(
-    inputs: InputCounts,
-    *,
-    splits: Mapping[str, SplitOutcome],
-    label_map: LabelMap,
-    dataset: DatasetSettings,
-    statistics: Mapping[str, Statistics] | None = None,
-    duplicates: Duplicates | None = None,
-    corrected: Iterable[Corrected] = (),
-    readings: Iterable[Mapping[str, Mapping[str, int]]] = (),
-) -> tuple[str, ...]:
-    """Returns warnings about results that may not be intended, one line each.
+def find_warnings(run: RunCounts) -> tuple[str, ...]:
+    """Returns warnings about results that may not be intended, one line each."""
+    return (*run.dataset.warnings, *(line for find in _WARNINGS for line in find(run)))
 
-    Args:
-        inputs: What was counted before the images were read.
-        splits: The counts of each split.
-        label_map: The labels.
-        dataset: What the config says about the dataset.
-        statistics: `{split: what is in it}`; None before anything is written.
-        duplicates: The duplicates, if they were looked for.
-        corrected: The first corrections of each kind.
-        readings: `{source: counts of its boxes}` of each shard (`box_readings`).
-    """
-    # Once shards are written, the gate says this.
-    over = describe_excess(splits, max_ratio=dataset.max_reject_ratio) if statistics is None else []
+
+def _warn_of_refusal(run: RunCounts) -> Iterator[str]:
+    """Warns of splits with too many rejects; once shards are written, the gate refuses them."""
+    if run.statistics:
+        return
+    over = describe_excess(run.splits, max_ratio=run.dataset.max_reject_ratio)
     if over:
-        over[-1] += f"; {describe_tolerance(splits)}"
-    return (
-        *dataset.warnings,
-        *(f"a build would be refused: {split}" for split in over),
-        *_warn_of_classes(inputs, label_map=label_map, dataset=dataset, statistics=statistics),
-        *warn_of_void_maps(statistics or {}, classes=label_map.ids),
-        *_warn_of_groups(inputs, config=dataset.config),
-        *_warn_of_units(inputs, dataset=dataset),
-        *_warn_of_readings(readings, dataset=dataset),
-        *(_warn_of_unannotated(splits) if dataset.objects else ()),
-        *_warn_of_sources(count_sources(inputs, dataset=dataset)),
-        *_warn_of_image_ids(inputs, config=dataset.config),
-        *(describe_duplicates(duplicates, splits=splits).values() if duplicates else ()),
-        *_warn_of_exclude(splits, named=dataset.excluded),
-        *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
-        *filter(None, [inputs.describe_linked_folders()]),
-    )
+        over[-1] += f"; {describe_tolerance(run.splits)}"
+    yield from (f"a build would be refused: {split}" for split in over)
 
 
 _SIZE_WARNINGS = {
@@ -119,41 +83,32 @@ _SIZE_WARNINGS = {
 }
 
 
-def _warn_of_sizes(
-    splits: Mapping[str, SplitOutcome],
-    *,
-    corrected: Sequence[Corrected],
-    config: Mapping[str, Any],
-) -> Iterator[str]:
+def _warn_of_sizes(run: RunCounts) -> Iterator[str]:
     """Warns of images that are annotated in another size, unless the config allows it."""
+    corrected = first_corrections(run.corrected)
     for correction, text in _SIZE_WARNINGS.items():
-        count = sum(split.corrections.get(correction.value, 0) for split in splits.values())
+        count = sum(split.corrections.get(correction.value, 0) for split in run.splits.values())
         lines = (line for line in corrected if line.what == correction.value)
         examples = ", ".join(
             f"{name_image(line.source, line.key)} (as {'x'.join(map(str, line.before))})"
             for line in itertools.islice(lines, _NAMED)
         )
-        if count and config["image"]["annotated_size"] != "ignore":
-            images = "1 image is" if count == 1 else f"{count:,} images are"
+        if count and run.dataset.config["image"]["annotated_size"] != "ignore":
+            images = counted(count, "image is", "images are")
             yield f"{images} annotated in another size, such as {escape(examples)}, {text}"
 
 
-def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
+def _warn_of_exclude(run: RunCounts) -> Iterator[str]:
     """Warns if the file in `exclude` names images that were not found."""
-    code = Exclusion.EXCLUDED_BY_FILE.value
-    found = sum(split.excluded.get(code, 0) for split in splits.values())
+    code, named = Exclusion.EXCLUDED_BY_FILE.value, run.dataset.excluded
+    found = sum(split.excluded.get(code, 0) for split in run.splits.values())
     if found < named:
         yield f"of the {named:,} images that the file in `exclude` names, {found:,} were found"
 
 
-def _warn_of_classes(
-    inputs: InputCounts,
-    *,
-    label_map: LabelMap,
-    dataset: DatasetSettings,
-    statistics: Mapping[str, Statistics] | None,
-) -> Iterator[str]:
+def _warn_of_classes(run: RunCounts) -> Iterator[str]:
     """Warns of classes and class ids that are probably a mistake."""
+    dataset, label_map, statistics = run.dataset, run.label_map, run.statistics
     names = sorted(label_map.ids, key=label_map.ids.__getitem__)
     labels = dataset.config.get("labels", {})
     is_chosen = any(labels.get(key) for key in ("include", "exclude", "merge"))
@@ -188,8 +143,7 @@ def _warn_of_classes(
     if dataset.config.get("limit") is not None:
         return
     objects, crowds = (
-        sum(getattr(split, name) for split in (statistics or {}).values())
-        for name in ("objects", "crowds")
+        sum(getattr(split, name) for split in statistics.values()) for name in ("objects", "crowds")
     )
     if objects and crowds == objects:
         yield (
@@ -197,50 +151,47 @@ def _warn_of_classes(
             "single objects, set iscrowd to 0 in the source"
         )
     found = {*names}
-    if statistics is not None:
+    if statistics:
         found = {name for split in statistics.values() for name in split.images_by_class}
         found |= {label_map.names.get(name, name) for name in dataset.absent}
-    lost = _find_lost_classes(inputs, found=found, label_map=label_map, labels=labels)
+    lost = _find_lost_classes(run, found=found)
     absent = [name for name in names if name not in found and name not in lost]
     if absent:
         yield f"{len(absent):,} of {len(names):,} {NEVER_OCCUR}: {list_classes(absent)}"
     if lost:
-        classes = "1 class is" if len(lost) == 1 else f"{len(lost):,} classes are"
         yield (
-            f"{classes} in no Example, because no object of the source has a box: "
+            f"{counted(len(lost), 'class is', 'classes are')} in no Example, because no object of "
+            "the source has a box: "
             f"{list_classes([*lost.values()])}; draw boxes for them, or leave them out with "
             "labels.exclude"
         )
 
 
-def _find_lost_classes(
-    inputs: InputCounts, *, found: Collection[str], label_map: LabelMap, labels: Mapping[str, Any]
-) -> dict[str, str]:
+def _find_lost_classes(run: RunCounts, *, found: Collection[str]) -> dict[str, str]:
     """Finds the classes that the dataset lacks because their objects have no box.
 
     Returns:
         `{written name: the class with its shapes}`, without classes that the config leaves out.
     """
-    if not inputs.classes.lost:
-        return {}
-    merged = {old: new for new, olds in labels.get("merge", {}).items() for old in olds}
+    merge = run.dataset.config.get("labels", {}).get("merge", {})
+    merged = {old: new for new, olds in merge.items() for old in olds}
     lost: dict[str, str] = {}
-    for name in sorted(inputs.classes.lost):
+    for name, shapes in sorted(run.inputs.classes.lost.items()):
         written = merged.get(name, name)
-        if written not in found and name not in label_map.left_out:
-            lost.setdefault(written, f"{name} ({', '.join(sorted(inputs.classes.lost[name]))})")
+        if written not in found and name not in run.label_map.left_out:
+            lost.setdefault(written, f"{name} ({', '.join(sorted(shapes))})")
     return lost
 
 
-def _warn_of_units(inputs: InputCounts, *, dataset: DatasetSettings) -> Iterator[str]:
+def _warn_of_units(run: RunCounts) -> Iterator[str]:
     """Warns of sources with one or two boxes that are read as pixels and may be fractions.
 
     `check_units` refuses sources with more of them.
     """
-    for name, seen in sorted(inputs.samples.sources.items()):
+    for name, seen in sorted(run.inputs.samples.sources.items()):
         if seen.fractions:
             boxes = "the only box lies" if seen.fractions == 1 else "the only two boxes lie"
-            where = f"source {name!r}: " if len(dataset.sources) > 1 else ""
+            where = f"source {name!r}: " if len(run.dataset.sources) > 1 else ""
             yield (
                 f"{where}{boxes} within 0 to 1, and may be a fraction of the image's "
                 "sides; boxes are read as pixels here: box_units: fraction changes that for COCO "
@@ -248,16 +199,14 @@ def _warn_of_units(inputs: InputCounts, *, dataset: DatasetSettings) -> Iterator
             )
 
 
-def _warn_of_readings(
-    readings: Iterable[Mapping[str, Mapping[str, int]]], *, dataset: DatasetSettings
-) -> Iterator[str]:
+def _warn_of_readings(run: RunCounts) -> Iterator[str]:
     """Warns of sources whose boxes leave their images, and names the readings that fit."""
     totals: dict[str, Counter[str]] = {}
-    for shard in readings:
-        for source, counts in shard.items():
+    for shard in run.shards:
+        for source, counts in shard.readings.items():
             totals.setdefault(source, Counter()).update(counts)
     for source, total in sorted(totals.items()):
-        reading = dataset.box_readings.get(source)
+        reading = run.dataset.box_readings.get(source)
         if reading is None:
             continue
         fitting = [
@@ -266,7 +215,7 @@ def _warn_of_readings(
             if _fits(total[other_reading(reading.format, other)], of=total[TRIED])
         ]
         boxes = f"of the {total[BOXES]:,} boxes"
-        if len(dataset.sources) > 1:
+        if len(run.dataset.sources) > 1:
             boxes += f" of source {source!r}"
         if _are_many(total[OUTSIDE], of=total[BOXES], share=_OUTSIDE_SHARE):
             what = f"{total[OUTSIDE]:,} {boxes} leave their image by more than a pixel"
@@ -318,14 +267,13 @@ def _all_or(number: int, *, of: int) -> str:
     return f"all {of:,}" if number == of else f"{number:,} of {of:,}"
 
 
-def _warn_of_groups(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterator[str]:
+def _warn_of_groups(run: RunCounts) -> Iterator[str]:
     """Warns of splits whose exact size is not met because groups stay whole."""
+    config = run.dataset.config
     # A sample does not show the sizes of the splits.
     if not (config.get("exact") and config.get("group_by")) or config.get("limit"):
         return
-    images = {
-        split: inputs.splits.get(split, SplitOutcome()).images for split in config["fractions"]
-    }
+    images = {split: run.joined(split).images for split in config["fractions"]}
     for split, size in share_out(sum(images.values()), config["fractions"], owed={}).items():
         if images[split] != size:
             yield (
@@ -334,20 +282,21 @@ def _warn_of_groups(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterat
             )
 
 
-def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
+def _warn_of_sources(run: RunCounts) -> Iterator[str]:
     """Names the sources that contribute no image."""
-    for name, images in sources.items():
+    for name, images in count_sources(run).items():
         if not images:
             yield f"no image of the source {name!r} is written"
 
 
-def _warn_of_image_ids(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterator[str]:
+def _warn_of_image_ids(run: RunCounts) -> Iterator[str]:
     """Warns of splits in which several images have one id, unless the config numbers them."""
+    config = run.dataset.config
     dropped = config.get("features", {}).get("drop", ())
     key = "annotation/image_id" if config.get("example_per") == "annotation" else _SOURCE_ID
     if config.get("source_id") == "number" or {key, _SOURCE_ID} <= {*dropped}:
         return
-    for split, (image_id, keys) in inputs.samples.repeated_ids().items():
+    for split, (image_id, keys) in run.inputs.samples.repeated_ids().items():
         names = " and ".join(map(repr, keys))
         yield (
             f"images of split {split!r} have the same id, such as {image_id!r} of {names}: ids "
@@ -356,18 +305,16 @@ def _warn_of_image_ids(inputs: InputCounts, *, config: Mapping[str, Any]) -> Ite
         )
 
 
-def warn_of_void_maps(
-    statistics: Mapping[str, Statistics], *, classes: Collection[str]
-) -> Iterator[str]:
+def _warn_of_void_maps(run: RunCounts) -> Iterator[str]:
     """Names the splits whose maps show no class, as in test sets without published maps."""
-    for name in find_void_maps(statistics, classes=classes):
+    for name in find_void_maps(run):
         yield f"no map of split {name!r} shows a class: their pixels are {VOID_PIXELS}"
 
 
-def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
+def _warn_of_unannotated(run: RunCounts) -> Iterator[str]:
     """Warns of splits of a dataset of objects in which most images have no annotations."""
-    for name, split in splits.items():
-        if 2 * split.unannotated > split.images:
+    for name, split in run.splits.items():
+        if run.dataset.objects and 2 * split.unannotated > split.images:
             yield (
                 f"more than half of the images of split {name!r} have no annotations; if they "
                 "are not negatives, check the annotations' names, or leave these images out: "
@@ -375,54 +322,65 @@ def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
             )
 
 
+def _warn_of_duplicates(run: RunCounts) -> Iterator[str]:
+    if run.duplicates is not None:
+        yield from describe_duplicates(run.duplicates, splits=run.splits).values()
+
+
+def _warn_of_linked_folders(run: RunCounts) -> Iterator[str]:
+    if text := run.inputs.describe_linked_folders():
+        yield text
+
+
+_WARNINGS: Sequence[Callable[[RunCounts], Iterator[str]]] = (
+    _warn_of_refusal,
+    _warn_of_classes,
+    _warn_of_void_maps,
+    _warn_of_groups,
+    _warn_of_units,
+    _warn_of_readings,
+    _warn_of_unannotated,
+    _warn_of_sources,
+    _warn_of_image_ids,
+    _warn_of_duplicates,
+    _warn_of_exclude,
+    _warn_of_sizes,
+    _warn_of_linked_folders,
+)
+
 # Notes for the summary: facts that are no reason for a warning.
 
 # A note names splits whose share of the images differs from their fraction by this much.
 _NOTABLE_SHARE = 0.02
 
 
-def make_notes(
-    inputs: InputCounts,
-    *,
-    dataset: DatasetSettings,
-    label_map: LabelMap,
-    statistics: Mapping[str, Statistics] | None = None,
-) -> tuple[str, ...]:
-    """Returns notes for the summary that are no reason for a warning, one line each.
-
-    Args:
-        inputs: What was counted before the images were read.
-        dataset: What the config says about the dataset.
-        label_map: The labels.
-        statistics: `{split: what is in it}`; None before anything is written.
-    """
-    return (
-        *_describe_left_out(inputs, dataset=dataset),
-        *_describe_in_no_split(inputs),
-        *_describe_fractions(inputs, config=dataset.config),
-        *_describe_empty_shards(inputs, dataset=dataset),
-        *(_describe_numbers(label_map) if dataset.classifies else ()),
-        *_describe_untrained(statistics or {}, limit=dataset.config.get("limit")),
-    )
+def make_notes(run: RunCounts) -> tuple[str, ...]:
+    """Returns notes for the summary that are no reason for a warning, one line each."""
+    return tuple(line for describe in _NOTES for line in describe(run))
 
 
-def _describe_empty_shards(inputs: InputCounts, *, dataset: DatasetSettings) -> Iterator[str]:
+def _describe_empty_shards(run: RunCounts) -> Iterator[str]:
     """Says that a split has fewer images than shards."""
-    wanted = dataset.config.get("output", {}).get("num_shards") or 0
-    if dataset.config.get("limit") is not None or dataset.config.get("example_per") == "annotation":
+    config = run.dataset.config
+    wanted = config.get("output", {}).get("num_shards") or 0
+    if config.get("limit") is not None or config.get("example_per") == "annotation":
         return
-    for name in dataset.splits:
+    for name in run.dataset.splits:
         shards = wanted if isinstance(wanted, int) else wanted.get(name, 0)
-        images = inputs.splits.get(name, SplitOutcome()).images
+        images = run.joined(name).images
         if images < shards:
-            has = "has 1 image" if images == 1 else f"has {images:,} images"
-            yield f"output.num_shards: {name} {has} for {shards:,} shards, so some are empty"
+            yield (
+                f"output.num_shards: {name} has {counted(images, 'image')} for {shards:,} shards, "
+                "so some are empty"
+            )
 
 
-def _describe_numbers(label_map: LabelMap) -> Iterator[str]:
+def _describe_numbers(run: RunCounts) -> Iterator[str]:
     """Says that classes named by numbers have other labels than the order of these numbers."""
+    label_map = run.label_map
     names = sorted(label_map.ids, key=label_map.ids.__getitem__)
-    if not all(name.isascii() and name.isdigit() for name in names):
+    is_number = (name.isascii() and name.isdigit() for name in names)
+    if not (run.dataset.classifies and all(is_number)):
         return
     moved = [
         name for name, other in zip(names, sorted(names, key=int), strict=True) if name != other
@@ -435,28 +393,28 @@ def _describe_numbers(label_map: LabelMap) -> Iterator[str]:
         )
 
 
-def _describe_untrained(
-    statistics: Mapping[str, Statistics], *, limit: int | None
-) -> Iterator[str]:
+def _describe_untrained(run: RunCounts) -> Iterator[str]:
     """Says which classes of the other splits the split `train` lacks."""
+    statistics = run.statistics
     # A sample does not show what the whole dataset has.
-    if "train" not in statistics or limit is not None:
+    if "train" not in statistics or run.dataset.config.get("limit") is not None:
         return
     known = statistics["train"].images_by_class
     for name, split in statistics.items():
         missing = sorted(set(split.images_by_class) - set(known))
         if missing and known:
-            number = "1 class is" if len(missing) == 1 else f"{len(missing):,} classes are"
+            number = counted(len(missing), "class is", "classes are")
             yield f"{number} in {name} and not in train: {list_classes(missing)}"
 
 
-def _describe_fractions(inputs: InputCounts, *, config: Mapping[str, Any]) -> Iterator[str]:
+def _describe_fractions(run: RunCounts) -> Iterator[str]:
     """Compares the shares of the images with the fractions that were asked for."""
+    config = run.dataset.config
     fractions: Mapping[str, float] = config.get("fractions") or {}
     # A sample does not show the sizes of the whole dataset.
     if not fractions or any(config.get(key) for key in ("exact", "stratify", "limit")):
         return
-    images = {split: inputs.splits.get(split, SplitOutcome()).images for split in fractions}
+    images = {split: run.joined(split).images for split in fractions}
     shares = {split: count / max(1, sum(images.values())) for split, count in images.items()}
     if any(abs(shares[split] - fractions[split]) >= _NOTABLE_SHARE for split in fractions):
         found = ", ".join(f"{split} {shares[split]:.0%}" for split in fractions)
@@ -468,15 +426,15 @@ def _describe_fractions(inputs: InputCounts, *, config: Mapping[str, Any]) -> It
         )
 
 
-def _describe_left_out(inputs: InputCounts, *, dataset: DatasetSettings) -> tuple[str, ...]:
+def _describe_left_out(run: RunCounts) -> Iterator[str]:
     """Says which images are left out because nothing names them, one line per split."""
-    lines = []
+    dataset, samples = run.dataset, run.inputs.samples
     for name in (*dataset.splits, NO_SPLIT):
-        split = inputs.splits.get(name, SplitOutcome())
+        split = run.joined(name)
         count = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
         if not count:
             continue
-        examples = escape(", ".join(inputs.samples.excluded(Exclusion.UNANNOTATED, split=name)))
+        examples = escape(", ".join(samples.excluded(Exclusion.UNANNOTATED, split=name)))
         line = (
             f"{count:,} of {split.listed_images:,} images of {name or 'no split'} are named by no "
             f"row or annotation file and left out, such as {examples}"
@@ -488,15 +446,23 @@ def _describe_left_out(inputs: InputCounts, *, dataset: DatasetSettings) -> tupl
         if dataset.config.get("unannotated") == "auto":
             splitting = "" if name else ", with --split or --fractions,"
             line += f"; --unannotated keep{splitting} writes them as negatives"
-        lines.append(line)
-    return tuple(lines)
+        yield line
 
 
-def _describe_in_no_split(inputs: InputCounts) -> Iterator[str]:
+def _describe_in_no_split(run: RunCounts) -> Iterator[str]:
     """Says how many images are left out because no split names them."""
-    count = inputs.excluded(Exclusion.IN_NO_SPLIT)
+    count = run.inputs.excluded(Exclusion.IN_NO_SPLIT)
     if count:
-        examples = escape(", ".join(inputs.samples.excluded(Exclusion.IN_NO_SPLIT)))
-        belong = "image belongs" if count == 1 else "images belong"
-        are = "is" if count == 1 else "are"
-        yield f"{count:,} {belong} to no split and {are} left out, such as {examples}"
+        examples = escape(", ".join(run.inputs.samples.excluded(Exclusion.IN_NO_SPLIT)))
+        are = "image belongs to no split and is", "images belong to no split and are"
+        yield f"{counted(count, *are)} left out, such as {examples}"
+
+
+_NOTES: Sequence[Callable[[RunCounts], Iterator[str]]] = (
+    _describe_left_out,
+    _describe_in_no_split,
+    _describe_fractions,
+    _describe_empty_shards,
+    _describe_numbers,
+    _describe_untrained,
+)
