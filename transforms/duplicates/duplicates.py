@@ -58,9 +58,6 @@ _MILLION = 1_000_000
 # A limit of memory: numbers of objects, each of a class in a picture, that are compared at once.
 _BLOCK = 1_000_000
 
-_Flags = npt.NDArray[np.bool_]
-_Numbers = npt.NDArray[np.uint64]
-_Indexes = npt.NDArray[np.intp]
 # (id of a class, objects), in the order of the ids
 ClassCounts: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -74,11 +71,11 @@ class PictureRows(NamedTuple):
             as a whole; empty if it has no objects.
     """
 
-    values: _Numbers
+    values: Numbers
     classes: Sequence[ClassCounts]
 
 
-def read_rows(index: pa.Table, rows: _Indexes, *, near: int) -> PictureRows:
+def read_rows(index: pa.Table, rows: Indexes, *, near: int) -> PictureRows:
     """Reads pictures of a shard.
 
     If each object of an image has its own row, the picture has the objects of all these rows.
@@ -96,7 +93,7 @@ def read_rows(index: pa.Table, rows: _Indexes, *, near: int) -> PictureRows:
     return PictureRows(values, list(read_classes(index, rows)))
 
 
-def read_classes(index: pa.Table, rows: _Indexes) -> Iterator[ClassCounts]:
+def read_classes(index: pa.Table, rows: Indexes) -> Iterator[ClassCounts]:
     """Reads the classes of pictures with objects: those of their Examples from a row on.
 
     Args:
@@ -125,7 +122,7 @@ def read_classes(index: pa.Table, rows: _Indexes) -> Iterator[ClassCounts]:
         yield tuple(sorted(counts.items()))
 
 
-def find_conflicts(groups: _Indexes, pictures: PictureRows, *, near: int) -> Mapping[str, _Indexes]:
+def find_conflicts(groups: Indexes, pictures: PictureRows, *, near: int) -> Mapping[str, Indexes]:
     """Finds pictures of objects that contradict another picture, equal or nearly.
 
     Pictures without objects are not compared.
@@ -185,7 +182,7 @@ class _ObjectCounts:
         self._num_classes = max(1, len(known))
         self._block = max(1, _BLOCK // max(1, 2 * int(self._lengths.max(initial=0))))
 
-    def compare(self, ones: _Indexes, others: _Indexes) -> tuple[_Flags, _Indexes]:
+    def compare(self, ones: Indexes, others: Indexes) -> tuple[Flags, Indexes]:
         """Compares pairs of pictures, by their numbers.
 
         Returns:
@@ -199,7 +196,7 @@ class _ObjectCounts:
             is_disjoint[block], share[block] = self._compare(ones[block], others[block])
         return is_disjoint, share
 
-    def _compare(self, ones: _Indexes, others: _Indexes) -> tuple[_Flags, _Indexes]:
+    def _compare(self, ones: Indexes, others: Indexes) -> tuple[Flags, Indexes]:
         of_ones, of_others = self._list(ones), self._list(others)
         each = np.concatenate([of_ones[0], of_others[0]])
         classes, places = np.unique(each, return_inverse=True)
@@ -215,7 +212,7 @@ class _ObjectCounts:
         is_disjoint = np.bincount(pair, minlength=num_pairs) == lengths
         return is_disjoint, np.rint(share * _MILLION).astype(np.intp)
 
-    def _list(self, pictures: _Indexes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _list(self, pictures: Indexes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Lists the classes of some pictures.
 
         Returns:
@@ -360,7 +357,9 @@ def report_duplicates(
     """
     staging.check_mark()
     matches = list(matches)
-    by_place = {(shard.split, shard.shard_index): shard for shard in shards}
+    indexes = _ShardIndexes(
+        splits, {(shard.split, shard.shard_index): shard for shard in shards}, staging
+    )
     found = group_rows(match.links for match in matches)
     crowded: Counter[int] = Counter()
     for match in matches:
@@ -368,42 +367,34 @@ def report_duplicates(
     split, _, _ = split_places(found.places)
     pairs = np.unique(np.stack([found.groups, split]), axis=1)
     leaks = np.bincount(pairs[0], minlength=len(found.equal)) > 1
-    conflicts = _find_conflicts(found, near=near, splits=splits, shards=by_place, staging=staging)
+    conflicts = _find_conflicts(found, near=near, indexes=indexes)
     harmful = leaks | found.contradicts | found.near_contradicts
     for strengths in conflicts.values():
         found.telling[strengths > 0] = True
         harmful[found.groups[strengths > 0]] = True
     listed = _choose(found, split, first=harmful)
-    same_pictures, unequal_objects = (
-        dict(sorted(Counter(splits[each] for each in split[conflicts[kind] > 0]).items()))
-        for kind in OF_SIMILAR_PICTURES
-    )
+
+    def count_by_split(chosen: Flags) -> dict[str, int]:
+        return dict(sorted(Counter(splits[each] for each in split[chosen]).items()))
+
     counts = DuplicateCounts(
         groups=len(found.equal),
         images=len(found.places),
         equal=int(found.equal.sum()),
         leaks=int(leaks.sum()),
-        leaking=dict(sorted(Counter(splits[each] for each in split[leaks[found.groups]]).items())),
+        leaking=count_by_split(leaks[found.groups]),
         contradictions=int(found.contradicts.sum()),
         near_contradictions=int(found.near_contradicts.sum()),
         near=near,
         crowded=max(crowded.values(), default=0),
         unlisted=len(found.places) - len(listed),
-        same_pictures=same_pictures,
+        same_pictures=count_by_split(conflicts[SAME_PICTURE] > 0),
         cropped=len(np.unique(found.groups[found.cropped])),
-        unequal_objects=unequal_objects,
+        unequal_objects=count_by_split(conflicts[UNEQUAL_OBJECTS] > 0),
     )
     if not counts.groups:
         return Duplicates(counts=counts)
-    table = _list_rows(
-        found,
-        listed,
-        leaks=leaks,
-        conflicts=conflicts,
-        splits=splits,
-        shards=by_place,
-        staging=staging,
-    )
+    table = _list_rows(found, listed, leaks=leaks, conflicts=conflicts, indexes=indexes)
     buffer = io.BytesIO()
     parquet.write_table(table, buffer, compression="zstd")
     data = buffer.getvalue()
@@ -419,54 +410,56 @@ def report_duplicates(
     )
 
 
-def _find_conflicts(
-    found: Groups,
-    *,
-    near: int,
-    splits: Sequence[str],
-    shards: Mapping[tuple[str, int], ShardResult],
-    staging: Staging,
-) -> Mapping[str, Indexes]:
+class _ShardIndexes(NamedTuple):
+    """The indexes of all shards.
+
+    Attributes:
+        splits: The splits' names, in the config's order.
+        shards: `{(split, number): shard}`.
+        staging: The run's staging area.
+    """
+
+    splits: Sequence[str]
+    shards: Mapping[tuple[str, int], ShardResult]
+    staging: Staging
+
+    def map(
+        self,
+        read: Callable[[pa.Table, Indexes], _T],
+        places: Numbers,
+        *,
+        columns: Sequence[str],
+    ) -> Iterator[_T]:
+        """Reads the rows at some places, which are in order, from one shard after another.
+
+        Args:
+            read: Takes rows from the index of a shard.
+            places: Where the rows are.
+            columns: The columns of the indexes.
+        """
+        split, shard, row = split_places(places)
+        ends = np.flatnonzero(np.diff(split) | np.diff(shard)) + 1
+
+        def read_part(part: Indexes) -> _T:
+            of_shard = self.shards[self.splits[split[part[0]]], int(shard[part[0]])]
+            return read(_read_staged(of_shard, staging=self.staging, columns=columns), row[part])
+
+        return storage_for(self.staging.root).map_many(
+            read_part, np.split(np.arange(len(places)), ends)
+        )
+
+
+def _find_conflicts(found: Groups, *, near: int, indexes: _ShardIndexes) -> Mapping[str, Indexes]:
     """Returns `{kind of finding: strength of each picture}`, as `find_conflicts` does."""
-    if not (len(found.places) and any(shard.objects for shard in shards.values())):
+    if not (len(found.places) and any(shard.objects for shard in indexes.shards.values())):
         return dict.fromkeys(OF_SIMILAR_PICTURES, np.zeros(len(found.places), np.intp))
-
-    def read(of_shard: ShardResult, rows: Indexes) -> PictureRows:
-        index = _read_staged(of_shard, staging=staging, columns=PICTURE_COLUMNS)
-        return read_rows(index, rows, near=near)
-
-    parts = list(_map_shards(read, found.places, splits=splits, shards=shards, staging=staging))
+    read = functools.partial(read_rows, near=near)
+    parts = list(indexes.map(read, found.places, columns=PICTURE_COLUMNS))
     pictures = PictureRows(
         np.concatenate([part.values for part in parts]),
         [classes for part in parts for classes in part.classes],
     )
     return find_conflicts(found.groups, pictures, near=near)
-
-
-def _map_shards(
-    read: Callable[[ShardResult, Indexes], _T],
-    places: Numbers,
-    *,
-    splits: Sequence[str],
-    shards: Mapping[tuple[str, int], ShardResult],
-    staging: Staging,
-) -> Iterator[_T]:
-    """Reads the rows at some places, which are in order, from one shard after another.
-
-    Args:
-        read: Reads rows of a shard.
-        places: Where the rows are.
-        splits: The splits' names, in the config's order.
-        shards: `{(split, number): shard}`.
-        staging: The run's staging area.
-    """
-    split, shard, row = split_places(places)
-    ends = np.flatnonzero(np.diff(split) | np.diff(shard)) + 1
-
-    def read_part(part: Indexes) -> _T:
-        return read(shards[splits[split[part[0]]], int(shard[part[0]])], row[part])
-
-    return storage_for(staging.root).map_many(read_part, np.split(np.arange(len(places)), ends))
 
 
 def _choose(found: Groups, split: Indexes, *, first: Flags) -> Indexes:
@@ -497,20 +490,13 @@ def _list_rows(
     *,
     leaks: Flags,
     conflicts: Mapping[str, Indexes],
-    splits: Sequence[str],
-    shards: Mapping[tuple[str, int], ShardResult],
-    staging: Staging,
+    indexes: _ShardIndexes,
 ) -> pa.Table:
     """Makes the rows of `duplicates.parquet`; some columns come from the shards' indexes."""
     groups = found.groups[listed]
     split, shard, row = split_places(found.places[listed])
     by_place = np.argsort(found.places[listed])
-
-    def read(of_shard: ShardResult, chosen: Indexes) -> pa.Table:
-        return _read_staged(of_shard, staging=staging, columns=COLUMNS).take(chosen)
-
-    places = found.places[listed][by_place]
-    parts = _map_shards(read, places, splits=splits, shards=shards, staging=staging)
+    parts = indexes.map(pa.Table.take, found.places[listed][by_place], columns=COLUMNS)
     rows = pa.concat_tables(parts).take(np.argsort(by_place))
     first = first_of_runs(groups)
     hashes = rows["dhash"].to_pylist()
@@ -521,7 +507,7 @@ def _list_rows(
     values = {
         "group": groups,
         "keep": first == np.arange(len(first)),
-        "split": [splits[number] for number in split],
+        "split": [indexes.splits[number] for number in split],
         "shard": shard,
         "row": row,
         "distance": distances,
