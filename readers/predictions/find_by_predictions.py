@@ -26,6 +26,7 @@ from shardbeam.readers.predictions.given_labels import (
 from shardbeam.readers.predictions.prediction_files import (
     ClassTable,
     Detections,
+    Rows,
     read_detections,
 )
 from shardbeam.transforms.core.errors import InputError
@@ -84,9 +85,7 @@ class Difference(NamedTuple):
     iou: float
 
 
-def compare_image(
-    given: GivenLabels, *, classes: Indexes, boxes: Boxes, scores: _Floats
-) -> Iterator[Difference]:
+def compare_image(given: GivenLabels, detections: Rows) -> Iterator[Difference]:
     """Yields what differs between the labels and the detections of an image.
 
     Each detection takes the label of its class that it overlaps most, the most certain first, if
@@ -101,16 +100,15 @@ def compare_image(
 
     Args:
         given: What the dataset says about the image.
-        classes: The class of each detection, numbered like those of the dataset.
-        boxes: Their boxes, like those of the dataset.
-        scores: Their scores.
+        detections: The detections, with numbers of classes and boxes like those of the dataset.
     """
+    boxes, scores = detections["box"], detections["score"]
     order = np.argsort(-scores, kind="stable")
     is_crowd = given.crowds
     iou = _intersections(given.boxes, boxes, of_union=True)
     iou[is_crowd] = 0
     in_crowd = (_intersections(given.boxes[is_crowd], boxes) >= _SAME).any(axis=0)
-    is_same = given.objects[:, np.newaxis] == classes
+    is_same = given.objects[:, np.newaxis] == detections["class"]
     same_class = np.where(is_same, iou, 0)
     partner = np.full(len(given.objects), -1)
     is_free = np.ones(len(scores), np.bool_)
@@ -250,7 +248,7 @@ def _compare_objects(dataset: Dataset, *, uri: str) -> Predictions:
     given = read_detections(uri)
     usable = _find_usable(given, dataset=dataset, uri=uri)
     found = _strongest(_compare_images(usable, dataset=dataset, left_out=given.left_out))
-    predicted = np.unique(usable.images)
+    predicted = np.unique(usable["image"])
     objects = sum(int((~dataset.images[each].crowds).sum()) for each in predicted.tolist())
     notes = [_count_images(len(predicted), dataset=dataset)]
     left_out = given.left_out.items()
@@ -264,19 +262,15 @@ def _compare_objects(dataset: Dataset, *, uri: str) -> Predictions:
     return Predictions(found, notes)
 
 
-class _Usable(NamedTuple):
-    """Detections in images of the dataset and of its classes, with boxes in the pictures."""
+def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> Rows:
+    """Finds the images and classes of detections; counts the others in `given.left_out`.
 
-    images: Indexes
-    classes: Indexes
-    boxes: Boxes
-    scores: npt.NDArray[np.float32]
-
-
-def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> _Usable:
-    """Finds the images and classes of detections; counts the others in `given.left_out`."""
-    left_out = given.left_out
-    counts = np.bincount(given.images, minlength=len(given.ids))
+    Returns:
+        The detections in images of the dataset and of its classes, with the numbers of both and
+        with boxes like those of the dataset.
+    """
+    left_out, rows = given.left_out, given.rows
+    counts = np.bincount(rows["image"], minlength=len(given.ids))
     of_ids = match_images(given.ids, counts, dataset=dataset, uri=uri)
     known = {name: number for number, name in enumerate(dataset.names)}
     of_categories = np.array(
@@ -296,12 +290,11 @@ def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> _Usable:
     unknown = [
         each for each, number in zip(given.categories, of_categories, strict=True) if number < 0
     ]
-    images, classes = of_ids[given.images], of_categories[given.classes]
+    images, classes = of_ids[rows["image"]], of_categories[rows["class"]]
     sizes = np.array([[each.width, each.height] for each in dataset.images], np.float32)[images]
     is_there, is_class = images >= 0, classes >= 0
-    _check_boxes(given.boxes[is_there], sizes[is_there], uri=uri)
-    boxes = _corners(given.boxes)
-    inside = np.clip(boxes, 0, np.tile(sizes, 2))
+    _check_boxes(rows["box"][is_there], sizes[is_there], uri=uri)
+    inside = np.clip(_corners(rows["box"]), 0, np.tile(sizes, 2))
     has_area = (inside[:, 2:] > inside[:, :2]).all(axis=1)
     used = is_there & is_class & has_area
     left_out["in images that are not in the dataset"] += int((~is_there).sum())
@@ -310,7 +303,9 @@ def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> _Usable:
             (is_there & ~is_class).sum()
         )
     left_out["outside of their pictures"] += int((is_there & is_class & ~has_area).sum())
-    return _Usable(images[used], classes[used], inside[used], given.scores[used])
+    rows = rows[used]
+    rows["image"], rows["class"], rows["box"] = images[used], classes[used], inside[used]
+    return rows
 
 
 def _corners(boxes: Boxes) -> Boxes:
@@ -338,29 +333,28 @@ def _check_boxes(boxes: Boxes, sizes: npt.NDArray[np.float32], *, uri: str) -> N
 
 
 def _compare_images(
-    given: _Usable, *, dataset: Dataset, left_out: Counter[str]
+    given: Rows, *, dataset: Dataset, left_out: Counter[str]
 ) -> Iterator[PredictedImage]:
     # By image, the strongest first.
-    order = np.lexsort((-given.scores, given.images))
-    starts = np.flatnonzero(np.diff(given.images[order], prepend=-1))
-    for own in np.split(order, starts)[1:]:
-        image = dataset.images[given.images[own[0]]]
+    given = given[np.lexsort((-given["score"], given["image"]))]
+    starts = np.flatnonzero(np.diff(given["image"], prepend=-1))
+    for own in np.split(given, starts)[1:]:
+        image = dataset.images[own["image"][0]]
         left_out[f"beyond the {_DETECTIONS} strongest of an image"] += len(own[_DETECTIONS:])
         own = own[:_DETECTIONS]
         if len(image.objects) > _OBJECTS:
             left_out[f"in images with more than {_OBJECTS:,} objects"] += len(own)
             continue
-        boxes, classes, scores = given.boxes[own], given.classes[own], given.scores[own]
-        for each in compare_image(image, classes=classes, boxes=boxes, scores=scores):
-            is_there, number = each.label >= 0, each.detection
+        for each in compare_image(image, own):
+            is_there, detection = each.label >= 0, own[each.detection]
             yield PredictedImage(
                 **_of_image(image, kind=each.kind, margin=each.margin),
                 object=int(image.numbers[each.label]) if is_there else None,
                 label=dataset.names[image.objects[each.label]] if is_there else "",
                 label_box=_round(_sides(image.boxes[each.label])) if is_there else None,
-                predicted=dataset.names[classes[number]],
-                score=round(float(scores[number]), 4),
-                box=_round(_sides(boxes[number])),
+                predicted=dataset.names[detection["class"]],
+                score=round(float(detection["score"]), 4),
+                box=_round(_sides(detection["box"])),
                 iou=round(each.iou, 4),
             )
 

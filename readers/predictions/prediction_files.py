@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ from pyarrow import csv, parquet
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.problem import did_you_mean
-from shardbeam.readers.predictions.given_labels import Boxes, Indexes
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, reading, unreadable
 from shardbeam.transforms.core.text import cut, show_name
 from shardbeam.transforms.formats.annotation_file import foreign_content
@@ -53,6 +52,12 @@ _BLOCK_BYTES = 8 << 20
 _MOST_BYTES = 2 << 30
 _BATCH_ROWS = 4096
 
+_ROW = np.dtype(
+    [("image", np.int32), ("class", np.int32), ("box", np.float32, 4), ("score", np.float32)]
+)
+# Of `_ROW`.
+Rows: TypeAlias = npt.NDArray[np.void]
+
 
 class _Result(msgspec.Struct, frozen=True, gc=False):
     image_id: int | str | float
@@ -68,19 +73,14 @@ class Detections(NamedTuple):
     Attributes:
         ids: Names of images, each once.
         categories: Ids or names of classes, each once.
-        images: The image of each detection, as an index of `ids`.
-        classes: Its class, as an index of `categories`.
-        boxes: Its box as the file has it: left, top, width and height in pixels.
-        scores: Its score, from 0 to 1.
+        rows: The detections: image and class are indexes of `ids` and `categories`, the box is that
+            of the file (left, top, width and height in pixels), and the score is from 0 to 1.
         left_out: `{why: how many}` of the others.
     """
 
     ids: list[str]
     categories: list[int | str]
-    images: Indexes
-    classes: Indexes
-    boxes: Boxes
-    scores: npt.NDArray[np.float32]
+    rows: Rows
     left_out: Counter[str]
 
 
@@ -96,11 +96,12 @@ def read_detections(uri: str) -> Detections:
     ids: dict[str, int] = {}
     categories: dict[int | str, int] = {}
     left_out: Counter[str] = Counter()
-    parts: list[tuple[Indexes, Indexes, Boxes, npt.NDArray[np.float32]]] = []
+    parts: list[Rows] = []
     number = 0
     for results in _read_pieces(uri):
-        images = [ids.setdefault(str(_whole(each.image_id)), len(ids)) for each in results]
-        classes = [
+        rows = np.empty(len(results), _ROW)
+        rows["image"] = [ids.setdefault(str(_whole(each.image_id)), len(ids)) for each in results]
+        rows["class"] = [
             categories.setdefault(_category(each, number + n, uri=uri), len(categories))
             for n, each in enumerate(results)
         ]
@@ -114,30 +115,15 @@ def read_detections(uri: str) -> Detections:
                 problem=f"its score is {scores[bad[0]]:g}; expected a probability from 0 to 1",
             )
         is_weak, is_flat = scores < LEAST_SCORE, ~(boxes[:, 2:] > 0).all(axis=1)
-        used = ~(is_weak | is_flat)
         left_out[f"with a score below {LEAST_SCORE}"] += int(is_weak.sum())
         left_out["with a box without area"] += int((is_flat & ~is_weak).sum())
-        parts.append(
-            (
-                np.array(images, np.int32)[used],
-                np.array(classes, np.int32)[used],
-                np.clip(boxes[used], -_FAR_PX, _FAR_PX).astype(np.float32),
-                np.clip(scores[used], 0, 1).astype(np.float32),
-            )
-        )
+        rows["box"] = np.clip(boxes, -_FAR_PX, _FAR_PX)
+        rows["score"] = np.clip(scores, 0, 1)
+        parts.append(rows[~(is_weak | is_flat)])
         number += len(results)
     if not number:
         raise InputError(uri=uri, problem="holds no predictions")
-    image, class_, box, score = zip(*parts, strict=True)
-    return Detections(
-        list(ids),
-        list(categories),
-        np.concatenate(image),
-        np.concatenate(class_),
-        np.concatenate(box),
-        np.concatenate(score),
-        left_out,
-    )
+    return Detections(list(ids), list(categories), np.concatenate(parts), left_out)
 
 
 def _whole(number: int | str | float) -> int | str:

@@ -235,7 +235,7 @@ def test_a_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             monkeypatch.setattr(prediction_files, "PIECE_BYTES", size)
             read = prediction_files.read_detections(str(file))
             assert read.ids == [str(n) for n in range(300)]
-            assert read.boxes[:, 0].tolist() == [*range(300)]
+            assert read.rows["box"][:, 0].tolist() == [*range(300)]
 
 
 def columns(**more: object) -> dict[str, Any]:
