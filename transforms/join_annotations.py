@@ -34,7 +34,7 @@ from shardbeam.transforms.core.counts import (
     sum_counts,
 )
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
+from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import (
     Border,
     SplitAssignment,
@@ -44,12 +44,9 @@ from shardbeam.transforms.core.sharding import (
     find_borders,
 )
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join.join import (
-    JoinedKey,
-    find_similar,
-    join_entries,
-    without_loose,
+    FoundKey,
+    join_items,
 )
 from shardbeam.transforms.formats.join.sources import (
     JoinSettings,
@@ -175,21 +172,6 @@ def _count_cut(classes: _ClassCounts) -> InputCounts:
     return InputCounts(counts=Counts(received={CUT: classes.records}))
 
 
-class _Found(NamedTuple):
-    """The result for one join key, with its images and annotation entries.
-
-    Attributes:
-        listed: The number of its inputs.
-    """
-
-    joined: JoinedKey
-    source: str
-    key: str
-    images: list[ListedImage]
-    entries: Sequence[AnnotationEntry]
-    listed: int
-
-
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _KeyFn(GiveRecordsFn):
     """Joins one join key at a time.
@@ -220,38 +202,20 @@ class _KeyFn(GiveRecordsFn):
         element: tuple[bytes, Iterable[bytes]],
         *,
         settings: JoinSettings,
-    ) -> Iterator[_Found]:
+    ) -> Iterator[FoundKey]:
         """Joins values whose join keys differ in case alone, one join key at a time."""
         identity, values = element
         source, folded = decode_join_key(identity)
-        source_format = self._formats[source]
-        # {join key: its images and entries}
-        found: dict[str, tuple[list[ListedImage], list[AnnotationEntry]]] = {}
+        items = []
         for value in values:
             what, join_key, item = decode_join_value(value, folded=folded)
             self.counts.receive(what, identity, value)
-            images, entries = found.setdefault(join_key, ([], []))
-            if isinstance(item, ListedImage):
-                images.append(item)
-            else:
-                entries.append(item)
-        for join_key, (images, named) in sorted(found.items()):
-            used = without_loose(named, is_listed=bool(images))
-            # In a table without images, the rows are the inputs.
-            listed = 1 if Kind.ROWS in source_format.kinds else len(images)
-            self._seen.add(listed)
-            # A missing image has the name that the annotations give it.
-            key = min((entry.key for entry in used), default=join_key)
-            joined = join_entries(
-                source=source,
-                key=key,
-                images=images,
-                entries=used,
-                source_format=source_format,
-                settings=settings,
-                similar=find_similar(join_key, found) if len(found) > 1 else (),
-            )
-            yield _Found(joined, source, key, images, used, listed)
+            items.append((join_key, item))
+        for found in join_items(
+            items, source=source, source_format=self._formats[source], settings=settings
+        ):
+            self._seen.add(found.listed)
+            yield found
 
 
 @beam.typehints.with_output_types(_Point)
@@ -308,7 +272,7 @@ class _JoinFn(_KeyFn):
             yield from self._give_found(found, samples=samples)
 
     def _give_found(
-        self, found: _Found, *, samples: Mapping[str, _Sample] | None
+        self, found: FoundKey, *, samples: Mapping[str, _Sample] | None
     ) -> Iterator[RecordOutput]:
         joined, source, key, images, entries, listed = found
         if joined.record is not None and self.settings.splits.exact:

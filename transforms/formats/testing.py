@@ -35,7 +35,7 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.join.join import join_entries, without_loose
+from shardbeam.transforms.formats.join.join import join_items
 from shardbeam.transforms.formats.join.sources import (
     JoinSettings,
     PlacedFile,
@@ -82,28 +82,24 @@ class FormatReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """What was read: `(join, image)` of each image, the entries, and the categories.
+    """What was read: each image and entry with what it is joined by, and the categories."""
 
-    `joins` has the texts that join masks, by the keys of their entries.
-    """
-
-    images: list[tuple[str, ListedImage]] = []
-    entries: list[AnnotationEntry] = []
+    items: list[tuple[str, ListedImage | AnnotationEntry]] = []
     categories: list[Category] = []
-    joins: dict[str, str] = {}
 
     def add(self, item: AnnotationEntry | Category | ListedImage, *, join: str = "") -> None:
         if isinstance(item, Category):
             self.categories.append(item)
-        elif isinstance(item, ListedImage):
-            self.images.append((join or item.key, item))
         else:
-            self.entries.append(item)
-            self.joins[item.key] = join or item.key
+            self.items.append((join or item.key, item))
+
+    @property
+    def entries(self) -> list[AnnotationEntry]:
+        return [item for _, item in self.items if isinstance(item, AnnotationEntry)]
 
     def sorted(self) -> list[bytes]:
         """Returns everything, in an order that does not depend on the order of reading."""
-        items = [*self.images, *self.entries, *set(self.categories)]
+        items = [*self.items, *set(self.categories)]
         return sorted(msgspec.msgpack.encode(item, order="deterministic") for item in items)
 
 
@@ -294,22 +290,14 @@ def _join(made: Format, read: _Read) -> FormatReport:
         ),
         labels=LabelSettings(),
     )
-    images: defaultdict[str, list[ListedImage]] = defaultdict(list)
-    entries: defaultdict[str, list[AnnotationEntry]] = defaultdict(list)
-    for join, image in read.images:
-        images[find_join_key(join, source_format=made)].append(image)
-    for entry in read.entries:
-        entries[find_join_key(read.joins[entry.key], source_format=made)].append(entry)
+    items: defaultdict[str, list[tuple[str, ListedImage | AnnotationEntry]]] = defaultdict(list)
+    for name, item in read.items:
+        join_key = find_join_key(name, source_format=made)
+        items[join_key.casefold()].append((join_key, item))
     found = [
-        join_entries(
-            source=_SOURCE,
-            key=min((entry.key for entry in entries[join]), default=join),
-            images=images[join],
-            entries=without_loose(entries[join], is_listed=join in images),
-            source_format=made,
-            settings=settings,
-        )
-        for join in sorted({*images, *entries})
+        each.joined
+        for folded in sorted(items)
+        for each in join_items(items[folded], source=_SOURCE, source_format=made, settings=settings)
     ]
     names = {label for joined in found for label in joined.labels}
     categories = [*read.categories, *map(Category, sorted(names))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -55,7 +55,64 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
     rejects: Sequence[Reject] = ()
 
 
-def without_loose(
+class FoundKey(NamedTuple):
+    """The result for one join key, with its images and annotation entries.
+
+    Attributes:
+        key: The image's name, if it is not listed.
+        listed: The number of its inputs.
+    """
+
+    joined: JoinedKey
+    source: str
+    key: str
+    images: Sequence[ListedImage]
+    entries: Sequence[AnnotationEntry]
+    listed: int
+
+
+def join_items(
+    items: Iterable[tuple[str, ListedImage | AnnotationEntry]],
+    *,
+    source: str,
+    source_format: Format,
+    settings: JoinSettings,
+) -> Iterator[FoundKey]:
+    """Joins items whose join keys differ in case alone, one join key at a time.
+
+    Args:
+        items: `(join key, a listed image or an entry)`, in any order.
+        source: As for `join_entries`.
+        source_format: As for `join_entries`.
+        settings: As for `join_entries`.
+    """
+    # {join key: its images and entries}
+    found: dict[str, tuple[list[ListedImage], list[AnnotationEntry]]] = {}
+    for join_key, item in items:
+        images, entries = found.setdefault(join_key, ([], []))
+        if isinstance(item, ListedImage):
+            images.append(item)
+        else:
+            entries.append(item)
+    for join_key, (images, named) in sorted(found.items()):
+        used = _without_loose(named, is_listed=bool(images))
+        # A missing image has the name that the annotations give it.
+        key = min((entry.key for entry in used), default=join_key)
+        joined = join_entries(
+            source=source,
+            key=key,
+            images=images,
+            entries=used,
+            source_format=source_format,
+            settings=settings,
+            similar=_find_similar(join_key, found) if len(found) > 1 else (),
+        )
+        # In a table without images, the rows are the inputs.
+        listed = 1 if Kind.ROWS in source_format.kinds else len(images)
+        yield FoundKey(joined, source, key, images, used, listed)
+
+
+def _without_loose(
     entries: Sequence[AnnotationEntry], *, is_listed: bool
 ) -> Sequence[AnnotationEntry]:
     """Drops files beside an image that is not listed, and attached masks without another entry."""
@@ -65,7 +122,7 @@ def without_loose(
     return entries if is_named else ()
 
 
-def find_similar(
+def _find_similar(
     join_key: str, found: Mapping[str, tuple[Sequence[ListedImage], Sequence[AnnotationEntry]]]
 ) -> Sequence[str]:
     """Finds what a join key may mean that differs in case alone from others.
@@ -107,7 +164,7 @@ def join_entries(
         entries: The entries of annotation files, in any order.
         source_format: The source's format, which may read annotations off the key.
         settings: The config's settings.
-        similar: Names that differ in case alone, as `find_similar` returns them.
+        similar: Names that differ in case alone, as in `join_items`.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
     if listed:

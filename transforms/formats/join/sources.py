@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import io
 import re
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -295,13 +294,11 @@ def _place(
     return PlacedFile(source=source.name, root=root, path=path, place=place, file=file)
 
 
-# First byte of a value: what it is, and whether the join key follows.
-_SIDES = {IMAGES: 0, MASKS: 1, ENTRIES: 2}
-_WHAT = {side: what for what, side in _SIDES.items()}
-_HAS_KEY = 0x80
-_LENGTH = struct.Struct("<I")
+# A value begins with the place of what it is here.
+_SIDES = (IMAGES, MASKS, ENTRIES)
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
+_value_decoder = MsgpackDecoder(tuple[int, str, msgspec.Raw])
 _image_decoder = MsgpackDecoder(ListedImage)
 _entry_decoder = MsgpackDecoder(AnnotationEntry)
 
@@ -329,11 +326,7 @@ def encode_join_value(
     """
     key = find_join_key(name, source_format=source.format)
     folded = key.casefold()
-    side, exact = _SIDES[what], b""
-    if folded != key:
-        encoded = key.encode()
-        side, exact = side | _HAS_KEY, _LENGTH.pack(len(encoded)) + encoded
-    value = bytes([side]) + exact + _encoder.encode(item)
+    value = _encoder.encode((_SIDES.index(what), "" if folded == key else key, item))
     return f"{source.name}\0{folded}".encode(), value
 
 
@@ -343,30 +336,18 @@ def decode_join_key(key: bytes) -> tuple[str, str]:
     return source, folded
 
 
-class JoinValue(NamedTuple):
-    """A decoded value.
+def decode_join_value(
+    value: bytes, *, folded: str
+) -> tuple[str, str, ListedImage | AnnotationEntry]:
+    """Decodes a value: what it is (`IMAGES`, `MASKS` or `ENTRIES`), its join key and its item.
 
-    Attributes:
-        what: `IMAGES`, `MASKS` or `ENTRIES`.
-        join_key: Its join key.
-        item: A listed image, or an entry about an image.
+    Args:
+        value: The value.
+        folded: Its join key in lower case.
     """
-
-    what: str
-    join_key: str
-    item: ListedImage | AnnotationEntry
-
-
-def decode_join_value(value: bytes, *, folded: str) -> JoinValue:
-    """Decodes a value; `folded` is its join key in lower case."""
-    what, join_key, start = _WHAT[value[0] & ~_HAS_KEY], folded, 1
-    if value[0] & _HAS_KEY:
-        (length,) = _LENGTH.unpack_from(value, 1)
-        start = 1 + _LENGTH.size + length
-        join_key = value[1 + _LENGTH.size : start].decode()
-    payload = memoryview(value)[start:]
-    item = (_image_decoder if what == IMAGES else _entry_decoder).decode(payload)
-    return JoinValue(what, join_key, item)
+    side, exact, payload = _value_decoder.decode(value)
+    item = (_entry_decoder if side else _image_decoder).decode(payload)
+    return _SIDES[side], exact or folded, item
 
 
 # Files that name images to leave out, or groups of images that belong together.
