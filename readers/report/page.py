@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,13 +22,11 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from shardbeam.readers.compare.changes import SplitDifference
-from shardbeam.readers.open.read_rejects import StoredReject
-from shardbeam.readers.open.stored_dataset import StoredSplit
 from shardbeam.readers.report.cards import Card
 from shardbeam.readers.report.changes import Changes
 from shardbeam.readers.report.charts import MOST_SPLITS, Charts
 from shardbeam.readers.report.duplicate_cards import Group
-from shardbeam.readers.report.facts import Code, Facts
+from shardbeam.readers.report.facts import Facts
 from shardbeam.readers.report.predicted_cards import PredictionsShown
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
@@ -39,17 +36,13 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import NO_NAME, Mark, describe_value, escape
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KINDS, KindFound
-from shardbeam.transforms.dataset.outcome import SplitOutcome
 
 # If there are more splits, only their number is named in the first lines.
 _NAMED_SPLITS = 4
-# The most characters of a text, and of the config, that are shown.
+# The most characters of a text that are shown.
 _TEXT_CHARACTERS = 400
-_CONFIG_CHARACTERS = 100_000
-_SHARDS = 1000
 # One script on the page, in this order.
 _SCRIPTS = ("page.js", "gallery.js", "marks.js", "charts.js")
-_SPLITS = 200
 _LAYERS = {
     "boxes": "Boxes",
     "labels": "Labels",
@@ -127,22 +120,6 @@ class Lines(str):
     """A text whose line ends are kept, not escaped."""
 
 
-class _Class(NamedTuple):
-    number: int
-    look: str
-    name: str
-    pictures: int
-
-
-class _SplitRow(NamedTuple):
-    split: StoredSplit
-    outcome: SplitOutcome
-    examples: int
-    share: float
-    start: float
-    part: float
-
-
 def render_card(card: Card) -> Markup:
     """Renders a card of the gallery, without its end tag, which comes after its twin."""
     return Markup(_macro("card_item")(card))
@@ -159,19 +136,10 @@ def render_page(report: Report) -> str:
     script = "\n".join(map(_asset, _SCRIPTS))
     cards = [shown.card for shown in report.cards]
     facts, sample = report.facts, report.sample
-    shown = Counter(number for card in cards for number in card.class_numbers)
-    classes = {
-        name: _Class(number, report.classes.style(name).css_classes, name, shown[number])
-        for name, number in report.classes.numbered().items()
-        if shown[number]
-    }
-    by_class = report.charts.classes
-    # The names in the chart, and the class of each in pictures.
-    charted = {
-        row.name: OBJECT if row.name == NO_NAME else row.name
-        for row in ((*by_class.rows, *by_class.more) if by_class is not None else ())
-    }
-    corrections = [(code, rows) for code in facts.corrections if (rows := _list_rows(facts, code))]
+    class_pictures = Counter(number for card in cards for number in card.class_numbers)
+    corrected: dict[str, list[Corrected]] = {}
+    for line in facts.listed_corrections:
+        corrected.setdefault(line.what, []).append(line)
     findings = show_findings(
         report.kinds,
         cards=cards,
@@ -189,21 +157,19 @@ def render_page(report: Report) -> str:
             script=Markup(script),
             **report._asdict(),
             no_name=NO_NAME,
+            unnamed_class=OBJECT,
             sections=_sections(report),
             columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
             tiles=list(make_tiles(facts, examples=sample.examples, total=report.total)),
-            splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
-            has_outcomes=any(split.name in facts.outcomes for split in facts.splits),
-            has_objects=bool(report.total.objects_by_class),
             findings=findings,
-            is_indexed=sample.is_indexed,
             gallery_hint=_gallery_hint(report),
             ids=_ids(report),
-            gallery_classes=list(classes.values()),
-            charted={
-                row: (classes.get(name), report.classes.style(name).css_classes)
-                for row, name in charted.items()
+            gallery_classes={
+                name: number
+                for name, number in report.classes.numbered().items()
+                if class_pictures[number]
             },
+            class_pictures=class_pictures,
             gallery_kinds=_list_kinds(cards),
             bar_pictures=Counter(number for card in cards for number in card.bars),
             split_pictures=Counter(card.split for card in cards),
@@ -213,12 +179,13 @@ def render_page(report: Report) -> str:
                 if any(layer in shown.layers for shown in report.cards)
             ],
             change_columns=SplitDifference.__struct_fields__,
-            rejects_title=_rejects_title(facts),
-            first_rejects=_first_of_each(facts.listed_rejects),
-            correction_links={code.code: f"correction-{code.code}" for code, _ in corrections},
-            corrections=corrections,
-            config=facts.config[:_CONFIG_CHARACTERS],
-            shards=facts.files[:_SHARDS],
+            # The first listed reject of each reason.
+            first_rejects={
+                reject.reason: f"reject-{number}"
+                for number, reject in reversed([*enumerate(facts.listed_rejects)])
+            },
+            corrected=corrected,
+            correction_links={what: f"correction-{what}" for what in corrected},
         )
     )
 
@@ -297,6 +264,7 @@ def _environment() -> jinja2.Environment:
         "breakable": _breakable,
         "with_code": _with_code,
         "line": markupsafe.escape,
+        "value": describe_value,
         "lines": Lines,
         "px": write_number,
         "file_size": decimal,
@@ -381,31 +349,6 @@ def _list_kinds(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
     return [(kind, KINDS[kind], counts[kind]) for kind in KINDS if counts[kind]]
 
 
-def _first_of_each(rejects: Sequence[StoredReject]) -> dict[str, str]:
-    """Returns `{reason: id of its first listed reject}`."""
-    first: dict[str, str] = {}
-    for number, reject in enumerate(rejects):
-        first.setdefault(reject.reason, f"reject-{number}")
-    return first
-
-
-def _split_rows(facts: Facts, sample: Sample) -> Iterator[_SplitRow]:
-    most = max(sample.examples.values(), default=0) or 1
-    total = sum(sample.examples.values()) or 1
-    before = 0
-    for split in facts.splits:
-        examples = sample.examples.get(split.name, 0)
-        yield _SplitRow(
-            split=split,
-            outcome=facts.outcomes.get(split.name, SplitOutcome()),
-            examples=examples,
-            share=100 * examples / most,
-            start=100 * before / total,
-            part=100 * examples / total,
-        )
-        before += examples
-
-
 def _gallery_hint(report: Report) -> str:
     sample = report.sample
     count, total = len(report.cards), sum(sample.examples.values())
@@ -431,18 +374,3 @@ def _gallery_hint(report: Report) -> str:
     elif sample.classes and not left_out:
         hint += "; every class is among them"
     return f"{hint}."
-
-
-def _rejects_title(facts: Facts) -> str:
-    total = sum(code.total for code in facts.rejects)
-    listed = len(facts.listed_rejects)
-    return f"The first {listed:,} of {total:,}" if listed < total else "All of them"
-
-
-def _list_rows(facts: Facts, code: Code) -> list[tuple[Corrected, str, str]]:
-    """Lists the corrections of a kind, each with the values before and after in words."""
-    return [
-        (line, describe_value(line.before), describe_value(line.after))
-        for line in facts.listed_corrections
-        if line.what == code.code
-    ]
