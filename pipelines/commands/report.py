@@ -261,9 +261,7 @@ def _fill_page(report: Report, *, gallery: Gallery) -> str:
         groups=report.groups,
     )
     while True:
-        report = report._replace(
-            cards=sorted(cards, key=lambda each: (each.card.split, each.card.number))
-        )
+        report = report._replace(cards=sorted(cards, key=lambda card: (card.split, card.number)))
         page = render_page(report)
         excess = len(page.encode()) - MAX_BYTES
         if excess <= 0 or not (cards or report.groups):

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from shardbeam.readers.report.describe_values import describe_values
 from shardbeam.readers.report.figure import Figure, Tag, TagPlaces
 from shardbeam.readers.report.styles import Classes, Style, class_name, write_number
@@ -87,16 +89,7 @@ class ShownTag(NamedTuple):
     is_minor: bool
 
 
-class _Label(NamedTuple):
-    number: int
-    style: Style
-    text: str
-
-
 class _Row(NamedTuple):
-    number: int
-    object: int
-    style: Style
     name: str
     place: str
     size: str
@@ -108,6 +101,18 @@ class _Feature(NamedTuple):
     kind: str
     length: int
     values: str
+
+
+class Twin(NamedTuple):
+    """The image that shows what is wrong with another one.
+
+    Attributes:
+        words: What is wrong.
+        card: Its card; `html` is empty if the page shows it elsewhere.
+    """
+
+    words: str
+    card: Card
 
 
 class Card(NamedTuple):
@@ -124,6 +129,9 @@ class Card(NamedTuple):
         classes: The dataset's classes.
         class_numbers: Numbers of its classes in the page.
         font_size: Font size of the labels on a card, in pixels of the image.
+        layers: The layers that it has.
+        html: Its text in the gallery, without the end tag; or it as a small picture.
+        twin: The image that shows what is wrong with it, if there is one.
     """
 
     name: str
@@ -147,11 +155,14 @@ class Card(NamedTuple):
     classes: Classes
     class_numbers: Sequence[int]
     tags: Sequence[ShownTag]
-    labels: Sequence[_Label]
+    labels: Sequence[str]
     captions: Sequence[str]
     problems: Sequence[str]
     rows: Sequence[_Row]
     features: Sequence[_Feature]
+    layers: frozenset[str]
+    html: Markup = Markup()
+    twin: Twin | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -163,21 +174,9 @@ class Card(NamedTuple):
         """What is drawn over it."""
         return self.thumbnail.figure
 
-    @property
-    def layers(self) -> frozenset[str]:
-        """The layers that it has."""
-        found = {
-            "boxes": self.figure.boxes,
-            "labels": self.tags or self.labels,
-            "keypoints": any(pose.visible or pose.hidden for pose in self.figure.poses),
-            "captions": self.captions,
-        }
-        return frozenset(
-            (
-                *(each.layer for each in self.thumbnail.overlays),
-                *(name for name in found if found[name]),
-            )
-        )
+    def style(self, name: str) -> Style:
+        """Returns how a class is drawn in the image."""
+        return self.figure.styles.get(name) or self.classes.style(name)
 
     @property
     def has_more(self) -> bool:
@@ -209,11 +208,6 @@ def make_card(
         found: Its classes, if they are known. The thumbnail of a map may lack small areas.
     """
     width, height = thumbnail.width, thumbnail.height
-    styles = thumbnail.figure.styles
-
-    def style_of(name: str) -> Style:
-        return styles.get(name) or classes.style(name)
-
     # Labels of the image as a whole, and the classes of its map.
     of_maps = (area.name for area in thumbnail.overlays if area.layer != "masks")
     labels = dict.fromkeys((*image.labels, *of_maps))
@@ -225,6 +219,13 @@ def make_card(
             *sorted(found),
         )
     )
+    tags = list(_place_tags(thumbnail.figure, width=width, height=height))
+    layers = {
+        "boxes": thumbnail.figure.boxes,
+        "labels": tags or labels,
+        "keypoints": any(pose.visible or pose.hidden for pose in thumbnail.figure.poses),
+        "captions": image.captions,
+    }
     return Card(
         name=name,
         key=_title(image),
@@ -247,26 +248,22 @@ def make_card(
         is_coarse=max(width, height) < _COARSE_PX,
         classes=classes,
         class_numbers=sorted(map(classes.number, shown)),
-        tags=list(_place_tags(thumbnail.figure, width=width, height=height)),
-        labels=[_Label(classes.number(name), style_of(name), name) for name in labels],
+        tags=tags,
+        labels=list(labels),
         captions=image.captions[:_CAPTIONS],
         # If there is no thumbnail, the page says why in its place.
         problems=[*image.problems, *thumbnail.figure.problems],
-        rows=[
-            _row(
-                item,
-                number=classes.number(class_name(item)),
-                index=index,
-                style=style_of(class_name(item)),
-                width=width,
-                height=height,
-            )
-            for index, item in enumerate(image.objects[:MOST_OBJECTS])
-        ],
+        rows=[_row(item, width=width, height=height) for item in image.objects[:MOST_OBJECTS]],
         features=[
             _Feature(key, _kind(values), len(values), describe_values(values))
             for key, values in sorted(image.features.items())[:_FEATURES]
         ],
+        layers=frozenset(
+            (
+                *(each.layer for each in thumbnail.overlays),
+                *(layer for layer, found in layers.items() if found),
+            )
+        ),
     )
 
 
@@ -314,9 +311,7 @@ def _text_width(text: str) -> float:
     return width
 
 
-def _row(
-    item: PictureObject, *, number: int, index: int, style: Style, width: int, height: int
-) -> _Row:
+def _row(item: PictureObject, *, width: int, height: int) -> _Row:
     place = size = ""
     if item.box is not None:
         xmin, ymin, xmax, ymax = item.box
@@ -329,7 +324,7 @@ def _row(
         *(["mask"] if item.mask else []),
         *(f"{name}: {value}" for name, value in sorted(item.attributes.items())),
     ]
-    return _Row(number, index, style, class_name(item), place, size, ", ".join(more))
+    return _Row(class_name(item), place, size, ", ".join(more))
 
 
 def _kind(values: Sequence[bytes | int | float]) -> str:

@@ -83,7 +83,7 @@ class Group(NamedTuple):
     cards: Sequence[Card] = ()
 
 
-class Twin(NamedTuple):
+class FoundTwin(NamedTuple):
     """An image that shows what is wrong with another one, because it is (nearly) the same.
 
     Attributes:
@@ -104,7 +104,7 @@ class Duplicates(NamedTuple):
     """
 
     groups: Sequence[Group] = ()
-    twins: Mapping[tuple[str, int], Twin] = {}
+    twins: Mapping[tuple[str, int], FoundTwin] = {}
 
 
 def read_duplicates(
@@ -159,7 +159,7 @@ def find_twins(
     find_place: Callable[[Row], Place],
     find_classes: Callable[[Row], Mapping[int, int]],
     ignored: Collection[str],
-) -> dict[tuple[str, int], Twin]:
+) -> dict[tuple[str, int], FoundTwin]:
     """Finds the twins of some images.
 
     Args:
@@ -184,7 +184,7 @@ def find_twins(
                 twin = next((each for each in found if each[0] not in ignored), None)
                 if twin is not None:
                     kind, other = twin
-                    twins[place[:2]] = Twin(find_place(other), _WORDS[kind])
+                    twins[place[:2]] = FoundTwin(find_place(other), _WORDS[kind])
     return twins
 
 

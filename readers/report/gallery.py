@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from markupsafe import Markup
 
 from shardbeam.readers.open.images import Place, PlacedExamples
 from shardbeam.readers.open.stored_dataset import StoredSplit
-from shardbeam.readers.report.cards import Card, make_card, make_notes
+from shardbeam.readers.report.cards import Card, Twin, make_card, make_notes
 from shardbeam.readers.report.charts import Bars
-from shardbeam.readers.report.duplicate_cards import Group, Twin
-from shardbeam.readers.report.page import ShownCard, ShownTwin, render_card, render_drawing
+from shardbeam.readers.report.duplicate_cards import FoundTwin, Group
+from shardbeam.readers.report.page import render_card, render_drawing
 from shardbeam.readers.report.sampled_images import Candidate
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
@@ -49,7 +50,7 @@ class Gallery(NamedTuple):
     classes: Classes
     bars: Bars
     ignored: Collection[str] = ()
-    twins: Mapping[tuple[str, int], Twin] = {}
+    twins: Mapping[tuple[str, int], FoundTwin] = {}
 
     def draw(
         self,
@@ -58,7 +59,7 @@ class Gallery(NamedTuple):
         room: int,
         is_number_given: bool,
         groups: Sequence[Group] = (),
-    ) -> list[ShownCard]:
+    ) -> list[Card]:
         """Draws pictures until there is no more room.
 
         Args:
@@ -73,7 +74,7 @@ class Gallery(NamedTuple):
         Raises:
             InputError: An Example cannot be read.
         """
-        shown: list[ShownCard] = []
+        shown: list[Card] = []
         drawn = {card.place: card for group in groups for card in group.cards}
         for number, candidate in enumerate(chosen):
             # There may be no room at all, if the rest of the page is too long already.
@@ -84,24 +85,24 @@ class Gallery(NamedTuple):
             html = render_card(card)
             twin = self._draw_twin(self.twins.get(card.place), drawn=drawn, name=f"t{number}")
             counters.pictures.add()
-            room -= len(html.encode()) + (len(twin.html.encode()) if twin else 0)
+            room -= len(html.encode()) + (len(twin.card.html.encode()) if twin else 0)
             if room < 0:
                 break
-            drawn[card.place] = _without_texts(card)
-            shown.append(ShownCard(drawn[card.place], card.layers, html, twin))
+            drawn[card.place] = _without_texts(card, html=html)
+            shown.append(drawn[card.place]._replace(twin=twin))
         return shown
 
     def _draw_twin(
-        self, twin: Twin | None, *, drawn: Mapping[tuple[str, int], Card], name: str
-    ) -> ShownTwin | None:
+        self, twin: FoundTwin | None, *, drawn: Mapping[tuple[str, int], Card], name: str
+    ) -> Twin | None:
         """Draws the twin of an image small, unless it is on the page already."""
         if twin is None:
             return None
         card = drawn.get(twin.place[:2])
         if card is not None:
-            return ShownTwin(twin.words, card)
+            return Twin(twin.words, card._replace(html=Markup()))
         card = self._draw_small(twin.place, room=_TWIN_BYTES, name=name, side=_TWIN_SIDE)
-        return ShownTwin(twin.words, _without_texts(card), render_drawing(card))
+        return Twin(twin.words, _without_texts(card, html=render_drawing(card)))
 
     def _draw(self, candidate: Candidate, *, room: float, name: str) -> Card:
         split = self.splits[candidate.place.split]
@@ -164,11 +165,11 @@ class Gallery(NamedTuple):
         )
 
 
-def _without_texts(card: Card) -> Card:
+def _without_texts(card: Card, *, html: Markup) -> Card:
     """Returns a card without what only its own HTML shows, because all cards stay in memory."""
     figure = card.figure._replace(poses=())
     thumbnail = card.thumbnail._replace(uri="", overlays=(), figure=figure)
-    return card._replace(thumbnail=thumbnail, tags=(), rows=(), features=())
+    return card._replace(thumbnail=thumbnail, tags=(), rows=(), features=(), html=html)
 
 
 def _odd_objects_first(

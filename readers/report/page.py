@@ -12,7 +12,7 @@ import functools
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,36 +54,6 @@ _LAYERS = {
 }
 
 
-class ShownTwin(NamedTuple):
-    """The image that shows what is wrong with another one.
-
-    Attributes:
-        words: What is wrong.
-        card: Its card, without what only its text needs.
-        html: It as a small picture; empty if the page shows it elsewhere.
-    """
-
-    words: str
-    card: Card
-    html: Markup = Markup()
-
-
-class ShownCard(NamedTuple):
-    """A card of the gallery.
-
-    Attributes:
-        card: The card, without what only its text needs.
-        layers: The layers that it has.
-        html: Its text, without the end tag.
-        twin: The image that shows what is wrong with it, if there is one.
-    """
-
-    card: Card
-    layers: Collection[str]
-    html: Markup
-    twin: ShownTwin | None = None
-
-
 class Report(NamedTuple):
     """The content of the page.
 
@@ -108,7 +78,7 @@ class Report(NamedTuple):
     kinds: Sequence[KindFound]
     classes: Classes
     sample: Sample
-    cards: Sequence[ShownCard] = ()
+    cards: Sequence[Card] = ()
     is_number_given: bool = False
     groups: Sequence[Group] = ()
     changes: Changes | None = None
@@ -134,19 +104,12 @@ def render_page(report: Report) -> str:
     """Renders the page."""
     style = f"{_asset('style.css')}{style_rules()}\n"
     script = "\n".join(map(_asset, _SCRIPTS))
-    cards = [shown.card for shown in report.cards]
-    facts, sample = report.facts, report.sample
+    cards, facts, sample = report.cards, report.facts, report.sample
     class_pictures = Counter(number for card in cards for number in card.class_numbers)
     corrected: dict[str, list[Corrected]] = {}
     for line in facts.listed_corrections:
         corrected.setdefault(line.what, []).append(line)
-    findings = show_findings(
-        report.kinds,
-        cards=cards,
-        twins={each.card.name: each.twin.card for each in report.cards if each.twin is not None},
-        facts=facts,
-        groups=report.groups,
-    )
+    findings = show_findings(report.kinds, cards=cards, facts=facts, groups=report.groups)
     return (
         _environment()
         .get_template("page.html.j2")
@@ -176,7 +139,7 @@ def render_page(report: Report) -> str:
             layers=[
                 (layer, title)
                 for layer, title in _LAYERS.items()
-                if any(layer in shown.layers for shown in report.cards)
+                if any(layer in card.layers for card in cards)
             ],
             change_columns=SplitDifference.__struct_fields__,
             # The first listed reject of each reason.
@@ -339,8 +302,8 @@ def _sections(report: Report) -> list[tuple[str, str]]:
 
 def _ids(report: Report) -> dict[tuple[str, int], str]:
     """Returns `{(split, number): id}` of the images that can be linked to."""
-    cards = [card for group in report.groups for card in group.cards]
-    return {card.place: card.name for card in (*cards, *(each.card for each in report.cards))}
+    of_groups = (card for group in report.groups for card in group.cards)
+    return {card.place: card.name for card in (*of_groups, *report.cards)}
 
 
 def _list_kinds(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
@@ -365,7 +328,7 @@ def _gallery_hint(report: Report) -> str:
     if not report.is_number_given:
         first = "what is worth a look, then " if sample.found else ""
         hint += f": {first}some of every class, then others by chance"
-    numbers = {number for shown in report.cards for number in shown.card.class_numbers}
+    numbers = {number for card in report.cards for number in card.class_numbers}
     drawn = {name for name, number in report.classes.numbered().items() if number in numbers}
     absent = sorted(sample.classes.keys() - drawn)
     if absent:

@@ -18,8 +18,9 @@ from shardbeam.readers.predictions.find_by_predictions import (
     PredictedImage,
     Predictions,
 )
-from shardbeam.readers.report.cards import Card, make_card
+from shardbeam.readers.report.cards import make_card
 from shardbeam.readers.report.figure import BoxShape, shorten
+from shardbeam.readers.report.shown_findings import Evidence
 from shardbeam.readers.report.styles import LINES, Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
 from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
@@ -40,18 +41,6 @@ _WHAT = {
 }
 
 
-class PredictedCard(NamedTuple):
-    """A picture with a label and a prediction.
-
-    Attributes:
-        card: The picture.
-        text: Both in words.
-    """
-
-    card: Card
-    text: str
-
-
 class PredictedList(NamedTuple):
     """The pictures of a kind, the likeliest first.
 
@@ -59,14 +48,14 @@ class PredictedList(NamedTuple):
         kind: Its stable name.
         title: The kind in words.
         what: What is in the list, and how it is sorted.
-        cards: The first pictures.
+        cards: The first pictures, each with the label and the prediction in words.
         keys: The keys of more of them, one on each line.
     """
 
     kind: str
     title: str
     what: str
-    cards: Sequence[PredictedCard]
+    cards: Sequence[Evidence]
     keys: str
 
 
@@ -134,7 +123,7 @@ def _keys(predictions: Predictions, kind: str) -> Iterator[str]:
 
 def _draw(
     found: PredictedImage, picture: Picture, *, name: str, classes: Classes, room: float
-) -> PredictedCard:
+) -> Evidence:
     objects = [*picture.objects]
     # Those in question come first, because only the first objects of an image are drawn.
     shown = [] if found.object is None else [objects.pop(found.object)]
@@ -160,7 +149,7 @@ def _draw(
     card = make_card(picture, thumbnail._replace(figure=figure), classes=classes, name=name)
     words = f"label {found.label}" if found.label else "no label"
     iou = "" if found.iou is None else f", IoU {found.iou:.2f}"
-    return PredictedCard(card, f"{words}; model {found.predicted} {found.score:.0%}{iou}")
+    return Evidence(card, f"{words}; model {found.predicted} {found.score:.0%}{iou}")
 
 
 def _predicted_object(found: PredictedImage, picture: Picture) -> PictureObject:

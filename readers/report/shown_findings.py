@@ -111,7 +111,6 @@ def show_findings(
     kinds: Sequence[KindFound],
     *,
     cards: Sequence[Card],
-    twins: Mapping[str, Card],
     facts: Facts,
     groups: Sequence[Group],
 ) -> list[FindingShown]:
@@ -120,7 +119,6 @@ def show_findings(
     Args:
         kinds: Findings, by kind and split.
         cards: The cards of the gallery.
-        twins: `{name of a card: the image that shows what is wrong with it}`.
         facts: The dataset's metadata.
         groups: The first groups of duplicates with their pictures.
     """
@@ -129,12 +127,10 @@ def show_findings(
     notable = {each.kind for each in of_images if not each.usual}
     found = [
         *_show_duplicates(facts, groups=groups),
-        *_by_kind(of_images, cards=cards, twins=twins, notable=notable),
+        *_by_kind(of_images, cards=cards, notable=notable),
         *_show_warnings(facts),
         *_show_rejects(facts),
-        *_by_kind(
-            [each for each in kinds if not each.images], cards=(), twins={}, notable=set(KINDS)
-        ),
+        *_by_kind([each for each in kinds if not each.images], cards=(), notable=set(KINDS)),
     ]
     order: Sequence[Severity] = ("bad", "odd", "usual")
     return sorted(found, key=lambda each: order.index(each.severity))
@@ -209,11 +205,7 @@ def _show_warnings(facts: Facts) -> Iterator[FindingShown]:
 
 
 def _by_kind(
-    found: Sequence[KindFound],
-    *,
-    cards: Sequence[Card],
-    twins: Mapping[str, Card],
-    notable: set[str],
+    found: Sequence[KindFound], *, cards: Sequence[Card], notable: set[str]
 ) -> Iterator[FindingShown]:
     order = list(KINDS)
     ordered = sorted(found, key=lambda each: order.index(each.kind))
@@ -222,7 +214,7 @@ def _by_kind(
         strongest = sorted(_evidence(kind, cards), key=lambda item: -item[0])
         shown = [evidence for _, evidence in strongest]
         if kind in OF_SIMILAR_PICTURES:
-            shown = list(_in_pairs(shown, twins=twins))
+            shown = list(_in_pairs(shown))
         images = sum(each.images for each in of_kind)
         is_bad = kind == SAME_PICTURE or (
             kind in _OF_SPLITS and any(each.split == TRAIN for each in of_kind)
@@ -246,11 +238,12 @@ def _by_kind(
         )
 
 
-def _in_pairs(found: Sequence[Evidence], *, twins: Mapping[str, Card]) -> Iterator[Evidence]:
+def _in_pairs(found: Sequence[Evidence]) -> Iterator[Evidence]:
     """Yields images with their labels, each followed by its twin, and none twice."""
     seen = set()
     for each in found:
-        for card in filter(None, (each.card, twins.get(each.card.name))):
+        twin = each.card.twin
+        for card in (each.card, *([twin.card] if twin is not None else [])):
             if card.place not in seen:
                 seen.add(card.place)
                 yield _show_labels(card)

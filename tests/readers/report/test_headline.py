@@ -69,9 +69,7 @@ def test_warnings_of_the_build_are_findings() -> None:
     facts = Facts("a", "a", "", "", splits=(), duplicates=counts, warnings=("one", "<b>two"))
     duplicates = f"{counts.describe({})['contradictions']}, such as a.jpg and b.jpg"
     for warnings in (facts.warnings, (duplicates, *facts.warnings)):
-        found = show_findings(
-            [], cards=(), twins={}, facts=facts._replace(warnings=warnings), groups=()
-        )
+        found = show_findings([], cards=(), facts=facts._replace(warnings=warnings), groups=())
         assert [
             (each.kind, each.severity, each.number, each.shares, [*each.lines]) for each in found
         ] == [
@@ -93,6 +91,6 @@ def test_warnings_of_the_build_are_findings() -> None:
 def test_what_train_lacks_is_the_worst(kind: str, split: str, severity: str) -> None:
     found = [KindFound(kind=kind, split=split, text="a text")]
     facts = Facts("a", "a", "", "", splits=())
-    (shown,) = show_findings(found, cards=(), twins={}, facts=facts, groups=())
+    (shown,) = show_findings(found, cards=(), facts=facts, groups=())
     assert (shown.severity, shown.shares, [*shown.lines]) == (severity, "a text", [])
     assert shown.advice
