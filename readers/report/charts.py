@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,12 @@ _FIRST, _MOST = 25, 1000
 _PAIRS = 10
 # If there are more splits, they are shown as one.
 MOST_SPLITS = 8
-_VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
+# Of keypoints: visible, hidden and not labelled.
+_VISIBILITIES = ("2", "1", "0")
 # Histograms that say nothing if all images have the same size.
 _OF_SIZE = ("widths", "heights", "aspects")
 # The first word of a bar of two classes.
 _PAIR = "pair"
-_CLASS = "class"
 # Above this ratio of the largest to the smallest count, a log scale is offered.
 _LOG_RATIO = 100
 # Where COCO's sizes of objects begin, as a bin of `areas` and in words.
@@ -51,43 +51,26 @@ _PARTS = 4
 _QUARTERS = ("0 to 25 %", "25 to 50 %", "50 to 75 %", "75 to 100 %")
 _OCTAVES = ("to 1.6 %", "to 6.3 %", "to 25 %", "to 100 %")
 
-# A row of stacked bars: its name, its counts, and its field and bin; without these two, it leads to
-# no pictures.
-_Row: TypeAlias = tuple[str, Sequence[int], tuple[str, ...]]
-
-
-class Part(NamedTuple):
-    """A bar of a row, or a piece of it.
-
-    Attributes:
-        number: Decides its colour: the number of its split, or of a keypoint's visibility.
-        amount: How many.
-        start: Where it begins, in percent of the row's width.
-        width: How wide it is, in percent.
-    """
-
-    number: int
-    amount: int
-    start: float
-    width: float
-
 
 class Row(NamedTuple):
     """A row of a chart.
 
     Attributes:
         name: What is counted.
-        total: How many in all.
-        parts: Its bars.
+        counts: The length of each of its bars: by split, or by the visibility of a keypoint.
         bar: Its number among the bars that lead to pictures; -1 for a class or a facet.
         threshold: What begins with this row; may be empty.
     """
 
     name: str
-    total: int
-    parts: Sequence[Part]
+    counts: Sequence[int]
     bar: int = -1
     threshold: str = ""
+
+    @property
+    def total(self) -> int:
+        """How many in all."""
+        return sum(self.counts)
 
 
 class Chart(NamedTuple):
@@ -100,6 +83,7 @@ class Chart(NamedTuple):
         rows: The rows that are seen at once.
         more: The rows after them.
         left_out: How many more there are.
+        widest: The count of the longest bar.
         summary: The least, the median and the most; empty if they say nothing.
     """
 
@@ -107,17 +91,10 @@ class Chart(NamedTuple):
     title: str
     unit: str
     rows: Sequence[Row]
-    more: Sequence[Row] = ()
-    left_out: int = 0
+    more: Sequence[Row]
+    left_out: int
+    widest: int
     summary: str = ""
-
-    @property
-    def most(self) -> int:
-        """The count of the longest bar: bars of classes are side by side, others are stacked."""
-        rows = (*self.rows, *self.more)
-        if self.heading == _CLASS:
-            return max((part.amount for row in rows for part in row.parts), default=0)
-        return max((row.total for row in rows), default=0)
 
     @property
     def has_log(self) -> bool:
@@ -325,12 +302,12 @@ def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Ch
         unit, field = "images", "images_by_class"
     totals: Mapping[str, int] = getattr(total, field)
     counts = [getattr(split, field) for split in splits.values()]
-    rows: list[_Row] = [
-        (name or NO_NAME, [each.get(name, 0) for each in counts], ())
+    rows = [
+        Row(name or NO_NAME, [each.get(name, 0) for each in counts])
         for name in sorted(totals, key=lambda name: (-totals[name], name))
     ]
     title = f"{unit.capitalize()} by class"
-    return _stack(_CLASS, title, rows, unit=unit, bars=Bars(), is_stacked=False)
+    return _stack("class", title, rows, unit=unit, is_stacked=False)
 
 
 def _chart_sizes(
@@ -356,17 +333,16 @@ def _chart_sizes(
             yield f"All {number:,} {histogram.unit}: {histogram.heading} {words or NO_NAME}."
             continue
         rows = [
-            (words or NO_NAME, [each.get(key, 0) for each in counts], (histogram.field, key))
+            Row(
+                words or NO_NAME,
+                [each.get(key, 0) for each in counts],
+                bars.number(histogram.field, key),
+            )
             for key, words in bins
         ]
         summary = _summarize(histogram, total)
         chart = _stack(
-            histogram.heading,
-            histogram.title,
-            rows,
-            unit=histogram.unit,
-            bars=bars,
-            summary=summary,
+            histogram.heading, histogram.title, rows, unit=histogram.unit, summary=summary
         )
         if chart is not None:
             yield _mark_sizes(chart, bins, total=total) if histogram.field == "areas" else chart
@@ -390,8 +366,8 @@ def _mark_sizes(chart: Chart, bins: Sequence[tuple[str, str]], *, total: Statist
 def _chart_facets(splits: Mapping[str, Statistics], *, total: Statistics) -> Iterator[Chart]:
     """Yields a chart of each facet: its values, the most frequent first, and where it has none."""
     for key, values in sorted(total.facets.items()):
-        rows: list[_Row] = [
-            (value, [split.facets.get(key, {}).get(value, 0) for split in splits.values()], ())
+        rows = [
+            Row(value, [split.facets.get(key, {}).get(value, 0) for split in splits.values()])
             for value in sorted(values, key=lambda value: (-values[value], value))
         ]
         without = [
@@ -399,8 +375,8 @@ def _chart_facets(splits: Mapping[str, Statistics], *, total: Statistics) -> Ite
             for split in splits.values()
         ]
         if any(without):
-            rows.append(("(no value)", without, ()))
-        chart = _stack(key, key, rows, unit="examples", bars=Bars())
+            rows.append(Row("(no value)", without))
+        chart = _stack(key, key, rows, unit="examples")
         if chart is not None:
             yield chart
 
@@ -437,14 +413,14 @@ def _ends_and_median(counts: Mapping[str, int]) -> tuple[str, str, str]:
 
 def _chart_keypoints(total: Statistics, *, bars: Bars) -> Chart | None:
     rows = [
-        (
+        Row(
             name or NO_NAME,
-            [counts.get(code, 0) for code, _ in _VISIBILITIES],
-            ("keypoints", name),
+            [counts.get(code, 0) for code in _VISIBILITIES],
+            bars.number("keypoints", name),
         )
         for name, counts in sorted(total.keypoints.items(), key=_numbers_as_such)
     ]
-    return _stack("keypoint", "Objects by keypoint", rows, unit="objects", bars=bars)
+    return _stack("keypoint", "Objects by keypoint", rows, unit="objects")
 
 
 def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
@@ -456,32 +432,23 @@ def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
 def _stack(
     heading: str,
     title: str,
-    rows: Sequence[_Row],
+    rows: Sequence[Row],
     *,
     unit: str,
-    bars: Bars,
     summary: str = "",
     is_stacked: bool = True,
 ) -> Chart | None:
     """Makes a chart of bars that are stacked, or side by side."""
     if not rows:
         return None
-    widest = max((sum if is_stacked else max)(counts) for _, counts, _ in rows) or 1
-    drawn = []
-    for name, counts, bar in rows[:_MOST]:
-        starts = itertools.accumulate(counts if is_stacked else [0] * len(counts), initial=0)
-        parts = [
-            Part(number, count, 100 * start / widest, 100 * count / widest)
-            for number, (count, start) in enumerate(zip(counts, starts, strict=False))
-        ]
-        drawn.append(Row(name, sum(counts), parts, bars.number(*bar) if bar else -1))
     return Chart(
         heading,
         title,
         unit,
-        drawn[:_FIRST],
-        drawn[_FIRST:],
-        left_out=len(rows) - len(drawn),
+        rows[:_FIRST],
+        rows[_FIRST:_MOST],
+        left_out=max(0, len(rows) - _MOST),
+        widest=max((sum if is_stacked else max)(row.counts) for row in rows) or 1,
         summary=summary,
     )
 

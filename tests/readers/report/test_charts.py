@@ -90,10 +90,10 @@ SCENES: dict[str, Mapping[str, Statistics]] = {
 
 
 def show_chart(chart: Chart) -> Iterator[str]:
-    yield f"{chart.title} ({chart.unit}), {chart.heading}: most {chart.most}, log {chart.has_log}"
+    yield f"{chart.title} ({chart.unit}), {chart.heading}: log {chart.has_log}"
+    yield f"    widest {chart.widest}"
     for row in (*chart.rows, *chart.more):
-        parts = " ".join(f"{part.amount} at {part.start:g}+{part.width:g}" for part in row.parts)
-        yield f"    {row.name} | {row.total} | {parts} | {row.threshold}"
+        yield f"    {row.name} | {row.total} | {' '.join(map(str, row.counts))} | {row.threshold}"
     yield f"    {chart.summary}"
 
 
