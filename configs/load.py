@@ -26,6 +26,8 @@ class ConfigError(ShardbeamError, ValueError):
         problem: The expected value, the actual one, and the nearest known name.
     """
 
+    exit_code = 2
+
     def __init__(self, *, origin: str, path: Path = (), problem: str) -> None:
         self.origin = origin
         self.path = path

@@ -17,7 +17,13 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class ShardbeamError(Exception):
-    """The base class of all errors whose message is meant for users."""
+    """The base class of all errors whose message is meant for users.
+
+    Attributes:
+        exit_code: The exit code of a command that ends with it.
+    """
+
+    exit_code = 1
 
 
 class Problem(ValueError):

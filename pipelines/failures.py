@@ -55,6 +55,8 @@ _OS_ERROR_WORDS = "Error: [Errno "
 class UsageError(ShardbeamError):
     """A build or a command cannot be done as asked; the message is one line."""
 
+    exit_code = 2
+
 
 class RunError(ShardbeamError):
     """A run failed; the message is one line that names the file, the place and the fix."""

@@ -17,6 +17,7 @@ from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_h
 from shardbeam.transforms.commit.gate import RunCounts, count_sources, name_classes
 from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.input_counts import Foreseen, InputCounts, ListingSummary
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
@@ -123,7 +124,7 @@ def describe_foreseen(inputs: InputCounts) -> Iterator[str]:
             yield describe_split_rejects(split, counts.rejected, first=first)
     foreseen = inputs.samples.foreseen
     if count := sum(foreseen.undecodable.values()):
-        have = "1 image has the extension" if count == 1 else f"{count:,} images have extensions"
+        have = counted(count, "image has the extension", "images have extensions")
         advice = advise_on_undecodable(is_heif=is_heif_name(foreseen.first))
         yield f"{have} of formats that cannot be decoded, such as {foreseen.first}; {advice}"
 
@@ -137,8 +138,8 @@ def warn_of_pointers(foreseen: Foreseen) -> Iterator[str]:
             # The build reports it.
             continue
         if is_pointer:
-            files = "image is" if foreseen.short == 1 else "images are"
-            yield f"{image.uri}: {LFS_POINTER}; {foreseen.short:,} {files} as short as a pointer"
+            files = counted(foreseen.short, "image is", "images are")
+            yield f"{image.uri}: {LFS_POINTER}; {files} as short as a pointer"
             return
 
 

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from shardbeam.configs.load import ConfigError
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.cli.arguments import named_format, parse_arguments
 from shardbeam.pipelines.cli.commands import (
@@ -37,7 +36,6 @@ from shardbeam.transforms.core.resources import (
     reachable_cpus,
     without_collector,
 )
-from shardbeam.transforms.formats.base import FormatError
 from shardbeam.transforms.storage.local import check_encoding
 
 # Commands that answer at once.
@@ -47,9 +45,7 @@ _RUNS_BEAM = {name for name, kind in COMMANDS.items() if "beam_options" in kind.
 # Each CPU has a thread, with a stack and an arena of glibc.
 _ROOM_BYTES, _ROOM_BYTES_PER_CPU = 1_000_000_000, 16_000_000
 
-_FAILED = 1
-_USAGE = 2
-_HELD = 4
+_FAILED = ShardbeamError.exit_code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,7 +114,8 @@ def _run(words: Sequence[str]) -> int:
             return run(arguments) or 0
     except Exception as raised:
         error = explain(raised)
-        code = _exit_code(error)
+        # None for a bug.
+        code = error.exit_code if isinstance(error, ShardbeamError) else None
         if code is None and not writes_json():
             raise
         build = arguments if isinstance(arguments, (BuildArguments, ConvertArguments)) else None
@@ -157,18 +154,6 @@ def _check_room() -> None:
     room_bytes = _ROOM_BYTES + reachable_cpus() * _ROOM_BYTES_PER_CPU
     if address_space_limit() is not None and not has_room(room_bytes):
         raise shortage_error(f"this command needs at least {room_bytes // 1_000_000:,} MB")
-
-
-def _exit_code(error: Exception) -> int | None:
-    """Returns the exit code of an error whose message is for users; None for a bug."""
-    # Imported here: help needs no lease.
-    from shardbeam.transforms.staging.lease import LeaseError
-
-    if isinstance(error, (ConfigError, FormatError, UsageError)):
-        return _USAGE
-    if isinstance(error, LeaseError):
-        return _HELD
-    return _FAILED if isinstance(error, ShardbeamError) else None
 
 
 def _print_failure(

@@ -88,7 +88,7 @@ def launch(arguments: Sequence[str]) -> int:
             _write_empty_job(words)
     except (UsageError, RunError) as error:
         write_error(str(error))
-        return 2 if isinstance(error, UsageError) else 1
+        return error.exit_code
     return code
 
 

@@ -26,6 +26,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
     image_id_of,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.examples.geometry.segmentation import has_segmentation, mask_problem
@@ -553,7 +554,7 @@ class InputCounts(msgspec.Struct):
         count = self.excluded(Exclusion.LINKED_FOLDER)
         if not count:
             return ""
-        folders = "1 linked folder is" if count == 1 else f"{count:,} linked folders are"
+        folders = counted(count, "linked folder is", "linked folders are")
         first = ", ".join(map(repr, self.samples.excluded(Exclusion.LINKED_FOLDER)))
         return (
             f"{folders} left out, such as {first}: links are followed only to folders below the "

@@ -370,6 +370,8 @@ _lock = threading.RLock()
 class FormatError(ShardbeamError, ValueError):
     """A format cannot be found."""
 
+    exit_code = 2
+
 
 def built_in_formats() -> dict[str, type[Format]]:
     """The classes of the built-in formats, by name."""

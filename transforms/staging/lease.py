@@ -23,6 +23,8 @@ LEASE_PATH = "runs/.lease.json"
 class LeaseError(ShardbeamError):
     """Another run holds the lease. The message is one line."""
 
+    exit_code = 4
+
 
 class LeaseLostError(LeaseError):
     """Another run has taken the lease that this one had."""

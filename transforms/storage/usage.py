@@ -42,14 +42,13 @@ class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
             kind: self.requests.get(kind, 0) + sign * other.requests.get(kind, 0)
             for kind in REQUEST_KINDS
         }
-        return StorageUsage(
-            requests={kind: count for kind, count in counts.items() if count},
-            bytes_received=self.bytes_received + sign * other.bytes_received,
-            bytes_sent=self.bytes_sent + sign * other.bytes_sent,
-            repeated=self.repeated + sign * other.repeated,
-            throttled=self.throttled + sign * other.throttled,
-            throttled_s=self.throttled_s + sign * other.throttled_s,
-        )
+        numbers = {
+            name: getattr(self, name) + sign * getattr(other, name)
+            for name in self.__struct_fields__
+            if name != "requests"
+        }
+        requests = {kind: count for kind, count in counts.items() if count}
+        return StorageUsage(requests=requests, **numbers)
 
     def __bool__(self) -> bool:
         return bool(self.requests or self.repeated)
