@@ -412,6 +412,16 @@ UNCERTAIN: dict[str, Files] = {
         "a.json": coco("a.jpg"),
         "b.json": coco("b.jpg"),
     },
+    "files of boxes of which some name a split": {
+        **images("a.jpg", "b.jpg"),
+        "boxes.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,Dog,0,1,0,1\n",
+        "test-boxes.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\nb,Dog,0,1,0,1\n",
+    },
+    "files whose images are in several folders": {
+        **images("x/a.jpg", "y/b.jpg"),
+        "boxes.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,Dog,0,1,0,1\n",
+        "others.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\nb,Dog,0,1,0,1\n",
+    },
     "folders of classes with a JSON file": {**images("a/1.jpg", "b/2.jpg"), "a/x.json": "{}"},
     "a few images outside of the folders of classes": {
         **images("stray.jpg", *(f"{name}/{i}.jpg" for name in "ab" for i in range(5))),
