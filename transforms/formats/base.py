@@ -120,6 +120,7 @@ class Format(Source, frozen=True, kw_only=True):
             list of a split names: whether they are written without annotations (`keep`), left
             out (`drop`) or rejected.
         ROOTS: The keys that name folders of images, archives, or patterns of archives.
+        FILES: The keys that name annotation files.
         lists_annotations: Whether `place` may find annotations or containers: listed files that
             are read beside `annotation_files`.
         opens_archives: Whether an archive among the roots is read as a folder of images. If not,
@@ -131,6 +132,7 @@ class Format(Source, frozen=True, kw_only=True):
     SUMMARY: ClassVar[str] = ""
     UNANNOTATED: ClassVar[Literal["keep", "drop", "reject"]] = "keep"
     ROOTS: ClassVar[tuple[str, ...]] = ("images",)
+    FILES: ClassVar[tuple[str, ...]] = ()
 
     opens_archives: ClassVar[bool] = True
     lists_annotations: ClassVar[bool] = False
@@ -186,11 +188,7 @@ class Format(Source, frozen=True, kw_only=True):
 
     def roots(self) -> tuple[str, ...]:
         """Returns the folders of images, archives, and patterns of archives."""
-        roots: list[str] = []
-        for name in self.ROOTS:
-            value = getattr(self, name, None)
-            roots += [value] if isinstance(value, str) else value or []
-        return tuple(roots)
+        return self._given(self.ROOTS)
 
     def resolve(self) -> Format:
         """Finds out, once before the run, what workers need and the keys do not say.
@@ -243,7 +241,7 @@ class Format(Source, frozen=True, kw_only=True):
 
     def annotation_files(self) -> Sequence[str]:
         """Returns the URIs of the files that `read_annotations` reads, in order."""
-        return ()
+        return self._given(self.FILES)
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -317,6 +315,13 @@ class Format(Source, frozen=True, kw_only=True):
             One of `predefined_splits()`; empty where the key names no split.
         """
         return ""
+
+    def _given(self, keys: Iterable[str]) -> tuple[str, ...]:
+        given: list[str] = []
+        for key in keys:
+            value = getattr(self, key, None)
+            given += [value] if isinstance(value, str) else value or []
+        return tuple(given)
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
         """Reads annotations off a listed image's key, where no entry has annotations.

@@ -53,6 +53,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
     """
 
     SUMMARY = "a folder per class"
+    FILES = ("classes",)
     kinds = frozenset({Kind.CLASSIFICATION})
     single_label = True
     needs_classes = True
@@ -166,10 +167,6 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
                 names = storage_for(root).names(root)
                 folders.update(name[:-1] for name in names if name.endswith("/"))
         return {unicodedata.normalize("NFC", folder) for folder in folders}
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the file of classes, if there is one; it declares the categories."""
-        return () if self.classes is None else (self.classes,)
 
     def read_annotations(
         self, *, storage: Storage, file_index: int

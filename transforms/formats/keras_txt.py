@@ -19,7 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     BoxReading,
@@ -74,6 +74,7 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
 
     SUMMARY = "keras-yolo3 text files: a line per image, with its boxes"
     # Often each of several files names its own part of one folder's images.
+    FILES = ("annotations",)
     UNANNOTATED = "drop"
     kinds = frozenset({Kind.DETECTION})
     first_pixel = 0.0
@@ -153,10 +154,6 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
                 uris += [join_uri(other, name) for name in names]
             yield from uris
 
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the URIs of the files of lines."""
-        return self.annotations
-
     @functools.cached_property
     def _roots(self) -> TableRoots:
         return TableRoots([self.images])
@@ -179,30 +176,24 @@ class KerasTxtFormat(Format, frozen=True, kw_only=True):
                 continue
             if position == 0 and (problem := binary_problem(line)):
                 raise InputError(uri=uri, problem=problem)
-            place = f"{name}: byte {position}"
-            yield self._read_line(line, place, file_index=file_index, position=position)
-
-    def _read_line(
-        self, line: bytes, place: str, *, file_index: int, position: int
-    ) -> AnnotationEntry:
-        key, annotations = place, b""
-        defect: Reason | None = None
-        detail = ""
-        try:
-            # Bytes that are not UTF-8 make a name that no image has.
-            path, words = split_line(line.decode("utf-8", "surrogateescape"))
-            key = key_of_image(path, roots=self._roots, match=self.match)
-            annotations = encode_annotations(self._annotations(words))
-        except CellError as error:
-            key, defect, detail = error.key or key, error.reason, f"{place}: {error}"
-        return AnnotationEntry(
-            key=key,
-            annotations=annotations,
-            file_index=file_index,
-            position=position,
-            defect=defect,
-            detail=detail,
-        )
+            key = place = f"{name}: byte {position}"
+            try:
+                # Bytes that are not UTF-8 make a name that no image has.
+                path, words = split_line(line.decode("utf-8", "surrogateescape"))
+                key = key_of_image(path, roots=self._roots, match=self.match)
+                annotations = encode_annotations(self._annotations(words))
+            except CellError as error:
+                yield AnnotationEntry(
+                    key=error.key or key,
+                    file_index=file_index,
+                    position=position,
+                    defect=error.reason,
+                    detail=f"{place}: {error}",
+                )
+                continue
+            yield AnnotationEntry(
+                key=key, annotations=annotations, file_index=file_index, position=position
+            )
 
     def _annotations(self, words: Sequence[str]) -> ImageAnnotations:
         objects = []

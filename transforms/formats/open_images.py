@@ -247,6 +247,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     SOME_OF = ("boxes", "image_labels")
     SUMMARY = "Open Images CSV: boxes and image-level labels"
     # Nobody has verified what the other images show.
+    FILES = ("boxes", "image_labels", "classes")
     UNANNOTATED = "drop"
     chunk_bytes = 32 << 20
     # Corners in fractions.
@@ -335,10 +336,6 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             return Place(role=Role.IMAGE, key=key, join=key)
         stem = key.rpartition("/")[2].rpartition(".")[0]
         return Place(role=Role.IMAGE, key=key, join=stem)
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the URIs of the files of boxes, of labels, and of classes."""
-        return (*self.boxes, *self.image_labels, *([self.classes] if self.classes else []))
 
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int

@@ -235,6 +235,7 @@ class ViaFormat(Format, frozen=True, kw_only=True):
     """
 
     SUMMARY = "VIA (VGG Image Annotator) JSON and CSV: boxes, polygons, circles, ellipses"
+    FILES = ("annotations",)
     # VIA lists every image that was opened, also those that nobody has annotated.
     UNANNOTATED = "drop"
     # Pixels are counted from 0.
@@ -346,10 +347,6 @@ class ViaFormat(Format, frozen=True, kw_only=True):
                 f"regions with --class-name NAME (class_name: NAME){found}",
             )
         return attribute
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the JSON and CSV files."""
-        return self.annotations
 
     def read_annotations(
         self, *, storage: Storage, file_index: int

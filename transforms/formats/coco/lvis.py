@@ -80,6 +80,7 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
     """
 
     SUMMARY = "LVIS JSON: boxes and masks, and which categories are not in an image"
+    FILES = ("annotations",)
     UNANNOTATED = "drop"
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
@@ -110,10 +111,6 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
         """Joins an image by COCO's digits, or by its path."""
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=_join_of(key))
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the URIs of the JSON files."""
-        return self.annotations
 
     def read_annotations(
         self, *, storage: Storage, file_index: int

@@ -103,6 +103,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
     """
 
     SUMMARY = "CVAT XML, for images and video 1.1: boxes, polygons, masks, skeletons and tags"
+    FILES = ("annotations",)
     UNANNOTATED = "drop"
     # Pixels are counted from 0.
     first_pixel = 0.0
@@ -241,10 +242,6 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         return tuple(
             ExtraFeature(value_list(key, FeatureKind.INT64), per_object=True) for key in keys
         )
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the XML files."""
-        return self.annotations
 
     def read_annotations(
         self, *, storage: Storage, file_index: int

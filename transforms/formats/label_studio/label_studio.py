@@ -98,6 +98,7 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
     """
 
     SUMMARY = "Label Studio JSON: boxes, polygons, brush masks, choices"
+    FILES = ("annotations",)
     UNANNOTATED = "drop"
     # Corners in pixels.
     box_reading = BoxReading()
@@ -172,10 +173,6 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
             return False
         loose = {normalize_for_match(name, self.match) for name in names}
         return any(normalize_for_match(path, self.match) in loose for path, _ in files.walk())
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the JSON files."""
-        return self.annotations
 
     def read_annotations(
         self, *, storage: Storage, file_index: int

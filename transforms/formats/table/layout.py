@@ -113,6 +113,7 @@ class TableKeys(Format, frozen=True, kw_only=True):
     """
 
     ROOTS = ("image_root",)
+    FILES = ("manifest",)
     UNANNOTATED = "drop"
 
     cells_are_text: ClassVar[bool]

@@ -143,10 +143,6 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
             for name, column in self._layout.columns.items()
         ]
 
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the URIs of the files."""
-        return self.manifest
-
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by its path below the roots."""
         key = (

@@ -72,6 +72,7 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
 
     SUMMARY = "TFRecord files of tf.train.Example, of Shardbeam or with TFOD keys"
     ROOTS = ()
+    FILES = ("tfrecords",)
     # Corners in fractions.
     box_reading = BoxReading()
 
@@ -198,10 +199,6 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Declares the keys that are carried over."""
         return self._keys.extras
-
-    def annotation_files(self) -> Sequence[str]:
-        """Returns the TFRecord files."""
-        return self.tfrecords
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
