@@ -143,7 +143,7 @@ class Shapes:
             is_part = outline is not None and is_in_group
             identity: _Identity = (label, shape.group_id) if is_part else (index,)
             if identity in self._objects:
-                box = _union(self._objects[identity].bbox, item.bbox)
+                box = box_around((*self._objects[identity].bbox, *item.bbox))
                 item = msgspec.structs.replace(item, bbox=box, area=-1.0)
             if outline is not None:
                 self._outlines.setdefault(identity, []).append(outline)
@@ -290,15 +290,6 @@ def _is_inside(point: _Point, outline: Sequence[float]) -> bool:
             for one, other in zip(corners, corners[1:] + corners[:1], strict=True)
         )
         % 2
-    )
-
-
-def _union(box: Box, other: Box) -> Box:
-    return (
-        min(box[0], other[0]),
-        min(box[1], other[1]),
-        max(box[2], other[2]),
-        max(box[3], other[3]),
     )
 
 

@@ -9,7 +9,7 @@ import os
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -244,12 +244,16 @@ def read_examples(
             Examples in this container, or does not hold an image in one piece.
     """
     reader = find_container(container)
+    records: Iterator[_Located]
     if container == TFRECORD:
-        records = _read_tfrecord(file, reader=reader, see=see)
+        records = (
+            (offset, record, _in_record(file, offset + HEADER_BYTES, record))
+            for offset, record in reader.read(file, see=see)
+        )
     elif reader.stores_images:
         records = _read_copied(file, reader=reader, see=see)
     else:
-        records = _unpack(file, reader=reader, folder=unpack_into, see=see)
+        records = _unpack(file, reader.read(file, see=see), folder=unpack_into)
     try:
         for number, (offset, record, locate) in enumerate(records):
             place = reader.describe_place(offset)
@@ -260,13 +264,6 @@ def read_examples(
     except DamagedError as error:
         fix = "" if "gunzip" in error.problem else f"; {_FIX}"
         raise InputError(uri=error.uri, place=error.place, problem=error.problem + fix) from error
-
-
-def _read_tfrecord(
-    file: StoredFile, *, reader: Container, see: Callable[[bytes], None] | None
-) -> Iterator[_Located]:
-    for offset, record in reader.read(file, see=see):
-        yield offset, record, _in_record(file, offset + HEADER_BYTES, record)
 
 
 def _in_record(file: StoredFile, begin: int, record: bytes) -> Locate:
@@ -333,18 +330,14 @@ class _Values:
 
 
 def _unpack(
-    file: StoredFile,
-    *,
-    reader: Container,
-    folder: str,
-    see: Callable[[bytes], None] | None,
+    file: StoredFile, found: Iterable[tuple[int, bytes]], *, folder: str
 ) -> Iterator[_Located]:
     """Writes all records of a file into one file, and yields them then."""
     path = os.path.join(folder, posixpath.basename(file.uri))
     part = f"{path}.{uuid.uuid4().hex}"
     records = []
     with naming(part), open(part, "xb") as unpacked:
-        for offset, record in reader.read(file, see=see):
+        for offset, record in found:
             records.append((offset, unpacked.tell(), len(record)))
             unpacked.write(record)
         os.utime(part, ns=(_UNPACKED_NS, _UNPACKED_NS))
