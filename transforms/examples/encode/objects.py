@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from shardbeam.transforms.examples.features import (
     MAX_FLOAT32,
     FeatureKind,
     FeatureRole,
+    FeatureSpec,
     one_value,
     value_list,
 )
@@ -229,32 +231,24 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int], list
     return encoded, areas, boxes
 
 
-def _mask_values(subject: AnnotatedImage) -> Values:
-    masks, areas, boxes = _render_masks(subject)
-    # Areas and boxes are only for the statistics.
-    return {
-        "image/object/mask": masks,
-        "image/object/mask/area": areas,
-        "image/object/mask/box": boxes,
-    }
+def _mask_group(spec: FeatureSpec, *, by_object: bool = False) -> FeatureGroup:
+    """Declares a key of masks."""
+
+    def values(subject: AnnotatedImage) -> Values:
+        # Areas and boxes are only for the statistics.
+        keys = spec.key, f"{spec.key}/area", f"{spec.key}/box"
+        columns: Sequence[Sequence[Any]] = _render_masks(subject)
+        return {
+            key: [[each] for each in column] if by_object else column
+            for key, column in zip(keys, columns, strict=True)
+        }
+
+    return FeatureGroup((spec,), values, by_object=by_object)
 
 
-def _annotation_mask_values(subject: AnnotatedImage) -> Values:
-    masks, areas, boxes = _render_masks(subject)
-    return {
-        "annotation/mask": [[mask] for mask in masks],
-        "annotation/mask/area": [[area] for area in areas],
-        "annotation/mask/box": [[box] for box in boxes],
-    }
-
-
-MASKS = FeatureGroup(
-    (value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK),), _mask_values
-)
-ANNOTATION_MASK = FeatureGroup(
-    (one_value("annotation/mask", FeatureKind.BYTES, FeatureRole.MASK),),
-    _annotation_mask_values,
-    by_object=True,
+MASKS = _mask_group(value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK))
+ANNOTATION_MASK = _mask_group(
+    one_value("annotation/mask", FeatureKind.BYTES, FeatureRole.MASK), by_object=True
 )
 
 
