@@ -168,18 +168,16 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         digest = hashlib.sha256(
             msgspec.msgpack.encode([*decides, self._labels, seed], order="deterministic")
         ).hexdigest()[:16]
-        self._settings = _PrefixSettings(
-            naming=FileNaming(prefix=prefix, suffix=file_name_suffix, template=shard_name_template),
+        self._naming = FileNaming(
+            prefix=prefix, suffix=file_name_suffix, template=shard_name_template
+        )
+        self._max_reject_ratio = max_reject_ratio
+        self._settings = ShardSettings(
             splits=tuple(splits),
+            encoder=encoder,
             staging=Staging(
                 output=os.path.dirname(prefix), plan=digest, run_id=uuid.uuid4().hex, mark=TOTALS
             ),
-            max_reject_ratio=max_reject_ratio,
-        )
-        self._shards = ShardSettings(
-            splits=tuple(splits),
-            encoder=encoder,
-            staging=self._settings.staging,
             shard_size_bytes=round(shard_size_mb * 1_000_000),
             seed=seed,
             # Beside other workers on the machine.
@@ -190,9 +188,9 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
 
     def _write(self, inputs: Any, label_map: Any) -> WriteShards:  # noqa: ANN401  # None, too.
         return WriteShards(
-            naming=self._settings.naming,
+            naming=self._naming,
             num_shards=self._num_shards,
-            settings=self._shards,
+            settings=self._settings,
             inputs=inputs,
             label_map=label_map,
         )
@@ -214,7 +212,9 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             (*taken.counts, *joined.counts)
             | MergeCounts()
             | "CheckPrefix"
-            >> beam.Map(counting(_check), settings=settings).with_output_types(InputCounts)
+            >> beam.Map(counting(_check), settings=settings, naming=self._naming).with_output_types(
+                InputCounts
+            )
         )
         # one LabelMap
         label_map = inputs | "BuildLabelMap" >> beam.Map(
@@ -244,6 +244,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
                 shards,
                 pvalue.AsSingleton(rejected),
                 settings=settings,
+                naming=self._naming,
+                max_ratio=self._max_reject_ratio,
                 statistics=pvalue.AsDict(statistics),
             ).with_output_types(CommitBatch)
             # CommitBatch; without this barrier a retry of a move would repeat the check.
@@ -251,7 +253,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             | "Move" >> beam.Map(counting(move), staging=settings.staging)
         )
         named = inputs | "NameFiles" >> beam.Map(
-            _name_files, shards, pvalue.AsIter(moved), settings=settings
+            _name_files, shards, pvalue.AsIter(moved), output=settings.staging.output
         ).with_output_types(list[str])
         files = clear_staging(named, staging=settings.staging) | "GiveFiles" >> beam.FlatMap(
             list
@@ -259,30 +261,14 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         return WrittenFiles(files=files, rejects=rejects, label_map=label_map)
 
 
-class _PrefixSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the files below a prefix.
-
-    Attributes:
-        naming: How the files are named.
-        splits: The splits' names.
-        staging: Where the shards wait.
-        max_reject_ratio: The greatest share of a split's records that may be rejected.
-    """
-
-    naming: FileNaming
-    splits: Sequence[str]
-    staging: Staging
-    max_reject_ratio: float
-
-
-def _check_free(settings: _PrefixSettings) -> None:
+def _check_free(settings: ShardSettings, *, naming: FileNaming) -> None:
     """Refuses a prefix that has files already.
 
     Raises:
         InputError: A file has a name that a shard may get.
     """
     folder = settings.staging.output
-    shard = re.compile(settings.naming.pattern(settings.splits))
+    shard = re.compile(naming.pattern(settings.splits))
     for file in storage_for(folder).list(folder):
         if shard.fullmatch(file.path):
             raise InputError(
@@ -305,7 +291,9 @@ def _approve(
     shards: Sequence[ShardResult],
     rejected: InputCounts,
     *,
-    settings: _PrefixSettings,
+    settings: ShardSettings,
+    naming: FileNaming,
+    max_ratio: float,
     statistics: Mapping[str, CountedStatistics],
 ) -> list[CommitBatch]:
     """Checks that every record was written, rejected or excluded, and plans the moves.
@@ -325,17 +313,15 @@ def _approve(
     for split, count in rejected.splits.items():
         more = SplitOutcome(rejected=count.rejected, unlisted=count.unlisted)
         counts.setdefault(split, SplitOutcome()).add(more)
-    outcome = decide(
-        counts, max_ratio=settings.max_reject_ratio, rejects_root="", lost_elements=lost
-    )
+    outcome = decide(counts, max_ratio=max_ratio, rejects_root="", lost_elements=lost)
     if outcome.status is not Status.APPROVED:
         problem = outcome.message.partition("\n")[0]
         problem = problem.replace("rejects.max_ratio", "max_reject_ratio")
         for split, first in rejected.samples.first_rejects.items():
             problem += f"; {describe_rejects(counts[split].rejected, first=first)}"
-        raise InputError(uri=settings.naming.prefix, problem=problem)
+        raise InputError(uri=naming.prefix, problem=problem)
     with explain_write_errors(settings.staging.output):
-        _check_free(settings)
+        _check_free(settings, naming=naming)
     return [CommitBatch((_move_of(shard),)) for shard in shards]
 
 
@@ -348,7 +334,7 @@ def _name_files(
     shards: Iterable[ShardResult],
     moved: Iterable[Count],
     *,
-    settings: _PrefixSettings,
+    output: str,
 ) -> list[str]:
     """Names the shards after all of them have been moved.
 
@@ -361,7 +347,7 @@ def _name_files(
     del inputs
     moves = [_move_of(shard) for shard in shards]
     check_all_moved(moves, moved)
-    return sorted(join_uri(settings.staging.output, move.files[0].path) for move in moves)
+    return sorted(join_uri(output, move.files[0].path) for move in moves)
 
 
 def _read(
@@ -378,10 +364,10 @@ def _read(
         raise ValueError(str(Problem((name, *problem.path), problem.text))) from problem
 
 
-def _check(inputs: InputCounts, *, settings: _PrefixSettings) -> InputCounts:
+def _check(inputs: InputCounts, *, settings: ShardSettings, naming: FileNaming) -> InputCounts:
     """Fails before any image is read if the runner lost records, or the prefix has files."""
     inputs = check_arrived(inputs, sources=[GIVEN_SOURCE])
-    _check_free(settings)
+    _check_free(settings, naming=naming)
     return inputs
 
 
