@@ -33,8 +33,6 @@ _NAMED, _CLASSES = 10, 50
 # The longer side of a thumbnail in pixels, the most objects that are drawn on it, and the bytes of
 # all cards: pictures that do not fit are described in words only.
 _SIDE, _OBJECTS, _MAX_BYTES = 320, 50, 3_000_000
-# At most this many lines about one picture are shown.
-_LINES = 12
 
 
 class ChangedCard(NamedTuple):
@@ -43,8 +41,7 @@ class ChangedCard(NamedTuple):
     Attributes:
         key: Its key, or both keys.
         splits: Its split, or both splits.
-        lines: What has changed, in words.
-        more: How many more lines there are.
+        lines: What has changed, in words; the page shows the first ones.
         cards: The old picture and the new one, with the objects that have changed; empty if the
             page has no room for them.
     """
@@ -52,7 +49,6 @@ class ChangedCard(NamedTuple):
     key: str
     splits: str
     lines: Sequence[str]
-    more: int
     cards: Sequence[Card]
 
 
@@ -139,12 +135,10 @@ def _draw(
             cards = []
         else:
             room -= num_bytes
-        lines = list(describe_image(picture))
         yield ChangedCard(
             key=describe_key(picture.change),
             splits=describe_change(picture.change)[1],
-            lines=lines[:_LINES],
-            more=max(0, len(lines) - _LINES),
+            lines=list(describe_image(picture)),
             cards=cards,
         )
 

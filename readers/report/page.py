@@ -106,6 +106,7 @@ def render_page(report: Report) -> str:
     script = "\n".join(map(_asset, _SCRIPTS))
     cards, facts, sample = report.cards, report.facts, report.sample
     class_pictures = Counter(number for card in cards for number in card.class_numbers)
+    kinds = Counter(note.kind for card in cards for note in card.notes)
     corrected: dict[str, list[Corrected]] = {}
     for line in facts.listed_corrections:
         corrected.setdefault(line.what, []).append(line)
@@ -125,7 +126,6 @@ def render_page(report: Report) -> str:
             columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
             tiles=list(make_tiles(facts, examples=sample.examples, total=report.total)),
             findings=findings,
-            gallery_hint=_gallery_hint(report),
             ids=_ids(report),
             gallery_classes={
                 name: number
@@ -133,7 +133,8 @@ def render_page(report: Report) -> str:
                 if class_pictures[number]
             },
             class_pictures=class_pictures,
-            gallery_kinds=_list_kinds(cards),
+            # Words, and the number of pictures in the gallery, of each kind.
+            gallery_kinds={kind: (KINDS[kind], kinds[kind]) for kind in KINDS if kinds[kind]},
             bar_pictures=Counter(number for card in cards for number in card.bars),
             split_pictures=Counter(card.split for card in cards),
             layers=[
@@ -229,6 +230,7 @@ def _environment() -> jinja2.Environment:
         "line": markupsafe.escape,
         "value": describe_value,
         "lines": Lines,
+        "classes": list_classes,
         "px": write_number,
         "file_size": decimal,
     }
@@ -304,36 +306,3 @@ def _ids(report: Report) -> dict[tuple[str, int], str]:
     """Returns `{(split, number): id}` of the images that can be linked to."""
     of_groups = (card for group in report.groups for card in group.cards)
     return {card.place: card.name for card in (*of_groups, *report.cards)}
-
-
-def _list_kinds(cards: Sequence[Card]) -> list[tuple[str, str, int]]:
-    """Lists the kinds of findings in the gallery: name, words, and how many pictures have it."""
-    counts = Counter(note.kind for card in cards for note in card.notes)
-    return [(kind, KINDS[kind], counts[kind]) for kind in KINDS if counts[kind]]
-
-
-def _gallery_hint(report: Report) -> str:
-    sample = report.sample
-    count, total = len(report.cards), sum(sample.examples.values())
-    if not total:
-        return "The dataset has no Examples."
-    if count == total:
-        return f"All {total:,} Examples."
-    hint = f"{count:,} of {total:,} Examples"
-    left_out = len(sample.chosen) - count
-    if left_out and report.is_number_given:
-        hint += f"; {left_out:,} more were asked for, but do not fit on a page of 15 MB"
-    elif left_out:
-        hint += "; more do not fit on a page of 15 MB"
-    if not report.is_number_given:
-        first = "what is worth a look, then " if sample.found else ""
-        hint += f": {first}some of every class, then others by chance"
-    numbers = {number for card in report.cards for number in card.class_numbers}
-    drawn = {name for name, number in report.classes.numbered().items() if number in numbers}
-    absent = sorted(sample.classes.keys() - drawn)
-    if absent:
-        missing = "1 class is" if len(absent) == 1 else f"{len(absent):,} classes are"
-        hint += f"; {missing} not among them: {list_classes(absent)}"
-    elif sample.classes and not left_out:
-        hint += "; every class is among them"
-    return f"{hint}."
