@@ -171,13 +171,13 @@ def _export(
         declared=declared,
     )
     writer = layout(
-        folder,
+        folder=folder,
         dataset=dataset.path,
         mark=mark,
         splits=[split.name for split in splits],
         classes=classes,
         losses=losses,
-        keys=keys,
+        known_keys=keys,
         task=task,
     )
     reader = ImageReader(

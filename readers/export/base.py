@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import hashlib
 import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import BinaryIO, ClassVar
 
 import numpy as np
@@ -53,22 +54,21 @@ _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _MAX_RECENT = 1 << 16
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Layout(abc.ABC):
     """Writes images and annotations into a new folder, one split after another.
 
     The folder is complete when `finish` has returned.
 
-    Args:
-        folder: The folder, which is empty.
+    Attributes:
+        folder: The folder, which is empty at first.
         dataset: The dataset's path, for errors.
         mark: A text without quotes that begins with `MARK`; one of the files holds it.
         splits: Names of the splits, in order.
         classes: The dataset's classes; more may be added between two images.
         losses: Counts what the layout cannot hold.
-        keys: Default names of the keys that the Examples have, as far as they are known.
+        known_keys: Default names of the keys that the Examples have, as far as they are known.
         task: Which annotations of objects are written; None for the layout's default.
-
-    Attributes:
         NAME: Its name, for people.
         KEYS: Default keys of Examples that it can hold.
         TASKS: The tasks that it has a choice of.
@@ -82,26 +82,14 @@ class Layout(abc.ABC):
     ENTRIES: ClassVar[tuple[str, ...]]
     MARKED: ClassVar[tuple[str, str]]
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        dataset: str,
-        mark: str,
-        splits: Iterable[str],
-        classes: Classes,
-        losses: Losses,
-        keys: Collection[str],
-        task: str | None,
-    ) -> None:
-        self.folder = folder
-        self.dataset = dataset
-        self.mark = mark
-        self.splits = tuple(splits)
-        self.classes = classes
-        self.losses = losses
-        self.known_keys = keys
-        self.task = task
+    folder: str
+    dataset: str
+    mark: str
+    splits: Sequence[str]
+    classes: Classes
+    losses: Losses
+    known_keys: Collection[str]
+    task: str | None
 
     @classmethod
     def check(cls, keys: Collection[str], *, dataset: str, task: str | None) -> None:
@@ -110,7 +98,7 @@ class Layout(abc.ABC):
         Args:
             keys: Default names of their keys.
             dataset: The dataset's path, for errors.
-            task: As in the constructor.
+            task: The task, as in the attributes.
 
         Raises:
             InputError: A key is missing.
@@ -186,11 +174,7 @@ class Layout(abc.ABC):
         """
         path = safe_path(key, image_format=image.format, number=image.number, reserved=reserved)
         name = names.take(path, number=image.number)
-        if name != key:
-            self.losses.note("changed names of images", example=f"{image.key!r}: {name!r}")
-        if is_refused_by_windows(name):
-            self.losses.note("names of images that Windows refuses", example=repr(name))
-        return name
+        return self._note_name(name, is_changed=name != key, given=image.key, what="images")
 
     def unique_folder(self, split: str, *, names: UniqueNames, around: int = 0) -> str:
         """Returns a safe, unused folder for a split, and counts it if it differs from the name.
@@ -201,10 +185,13 @@ class Layout(abc.ABC):
             around: See `safe_name`.
         """
         name = names.take(safe_name(split, around=around), number=self.splits.index(split) + 1)
-        if name != split:
-            self.losses.note("changed names of splits", example=f"{split!r}: {name!r}")
+        return self._note_name(name, is_changed=name != split, given=split, what="splits")
+
+    def _note_name(self, name: str, *, is_changed: bool, given: str, what: str) -> str:
+        if is_changed:
+            self.losses.note(f"changed names of {what}", example=f"{given!r}: {name!r}")
         if is_refused_by_windows(name):
-            self.losses.note("names of splits that Windows refuses", example=repr(name))
+            self.losses.note(f"names of {what} that Windows refuses", example=repr(name))
         return name
 
     def create(self, path: str) -> BinaryIO:

@@ -13,6 +13,7 @@ class of an image, as in datumaro's `coco_labels`.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import shutil
 import tempfile
@@ -196,14 +197,14 @@ class CocoLayout(Layout):
             split.posed |= {ids[name] for name in ids if self.classes.skeleton_of(name)}
             # Without a labelled keypoint or a line, nobody knows which classes have keypoints.
             split.posed = split.posed or {*ids.values()}
-            split.section(_KEYPOINTS).keep(split.posed)
         for what, section in split.sections.items():
             categories = list(self._categories(split, what=what))
             with self.create(f"annotations/{_FILE_NAME.format(what, split.folder)}") as file:
                 info = {"description": self.mark, "contributor": "Shardbeam"}
                 file.write(b'{"info":%s,\n"licenses":[],\n' % msgspec.json.encode(info))
                 split.images.copy_to(file, name=b"images")
-                section.copy_to(file, name=b"annotations")
+                only = split.posed if what == _KEYPOINTS else None
+                section.copy_to(file, name=b"annotations", category_ids=only)
                 file.write(b'"categories":%s}\n' % msgspec.json.encode(categories))
         split.close()
 
@@ -227,13 +228,9 @@ class _Section:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
         self._encoder = msgspec.json.Encoder()
-        self._begin()
-
-    def _begin(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # Closed by `close`.
-            max_size=_MEMORY_BYTES, dir=self._folder
+            max_size=_MEMORY_BYTES, dir=folder
         )
         self._is_empty = True
 
@@ -242,23 +239,22 @@ class _Section:
         self._file.write(self._encoder.encode(item))
         self._is_empty = False
 
-    def keep(self, category_ids: Collection[int]) -> None:
-        """Removes the items of other categories."""
-        items = self._file
-        items.seek(0)
-        # The first line is empty.
-        next(items, None)
-        self._begin()
-        for line in items:
-            item = _item_decoder.decode(line.rstrip(b",\n"))
-            if item["category_id"] in category_ids:
-                self.add(item)
-        items.close()
-
-    def copy_to(self, file: BinaryIO, *, name: bytes) -> None:
+    def copy_to(
+        self, file: BinaryIO, *, name: bytes, category_ids: Collection[int] | None = None
+    ) -> None:
+        """Writes the list to a file, with the items of all categories or of some."""
         file.write(b'"%s":[' % name)
         self._file.seek(0)
-        shutil.copyfileobj(self._file, file)
+        if category_ids is None:
+            shutil.copyfileobj(self._file, file)
+        else:
+            kept = (
+                line.rstrip(b",\n")
+                for line in itertools.islice(self._file, 1, None)
+                if _item_decoder.decode(line.rstrip(b",\n"))["category_id"] in category_ids
+            )
+            for number, line in enumerate(kept):
+                file.write((b",\n" if number else b"\n") + line)
         file.write(b"],\n")
 
     def close(self) -> None:
