@@ -344,15 +344,10 @@ def _count_splits(
         "new": new,
         "added": new[pairs.added],
         "removed": old[pairs.removed],
-        "renamed": of_new[changes.renamed],
-        "reencoded": of_new[changes.reencoded],
         "moved_in": of_new[changes.moved],
         "moved_out": old[pairs.old[changes.moved]],
-        "image": of_new[changes.image],
-        "labels": of_new[changes.labels],
-        "class_names": of_new[changes.class_names],
-        "other": of_new[changes.other],
         "unchanged": of_new[~np.logical_or.reduce(changes)],
+        **{kind: of_new[flags] for kind, flags in changes._asdict().items() if kind != "moved"},
     }
     numbers = {name: np.bincount(each, minlength=len(splits)) for name, each in counted.items()}
     return {

@@ -20,7 +20,7 @@ from shardbeam.readers.predictions.find_by_predictions import (
 )
 from shardbeam.readers.report.cards import make_card
 from shardbeam.readers.report.figure import BoxShape, shorten
-from shardbeam.readers.report.shown_findings import Evidence
+from shardbeam.readers.report.shown_findings import Evidence, FindingShown
 from shardbeam.readers.report.styles import LINES, Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
 from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
@@ -41,28 +41,17 @@ _WHAT = {
 }
 
 
-class PredictedList(NamedTuple):
-    """The pictures of a kind, the likeliest first.
+class PredictionsShown(NamedTuple):
+    """What the page shows of predictions.
 
     Attributes:
-        kind: Its stable name.
-        title: The kind in words.
-        what: What is in the list, and how it is sorted.
-        cards: The first pictures, each with the label and the prediction in words.
-        keys: The keys of more of them, one on each line.
+        kinds: For each kind the first pictures, with the label and the prediction in words, and the
+            keys of more of them in lines.
+        notes: What was compared, and what was left out.
+        has_boxes: Whether a picture has a box of the model.
     """
 
-    kind: str
-    title: str
-    what: str
-    cards: Sequence[Evidence]
-    keys: str
-
-
-class PredictionsShown(NamedTuple):
-    """What the page shows of predictions, and whether a picture has a box of the model."""
-
-    lists: Sequence[PredictedList]
+    kinds: Sequence[FindingShown]
     notes: Sequence[str]
     has_boxes: bool
 
@@ -93,23 +82,24 @@ def draw_predictions(
         InputError: An Example cannot be read.
     """
     share = room / max(1, len(drawn))
-    lists: list[PredictedList] = []
-    for kind, title in PREDICTED_KINDS.items():
-        cards = [
-            _draw(
-                each,
-                read(each.place),
-                name=f"m{len(lists)}-{number}",
-                classes=classes,
-                room=share,
-            )
-            for number, each in enumerate(each for each in drawn if each.kind == kind)
-        ]
-        lists.append(
-            PredictedList(kind, title, _WHAT[kind], cards, "\n".join(_keys(predictions, kind)))
+    kinds = [
+        FindingShown(
+            kind,
+            "odd",
+            title,
+            advice=_WHAT[kind],
+            pictures=[
+                _draw(
+                    each, read(each.place), name=f"m{place}-{number}", classes=classes, room=share
+                )
+                for number, each in enumerate(each for each in drawn if each.kind == kind)
+            ],
+            lines=list(_keys(predictions, kind)),
         )
+        for place, (kind, title) in enumerate(PREDICTED_KINDS.items())
+    ]
     return PredictionsShown(
-        [each for each in lists if each.cards],
+        [each for each in kinds if each.pictures],
         predictions.notes,
         has_boxes=any(each.box is not None for each in drawn),
     )
