@@ -61,79 +61,6 @@ _numbers_decoder = JsonDecoder(list[float] | None)
 _polygons_decoder = JsonDecoder(list[list[float]] | dict[str, msgspec.Raw] | None, strict=False)
 
 
-class BoxReader:
-    """Reads the boxes of annotations.
-
-    Args:
-        uri: The file, for errors.
-        box_format: What the four numbers of `bbox` mean.
-        is_normalized: Whether coordinates are fractions.
-
-    Attributes:
-        corners: Computes `(xmin, ymin, xmax, ymax)` from the four numbers.
-    """
-
-    def __init__(self, uri: str, *, box_format: BoxFormat, is_normalized: bool) -> None:
-        self._uri = uri
-        self._box_format = box_format
-        self._is_normalized = is_normalized
-        self.corners = CORNERS[box_format]
-
-    def read(
-        self, item: CocoAnnotation, *, place: str, image: CocoImage
-    ) -> tuple[Box | None, Correction | None]:
-        """Returns `(xmin, ymin, xmax, ymax)`, and what that was computed from if it is not given.
-
-        Without a box, it is that of the polygons or the run lengths, or else of the keypoints.
-        """
-        if item.bbox:
-            if len(item.bbox) != 4:
-                raise InputError(
-                    uri=self._uri,
-                    place=f"{place}.bbox",
-                    problem=f"expected {_NUMBERS[self._box_format]}, got {len(item.bbox)} numbers",
-                )
-            if not all(map(math.isfinite, item.bbox)):
-                # Numbers that are written as texts can be NaN.
-                raise InputError(
-                    uri=self._uri, place=f"{place}.bbox", problem="expected finite numbers"
-                )
-            return self.corners(*item.bbox), None
-        if item.caption is not None:
-            return None, None
-        size = int(image.width or 0), int(image.height or 0)
-        try:
-            if has_segmentation(item.segmentation) and (
-                found := find_outline_box(
-                    bytes(item.segmentation), size=size, normalized=self._is_normalized
-                )
-            ):
-                return found
-        except ValueError as error:
-            place_of_part = f"{place}.segmentation"
-            if bytes(item.segmentation).startswith(b'"'):
-                raise InputError(uri=self._uri, place=place_of_part, problem=str(error)) from error
-            # This raises an error that names the place, except for run lengths.
-            decode_json(
-                item.segmentation, decoder=_polygons_decoder, uri=self._uri, place=place_of_part
-            )
-        labelled: list[float] = []
-        if item.keypoints:
-            values = self.read_keypoints(item, place=place)
-            for x, y, visibility in zip(values[0::3], values[1::3], values[2::3], strict=False):
-                labelled += (x, y) if visibility > 0 else ()
-        if not labelled or not all(map(math.isfinite, labelled)):
-            return None, None
-        return box_around(labelled), Correction.BOX_FROM_KEYPOINTS
-
-    def read_keypoints(self, item: CocoAnnotation, *, place: str) -> Sequence[float]:
-        """Returns `x, y, visibility` of each keypoint, as they are written."""
-        place = f"{place}.keypoints"
-        return (
-            decode_json(item.keypoints, decoder=_numbers_decoder, uri=self._uri, place=place) or ()
-        )
-
-
 def find_rotation(item: CocoAnnotation) -> float:
     """Returns by how many degrees the box is turned clockwise around its centre, as CVAT has it."""
     if not item.attributes:
@@ -266,7 +193,8 @@ class AnnotationReader:
         )
         self._reads_segmentations = self._reads_labels or self._reads_masks or self._reads_stuff
         self._is_normalized = box_units == "fraction"
-        self._boxes = BoxReader(file.uri, box_format=box_format, is_normalized=self._is_normalized)
+        self._box_format: BoxFormat = box_format
+        self._corners = CORNERS[box_format]
         # Number of annotations of a kind that is read.
         self._known = 0
         self._first_error: tuple[int, InputError] | None = None
@@ -322,7 +250,7 @@ class AnnotationReader:
             or item.attributes
         ):
             return False
-        corners = self._boxes.corners(*bbox)
+        corners = self._corners(*bbox)
         identity = item.id or 0, label, corners
         if identity in found.objects:
             return False
@@ -345,13 +273,13 @@ class AnnotationReader:
         image: CocoImage,
     ) -> _Row:
         place = f"$.annotations[{index}]"
-        bbox, box_from = self._boxes.read(item, place=place, image=image)
+        bbox, box_from = self._read_box(item, place=place, image=image)
         computed: tuple[Correction, object] | None = None
         if box_from is not None:
             computed = box_from, None
         keypoints: Sequence[float] = ()
         if item.keypoints and self._reads_keypoints:
-            keypoints = self._boxes.read_keypoints(item, place=place)
+            keypoints = self._read_keypoints(item, place=place)
         segmentation = b""
         if self._reads_segmentations or item.attributes:
             segmentation = bytes(item.segmentation)
@@ -360,10 +288,9 @@ class AnnotationReader:
         rotation = find_rotation(item) if item.bbox and not segmentation else 0.0
         if bbox and rotation:
             if self._is_normalized:
-                raise InputError(
-                    uri=self._file.uri,
-                    place=f"{place}.attributes.rotation",
-                    problem="a turned box in fractions; write turned boxes in pixels",
+                raise self._error(
+                    f"{place}.attributes.rotation",
+                    "a turned box in fractions; write turned boxes in pixels",
                 )
             # CVAT gives the box before it is turned.
             corners = turn_box(bbox, angle=math.radians(rotation))
@@ -371,6 +298,51 @@ class AnnotationReader:
             bbox, segmentation = box_around(corners), msgspec.json.encode([corners])
         label = self._file.names.get(item.category_id)
         return _Row(text, item, label, bbox, computed, keypoints, segmentation)
+
+    def _read_box(
+        self, item: CocoAnnotation, *, place: str, image: CocoImage
+    ) -> tuple[Box | None, Correction | None]:
+        """Returns `(xmin, ymin, xmax, ymax)`, and what that was computed from if it is not given.
+
+        Without a box, it is that of the polygons or the run lengths, or else of the keypoints.
+        """
+        if item.bbox:
+            if len(item.bbox) != 4:
+                numbers = f"expected {_NUMBERS[self._box_format]}, got {len(item.bbox)} numbers"
+                raise self._error(f"{place}.bbox", numbers)
+            if not all(map(math.isfinite, item.bbox)):
+                # Numbers that are written as texts can be NaN.
+                raise self._error(f"{place}.bbox", "expected finite numbers")
+            return self._corners(*item.bbox), None
+        if item.caption is not None:
+            return None, None
+        size = int(image.width or 0), int(image.height or 0)
+        try:
+            if has_segmentation(item.segmentation) and (
+                found := find_outline_box(
+                    bytes(item.segmentation), size=size, normalized=self._is_normalized
+                )
+            ):
+                return found
+        except ValueError as error:
+            place_of_part = f"{place}.segmentation"
+            if bytes(item.segmentation).startswith(b'"'):
+                raise self._error(place_of_part, str(error)) from error
+            # This raises an error that names the place, except for run lengths.
+            self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place_of_part)
+        labelled: list[float] = []
+        if item.keypoints:
+            values = self._read_keypoints(item, place=place)
+            for x, y, visibility in zip(values[0::3], values[1::3], values[2::3], strict=False):
+                labelled += (x, y) if visibility > 0 else ()
+        if not labelled or not all(map(math.isfinite, labelled)):
+            return None, None
+        return box_around(labelled), Correction.BOX_FROM_KEYPOINTS
+
+    def _read_keypoints(self, item: CocoAnnotation, *, place: str) -> Sequence[float]:
+        """Returns `x, y, visibility` of each keypoint, as they are written."""
+        place = f"{place}.keypoints"
+        return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
 
     def _add(self, row: _Row, found: _Found) -> None:
         """Adds an annotation as a caption, a region, a class of the image, or an object."""
@@ -473,12 +445,11 @@ class AnnotationReader:
                 raise self._first_error[1]
             if file.decode(0, decoder=_annotation_decoder).segments_info:
                 raise panoptic_file_error(file.uri)
-            raise InputError(
-                uri=file.uri,
-                place="$.annotations",
-                problem=f"none of the {len(file.annotations)} annotations has a bbox, an "
-                "outline, keypoints or a caption; is this a file of COCO instances, keypoints, "
-                "captions or stuff?",
+            raise self._error(
+                "$.annotations",
+                f"none of the {len(file.annotations)} annotations has a bbox, an outline, "
+                "keypoints or a caption; is this a file of COCO instances, keypoints, captions or "
+                "stuff?",
             )
         if not (self._reads_objects or self._reads_labels or self._reads_stuff):
             return
@@ -525,6 +496,9 @@ class AnnotationReader:
         start = 0 if any(0 in pair for pair in pairs) else 1
         shifted = {(first - start, second - start) for first, second in pairs}
         return tuple(sorted(pair for pair in shifted if min(pair) >= 0))
+
+    def _error(self, place: str, problem: str) -> InputError:
+        return InputError(uri=self._file.uri, place=place, problem=problem)
 
     def _decode_part(self, part: bytes | msgspec.Raw, *, decoder: JsonDecoder[T], place: str) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
