@@ -153,7 +153,6 @@ _MAGIC, _TAIL_BYTES, _FOOTER_BYTES = b"PAR1", 8, 16 << 20
 _ROWS = 10_000_000
 # Page headers have 30 bytes, and more with the smallest and largest value.
 _HEADER_BYTES, _MAX_HEADER_BYTES = 4 << 10, 1 << 20
-_BYTE_ARRAY, _REQUIRED, _REPEATED = 6, 0, 2
 # The fields of a page header by its type: the header of its kind, and the encoding in it.
 _DATA_PAGES = {0: (5, 2), 3: (8, 4)}
 _PLAIN, _RLE, _BIT_PACKED, _DICTIONARIES = 0, 3, 4, {2, 8}
@@ -284,7 +283,7 @@ def _paths(uri: str, *, storage: Storage, column: str) -> Iterator[str | None]:
 
 def _chunks(uri: str, *, read: _Read, size: int, column: str) -> Iterator[_Chunk]:
     """Yields the chunk of images of each row group, as the footer gives it."""
-    with _damaged(uri, "footer"):
+    with _damaged(uri, "footer", errors=PARQUET_ERRORS):
         end = size - _TAIL_BYTES
         tail = read(end, _TAIL_BYTES) if end >= len(_MAGIC) else b""
         if tail[4:] == b"PARE":
@@ -294,12 +293,14 @@ def _chunks(uri: str, *, read: _Read, size: int, column: str) -> Iterator[_Chunk
         length = int.from_bytes(tail[:4], "little")
         if length > min(_FOOTER_BYTES, end - len(_MAGIC)):
             raise ThriftError(f"has {length:,} bytes, more than the file or than {_FOOTER_BYTES:,}")
-        footer, _ = read_struct(read(end - length, length))
-        leaves = _leaves(get(footer, 2, list))
-        names = [(column, "bytes"), (column,)]
-        leaf = next((leaves[name] for name in names if name in leaves), None)
+        data = read(end - length, length)
+        footer, _ = read_struct(data)
+        schema = parquet.read_metadata(pa.BufferReader(_MAGIC + data + tail)).schema
+        leaves = [schema.column(number) for number in range(len(schema))]
+        named = {(leaf.path, leaf.name): number for number, leaf in enumerate(leaves)}
+        index = named.get((f"{column}.bytes", "bytes"), named.get((column, column)))
         groups = get(footer, 4, list, default=[])
-    if leaf is None:
+    if index is None:
         raise _no_column(uri, column)
     rows = 0
     for number, group in enumerate(groups):
@@ -307,7 +308,7 @@ def _chunks(uri: str, *, read: _Read, size: int, column: str) -> Iterator[_Chunk
         with _damaged(uri, place):
             if not get(_typed(group), 3, int):
                 continue
-            chunk = _chunk(group, *leaf, place=place, limit=end)
+            chunk = _chunk(group, index, leaves[index], place=place, limit=end)
             rows += chunk.rows
             # Equal rows take few bytes, but not images.
             if rows > min(_ROWS, size):
@@ -321,43 +322,10 @@ def _typed(value: object) -> Struct:
     return value
 
 
-def _leaves(schema: Sequence[object]) -> dict[tuple[str, ...], tuple[int, int, int]]:
-    """Finds the columns of values: `{path: (index, highest definition level, type)}`.
-
-    The type is -1 below lists.
-    """
-    leaves: dict[tuple[str, ...], tuple[int, int, int]] = {}
-    # The number of children that are still to come, the path, the level, and whether in a list.
-    open_nodes: list[tuple[int, tuple[str, ...], int, bool]] = []
-    count = 0
-    for item in schema:
-        node = _typed(item)
-        children = get(node, 5, int, default=0)
-        path: tuple[str, ...] = ()
-        level, in_list = 0, False
-        if open_nodes:
-            left, path, level, in_list = open_nodes.pop()
-            if left > 1:
-                open_nodes.append((left - 1, path, level, in_list))
-            path = (*path, get(node, 4, bytes).decode())
-            repetition = get(node, 3, int)
-            level += repetition != _REQUIRED
-            in_list = in_list or repetition == _REPEATED
-        if children > 0:
-            open_nodes.append((children, path, level, in_list))
-            if len(open_nodes) > len(schema) or len(path) > 100:
-                raise ThriftError("nests too deeply")
-        else:
-            kind = -1 if in_list else get(node, 1, int, default=-1)
-            leaves[path] = count, level, kind
-            count += 1
-    return leaves
-
-
 def _chunk(
-    group: Struct, index: int, max_level: int, kind: int, *, place: str, limit: int
+    group: Struct, index: int, leaf: parquet.ColumnSchema, *, place: str, limit: int
 ) -> _Chunk:
-    if kind != _BYTE_ARRAY:
+    if leaf.physical_type != "BYTE_ARRAY" or leaf.max_repetition_level:
         raise ThriftError("has a column of lists, or of no bytes")
     columns = get(group, 1, list)
     if index >= len(columns):
@@ -377,7 +345,7 @@ def _chunk(
     if not 0 <= rows == values:
         raise ThriftError(f"has {values:,} values in {rows:,} rows")
     encodings, codec = get(metadata, 2, list), get(metadata, 4, int)
-    return _Chunk(place, codec, encodings, begin, begin + length, rows, max_level)
+    return _Chunk(place, codec, encodings, begin, begin + length, rows, leaf.max_definition_level)
 
 
 def _places(uri: str, *, chunk: _Chunk, read: _Read) -> Iterator[tuple[int, int]]:
