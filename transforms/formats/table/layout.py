@@ -407,12 +407,7 @@ def _boxes(keys: TableKeys, free: list[str], first: FirstRows, *, image: str) ->
                 raise keys.error(f"box_columns: expected one column or four, got {len(names)}")
             found = BoxColumns(names, keys.box_format or meaning_of(names))
         else:
-            found = find_boxes(
-                free,
-                values=first.numbers,
-                box_format=keys.box_format,
-                are_sizes=are_sizes,
-            )
+            found = find_boxes(free, first, box_format=keys.box_format, are_sizes=are_sizes)
     except UnclearBoxesError as error:
         raise UndecidedTableError(uri=keys.manifest[0], problem=str(error)) from error
     if not found.names and (keys.box_format or keys.box_units):

@@ -72,8 +72,8 @@ class BoxColumns(NamedTuple):
 
 def find_boxes(
     names: Sequence[str],
+    first: FirstRows,
     *,
-    values: Callable[[str], Iterable[object]],
     box_format: BoxFormat | None,
     are_sizes: Callable[[Sequence[str]], bool],
 ) -> BoxColumns:
@@ -81,7 +81,7 @@ def find_boxes(
 
     Args:
         names: The columns that may hold boxes.
-        values: Returns the first values of a column.
+        first: The first rows.
         box_format: What the numbers mean, if the config says so.
         are_sizes: Whether the last two of four columns hold the size of whole images.
 
@@ -95,14 +95,15 @@ def find_boxes(
         )
     for candidates, meaning in _NAMES:
         columns = tuple(first_of(each, names) for each in candidates)
-        if all(columns) and (example := _first_with_unit(columns, values=values)):
+        if all(columns) and (example := _first_with_unit(columns, first)):
             raise UnclearBoxesError(
                 f"the columns {', '.join(columns)} look like boxes, but hold {example!a} and the "
                 "like: write numbers without a unit (fractions of 1 in the place of percent); to "
                 "write them as features, give them types in `columns`"
             )
         # A number with a decimal comma is text, and only rejects its row.
-        if not all(columns) or not any(is_number(it) for name in columns for it in values(name)):
+        cells = (cell for name in columns for cell in first.numbers(name))
+        if not all(columns) or not any(map(is_number, cells)):
             continue
         if box_format is not None:
             # The names of corners do not matter then, as tools write anything into them.
@@ -116,23 +117,20 @@ def find_boxes(
                     "are the centre; to write them as features, give them types in `columns`"
                 )
             return BoxColumns(columns, meaning)
-    return _find_lists(names, values=values, box_format=box_format)
+    return _find_lists(names, first, box_format=box_format)
 
 
 def _find_lists(
-    names: Sequence[str],
-    *,
-    values: Callable[[str], Iterable[object]],
-    box_format: BoxFormat | None,
+    names: Sequence[str], first: FirstRows, *, box_format: BoxFormat | None
 ) -> BoxColumns:
     for name in names:
-        if example := next(filter(_holds_boxes, values(name)), None):
+        if example := next(filter(_holds_boxes, first.numbers(name)), None):
             raise UnclearBoxesError(
                 f"the cells of the column {name} hold several boxes, such as {str(example)[:60]}, "
                 "but a row is one object: write a row for each, or give the column the type string "
                 "in `columns`"
             )
-    found = {name: example for name in names if (example := _first_list(values(name)))}
+    found = {name: example for name in names if (example := _first_list(first.numbers(name)))}
     if not found:
         return BoxColumns()
     if len(found) > 1:
@@ -203,10 +201,8 @@ def is_missing(cell: object) -> bool:
     return cell is None or cell == [] or cell != cell
 
 
-def _first_with_unit(
-    columns: Sequence[str], *, values: Callable[[str], Iterable[object]]
-) -> str | None:
-    cells = (cell for name in columns for cell in values(name) if isinstance(cell, str))
+def _first_with_unit(columns: Sequence[str], first: FirstRows) -> str | None:
+    cells = (cell for name in columns for cell in first.numbers(name) if isinstance(cell, str))
     return next((cell for cell in cells if _WITH_UNIT.fullmatch(cell.strip())), None)
 
 
