@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,14 +10,7 @@ import pytest
 import yaml
 
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.card import (
-    Card,
-    CardClass,
-    CardSplit,
-    croissant_json,
-    data_card,
-    escape_markdown,
-)
+from shardbeam.transforms.dataset.card import card_files, escape_markdown
 from shardbeam.transforms.dataset.manifest import CARD, CROISSANT, describe_data
 from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
@@ -37,25 +31,13 @@ def header(card: bytes) -> Any:  # noqa: ANN401  # Any YAML.
     return yaml.safe_load(found[2])
 
 
-def make_card(**changes: object) -> Card:
-    split = CardSplit(
-        name="train", files="toy-train-*", shards=1, num_bytes=1, examples=1, images=1, objects=0
+def make_card(
+    features: Sequence[FeatureSpec] = (), *, ids: dict[str, int] | None = None, **texts: str
+) -> dict[str, bytes]:
+    dataset = msgspec.structs.replace(make_dataset(features=features), **texts)
+    return card_files(
+        dataset, shards=[], label_map=LabelMap(ids=ids or {}, names={}), statistics={}
     )
-    card = Card(
-        name="toy",
-        version="1.0.0",
-        description="",
-        license="",
-        source="",
-        splits=[split],
-        classes=[],
-        files="toy-*",
-        media_type="application/x-tar",
-        columns={},
-        recipe="",
-        shardbeam="0",
-    )
-    return msgspec.structs.replace(card, **changes)
 
 
 def files_of(
@@ -137,14 +119,14 @@ HOSTILE = (
 def test_texts_stay_texts(text: str) -> None:
     # A license or a source that is a URL is a link.
     fact = f"at {text}" if text.startswith("https") else text
-    card = make_card(
+    data = make_card(
+        [LABELS],
+        ids={text: 0},
         description=text,
         license=fact,
         source=fact,
-        classes=[CardClass(number=0, name=text.replace("\n", " "), images=1, objects=0)],
-        columns={"x": "string"},
-    )
-    data = data_card(card)
+        container="hf_parquet",
+    )[CARD]
     found = header(data)
     assert (
         list(found) == [*("pretty_name", "license", "license_name", "dataset_info", "configs")]
@@ -155,7 +137,7 @@ def test_texts_stay_texts(text: str) -> None:
     prose = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", body.replace("\\`", ""))
     assert not re.search(r"(?<!\\)[<\[]|(?<!\\)\]\(|[a-z]://|www\.", prose)
     assert [line for line in prose.splitlines() if line.startswith("#")] == [
-        "# toy 1.0.0",
+        "# toy 1.2.3",
         "## Classes",
         "## License and source",
         "## How to read it",
@@ -174,14 +156,13 @@ def test_names_of_classes_are_the_same_in_the_header(text: str) -> None:
 
 
 def test_only_a_source_that_is_a_url_is_a_link() -> None:
-    assert b"- Source: <https://example.org/a?b=c>\n" in data_card(
-        make_card(source="https://example.org/a?b=c")
-    )
+    card = make_card(source="https://example.org/a?b=c")
+    assert b"- Source: <https://example.org/a?b=c>\n" in card[CARD]
     for source in ("javascript:alert(1)", "https://a b", "see https://example.org", "https://a>b"):
         card = make_card(source=source)
-        assert "Source: <" not in data_card(card).decode()
-    assert json.loads(croissant_json(card))["url"] == source
-    named = json.loads(croissant_json(make_card(source="Zürich, 2026")))
+        assert "Source: <" not in card[CARD].decode()
+    assert json.loads(card[CROISSANT])["url"] == source
+    named = json.loads(make_card(source="Zürich, 2026")[CROISSANT])
     assert (named["isBasedOn"], "url" in named) == ("Zürich, 2026", False)
 
 
@@ -191,8 +172,7 @@ def test_markdown_is_escaped() -> None:
 
 
 def test_many_classes_are_cut() -> None:
-    classes = [CardClass(number=i, name=f"c{i}", images=0, objects=0) for i in range(250)]
-    text = data_card(make_card(classes=classes)).decode()
+    text = make_card(ids={f"c{number}": number for number in range(250)})[CARD].decode()
     assert "`c199`" in text
     assert "`c200`" not in text
     assert "... and 50 more, which are in `label_map.pbtxt`." in text

@@ -10,6 +10,7 @@ import msgspec
 
 from shardbeam.transforms.commit.gate import RunCounts
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.card import card_files
 from shardbeam.transforms.dataset.collectors.collect import COLLECTORS
 from shardbeam.transforms.dataset.collectors.statistics import (
     Collected,
@@ -136,13 +137,16 @@ def make_files(
     dataset: DatasetSettings | None = None,
 ) -> dict[str, bytes]:
     """The files that a finish writes, by their paths."""
+    dataset, label_map = dataset or make_dataset(), label_map or make_label_map({})
+    statistics = {"train": Statistics()}
     return metadata_files(
-        dataset=dataset or make_dataset(),
+        dataset=dataset,
         splits={"train": SplitOutcome(listed=3, examples=2, rejected={"truncated": 1})},
         shards=shards,
         moved=[*moved, *(file for shard in shards for file in (shard.data, shard.index))],
-        label_map=label_map or make_label_map({}),
-        statistics={"train": Statistics()},
+        label_map=label_map,
+        statistics=statistics,
+        card=card_files(dataset, shards=shards, label_map=label_map, statistics=statistics),
         skeletons={},
     )
 

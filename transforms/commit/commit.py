@@ -39,6 +39,7 @@ from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.counts import Count, lost_error
 from shardbeam.transforms.core.labels import LabelMap, list_classes, written_skeletons
 from shardbeam.transforms.core.reasons import correction_unit
+from shardbeam.transforms.dataset.card import card_files
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.dataset.findings import UNUSED_CLASS, KindFound, find_kinds
 from shardbeam.transforms.dataset.index import index_path
@@ -379,6 +380,9 @@ def finish(
             label_map=label_map,
             skeletons=written_skeletons(inputs.classes.categories.values(), label_map=label_map),
             statistics=written.statistics,
+            card=card_files(
+                dataset, shards=shards, label_map=label_map, statistics=written.statistics
+            ),
             duplicates=counts,
             corrections=written.corrections,
         )

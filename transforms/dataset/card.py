@@ -18,7 +18,13 @@ from typing import Any
 import msgspec
 
 from shardbeam.configs.yaml_text import dump_yaml
+from shardbeam.transforms.containers.base import ExampleSchema, find_container
+from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.collectors.statistics import Statistics
+from shardbeam.transforms.dataset.manifest import CARD, CROISSANT, ShardResult
+from shardbeam.transforms.dataset.metadata import DatasetSettings, label_line, labels_by_id
+from shardbeam.transforms.dataset.outcome import add_counts
 from shardbeam.transforms.examples.features import ColumnType, feature_list
 
 # Classes that the card lists.
@@ -53,142 +59,116 @@ _CONTEXT = {
 }
 
 
-class CardSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the card says about a split.
+def card_files(
+    dataset: DatasetSettings,
+    *,
+    shards: Sequence[ShardResult],
+    label_map: LabelMap,
+    statistics: Mapping[str, Statistics],
+) -> dict[str, bytes]:
+    """Renders `README.md` and `croissant.json`: `{path: content}`.
 
-    Attributes:
-        name: Its name.
-        files: A pattern for the names of its shards.
-        shards: How many there are.
-        num_bytes: Bytes of all of them.
-        examples: Examples in them.
-        images: Examples with an image.
-        objects: Objects of all images.
+    Args:
+        dataset: What the config says about the dataset.
+        shards: All shards.
+        label_map: The labels.
+        statistics: `{split: what is in it}`.
     """
-
-    name: str
-    files: str
-    shards: int
-    num_bytes: int
-    examples: int
-    images: int
-    objects: int
-
-
-class CardClass(msgspec.Struct, frozen=True, kw_only=True):
-    """What the card says about a class.
-
-    Attributes:
-        number: Its id.
-        name: Its name, in one line.
-        images: Images with it, of all splits.
-        objects: Objects of it, of all splits.
-    """
-
-    number: int
-    name: str
-    images: int
-    objects: int
+    counted = {split: statistics.get(split, Statistics()) for split in dataset.splits}
+    formats = {name for each in counted.values() for name in each.formats}
+    schema = ExampleSchema(features=dataset.features, label_map=label_map)
+    columns = find_container(dataset.container).columns(schema, image_formats=sorted(formats))
+    header = _header(dataset, columns=columns)
+    body = "\n\n".join(
+        _sections(dataset, shards=shards, classes=labels_by_id(label_map), counted=counted)
+    )
+    return {
+        CARD: f"---\n{header}---\n\n{body}\n".encode(),
+        CROISSANT: _croissant_json(dataset),
+    }
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """What the data card says.
-
-    Attributes:
-        name: The dataset's name.
-        version: Its version.
-        description: A text for readers; empty if there is none, like the next two.
-        license: The name of a license, or its URL.
-        source: Where the data comes from.
-        splits: Its splits.
-        classes: Its classes, by id.
-        files: A pattern for the names of all shards.
-        media_type: The shards' media type.
-        columns: The columns as which `datasets` loads the shards; empty if it cannot.
-        recipe: Python code that reads the split `{split}` of this folder; empty if there is none.
-        shardbeam: Version of Shardbeam.
-    """
-
-    name: str
-    version: str
-    description: str
-    license: str
-    source: str
-    splits: Sequence[CardSplit]
-    classes: Sequence[CardClass]
-    files: str
-    media_type: str
-    columns: Mapping[str, ColumnType]
-    recipe: str
-    shardbeam: str
-
-
-def data_card(card: Card) -> bytes:
-    """Renders `README.md`."""
-    body = "\n\n".join(_sections(card))
-    return f"---\n{_header(card)}---\n\n{body}\n".encode()
-
-
-def _header(card: Card) -> str:
+def _header(dataset: DatasetSettings, *, columns: Mapping[str, ColumnType]) -> str:
     """Renders the YAML header: on how `datasets` loads the folder, or that it cannot."""
-    header: dict[str, Any] = {"pretty_name": card.name}
-    if _LICENSE.fullmatch(card.license):
-        header["license"] = card.license
-    elif card.license:
-        header |= {"license": "other", "license_name": _one_line(card.license)}
-    data_files: Any = [{"split": split.name, "path": split.files} for split in card.splits]
-    if card.columns:
-        header["dataset_info"] = {"features": feature_list(card.columns)}
+    header: dict[str, Any] = {"pretty_name": dataset.name}
+    if _LICENSE.fullmatch(dataset.license):
+        header["license"] = dataset.license
+    elif dataset.license:
+        header |= {"license": "other", "license_name": _one_line(dataset.license)}
+    data_files: Any = [
+        {"split": split, "path": dataset.naming.glob(split)} for split in dataset.splits
+    ]
+    if columns:
+        header["dataset_info"] = {"features": feature_list(columns)}
     else:
         # These files are of a kind that `datasets` does not know, and so it says that. With no
         # pattern, it would load whatever else it finds.
-        data_files = card.files
+        data_files = dataset.naming.glob("*")
     header["configs"] = [{"config_name": "default", "data_files": data_files}]
     # Lines are not folded, so that none can look like the header's end.
     return dump_yaml(header, width=float("inf"))
 
 
-def _sections(card: Card) -> Iterator[str]:
-    yield f"# {escape_markdown(card.name)} {card.version}"
-    lines = (_visible(line.strip()) for line in card.description.splitlines())
+def _sections(
+    dataset: DatasetSettings,
+    *,
+    shards: Sequence[ShardResult],
+    classes: Sequence[tuple[str, int]],
+    counted: Mapping[str, Statistics],
+) -> Iterator[str]:
+    yield f"# {escape_markdown(dataset.name)} {dataset.version}"
+    lines = (_visible(line.strip()) for line in dataset.description.splitlines())
     if description := escape_markdown("\n".join(lines).strip()):
         yield description
     yield _table(
         ["split", "images", "examples", "objects", "shards", "MB"],
         [
-            [
-                f"`{split.name}`",
-                *(f"{n:,}" for n in (split.images, split.examples, split.objects, split.shards)),
-                f"{split.num_bytes / _BYTES_PER_MB:,.1f}",
-            ]
-            for split in card.splits
+            _split_row(split, found, shards=[shard for shard in shards if shard.split == split])
+            for split, found in counted.items()
         ],
     )
-    if card.classes:
+    if classes:
         yield "## Classes"
+        images = add_counts(*(each.images_by_class for each in counted.values()))
+        objects = add_counts(*(each.objects_by_class for each in counted.values()))
         yield _table(
             ["id", "class", "images", "objects"],
             [
-                [str(each.number), _code(each.name), f"{each.images:,}", f"{each.objects:,}"]
-                for each in card.classes[:_MAX_CLASSES]
+                [
+                    str(number),
+                    _code(label_line(name)),
+                    f"{images.get(name, 0):,}",
+                    f"{objects.get(name, 0):,}",
+                ]
+                for name, number in classes[:_MAX_CLASSES]
             ],
         )
-        if len(card.classes) > _MAX_CLASSES:
-            more = len(card.classes) - _MAX_CLASSES
+        if len(classes) > _MAX_CLASSES:
+            more = len(classes) - _MAX_CLASSES
             yield f"... and {more:,} more, which are in `label_map.pbtxt`."
-    if card.license or card.source:
+    if dataset.license or dataset.source:
         yield "## License and source"
-        facts = (("License", card.license), ("Source", card.source))
+        facts = (("License", dataset.license), ("Source", dataset.source))
         yield "\n".join(f"- {what}: {_linked(text)}" for what, text in facts if text)
     yield "## How to read it"
-    if card.recipe:
-        code = card.recipe.replace("{split}", json.dumps(card.splits[0].name))
+    if recipe := find_container(dataset.container).recipe:
+        code = recipe.replace("{split}", json.dumps(dataset.splits[0]))
         yield f"```python\n{code}\n```"
     yield (
         "`manifest.json` has the checksum of each file, and the settings of the build; `index/` "
         "has a row for each example; `statistics.json` has more counts. Shardbeam "
-        f"{card.shardbeam} has built this dataset."
+        f"{dataset.shardbeam} has built this dataset."
     )
+
+
+def _split_row(name: str, found: Statistics, *, shards: Sequence[ShardResult]) -> list[str]:
+    examples = sum(shard.examples for shard in shards)
+    num_bytes = sum(shard.data.size_bytes for shard in shards)
+    return [
+        f"`{name}`",
+        *(f"{count:,}" for count in (found.images, examples, found.objects, len(shards))),
+        f"{num_bytes / _BYTES_PER_MB:,.1f}",
+    ]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -225,31 +205,32 @@ def _visible(line: str) -> str:
     return _WORD.sub(lambda word: escape(word[0]), line)
 
 
-def croissant_json(card: Card) -> bytes:
+def _croissant_json(dataset: DatasetSettings) -> bytes:
     """Renders `croissant.json`, with a set of files for each split."""
+    media_type = find_container(dataset.container).media_type
     document: dict[str, Any] = {
         "@context": dict(sorted(_CONTEXT.items())),
         "@type": "sc:Dataset",
-        "name": card.name,
+        "name": dataset.name,
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "version": card.version,
-        "description": card.description or f"The dataset {card.name}.",
+        "version": dataset.version,
+        "description": dataset.description or f"The dataset {dataset.name}.",
         "distribution": [
             {
                 "@type": "cr:FileSet",
-                "@id": split.name,
-                "name": split.name,
-                "description": f"The shards of the split {split.name}.",
-                "encodingFormat": card.media_type,
-                "includes": split.files,
+                "@id": split,
+                "name": split,
+                "description": f"The shards of the split {split}.",
+                "encodingFormat": media_type,
+                "includes": dataset.naming.glob(split),
             }
-            for split in card.splits
+            for split in dataset.splits
         ],
     }
-    if card.license:
-        document["license"] = card.license
-    if _URL.fullmatch(card.source):
-        document["url"] = card.source
-    elif card.source:
-        document["isBasedOn"] = card.source
+    if dataset.license:
+        document["license"] = dataset.license
+    if _URL.fullmatch(dataset.source):
+        document["url"] = dataset.source
+    elif dataset.source:
+        document["isBasedOn"] = dataset.source
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

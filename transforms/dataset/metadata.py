@@ -8,23 +8,15 @@ TensorFlow Datasets loads a directory by its `dataset_info.json` and `features.j
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
-from shardbeam.transforms.containers.base import ExampleSchema, find_container
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, LabelMap, Skeletons
 from shardbeam.transforms.core.records import BoxReading
-from shardbeam.transforms.dataset.card import (
-    Card,
-    CardClass,
-    CardSplit,
-    croissant_json,
-    data_card,
-)
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.input_counts import add_fingerprints
 from shardbeam.transforms.dataset.manifest import (
@@ -143,6 +135,7 @@ def metadata_files(
     label_map: LabelMap,
     skeletons: Skeletons,
     statistics: Mapping[str, Statistics],
+    card: Mapping[str, bytes],
     duplicates: DuplicateCounts | None = None,
     corrections: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
@@ -156,6 +149,7 @@ def metadata_files(
         label_map: The labels.
         skeletons: Lines between the keypoints of classes.
         statistics: `{split: what is in it}`.
+        card: The data card's files, `{path: content}` (`card_files`).
         duplicates: The numbers of duplicates, if they were looked for.
         corrections: The files of corrections, `{path: content}`.
     """
@@ -176,8 +170,7 @@ def metadata_files(
     if label_map.ids:
         files[LABEL_MAP] = label_map_pbtxt(label_map)
         files[LABELS] = labels_txt(label_map)
-    card = _make_card(dataset, shards=by_split, label_map=label_map, statistics=statistics)
-    files[CARD], files[CROISSANT] = data_card(card), croissant_json(card)
+    files |= card
     shard_paths = {shard.data.path for shard in shards}
     others = [
         *(file for file in moved if file.path not in shard_paths),
@@ -209,57 +202,6 @@ def metadata_files(
     }
     files[MANIFEST] = encode_manifest(manifest)
     return files
-
-
-def _make_card(
-    dataset: DatasetSettings,
-    *,
-    shards: Mapping[str, Sequence[ShardResult]],
-    label_map: LabelMap,
-    statistics: Mapping[str, Statistics],
-) -> Card:
-    container = find_container(dataset.container)
-    counted = {split: statistics.get(split, Statistics()) for split in dataset.splits}
-    images: Counter[str] = Counter()
-    objects: Counter[str] = Counter()
-    formats: set[str] = set()
-    for each in counted.values():
-        images.update(each.images_by_class)
-        objects.update(each.objects_by_class)
-        formats.update(each.formats)
-    return Card(
-        name=dataset.name,
-        version=dataset.version,
-        description=dataset.description,
-        license=dataset.license,
-        source=dataset.source,
-        splits=[
-            CardSplit(
-                name=split,
-                files=dataset.naming.glob(split),
-                shards=len(shards[split]),
-                num_bytes=sum(shard.data.size_bytes for shard in shards[split]),
-                examples=sum(shard.examples for shard in shards[split]),
-                images=counted[split].images,
-                objects=counted[split].objects,
-            )
-            for split in dataset.splits
-        ],
-        classes=[
-            CardClass(
-                number=number, name=_label_line(name), images=images[name], objects=objects[name]
-            )
-            for name, number in _labels_by_id(label_map)
-        ],
-        files=dataset.naming.glob("*"),
-        media_type=container.media_type,
-        columns=container.columns(
-            ExampleSchema(features=dataset.features, label_map=label_map),
-            image_formats=sorted(formats),
-        ),
-        recipe=container.recipe,
-        shardbeam=dataset.shardbeam,
-    )
 
 
 def _has_numbered_maps(dataset: DatasetSettings, label_map: LabelMap) -> bool:
@@ -324,7 +266,7 @@ def _class_names_path(spec: FeatureSpec) -> str:
 def _class_label_names(label_map: LabelMap) -> list[str]:
     """Returns the names of a `ClassLabel`; none if TFDS reads other names back from their file."""
     names = label_map.numbered_names()
-    return names if all(name == _label_line(name).strip() for name in names) else []
+    return names if all(name == label_line(name).strip() for name in names) else []
 
 
 def _supervised_keys(features: Sequence[FeatureSpec]) -> dict[str, Any]:
@@ -382,24 +324,25 @@ def label_map_pbtxt(label_map: LabelMap) -> bytes:
     """
     items = [
         f'item {{\n  name: "{name.translate(_PBTXT_ESCAPES)}"\n  id: {label_id}\n}}\n'
-        for name, label_id in _labels_by_id(label_map)
+        for name, label_id in labels_by_id(label_map)
     ]
     return "\n".join(items).encode()
 
 
 def labels_txt(label_map: LabelMap) -> bytes:
     """Renders `labels.txt`: one name per line, in id order, with control characters escaped."""
-    return _lines([name for name, _ in _labels_by_id(label_map)])
+    return _lines([name for name, _ in labels_by_id(label_map)])
 
 
 def _lines(names: Iterable[str]) -> bytes:
-    return "".join(f"{_label_line(name)}\n" for name in names).encode()
+    return "".join(f"{label_line(name)}\n" for name in names).encode()
 
 
-def _label_line(name: str) -> str:
+def label_line(name: str) -> str:
     r"""Writes a name in one line: a line feed as `\n`, and so on."""
     return name.translate(_LINE_ESCAPES)
 
 
-def _labels_by_id(label_map: LabelMap) -> list[tuple[str, int]]:
+def labels_by_id(label_map: LabelMap) -> list[tuple[str, int]]:
+    """Returns the names and ids of the classes, by id."""
     return sorted(label_map.ids.items(), key=lambda label: label[1])
