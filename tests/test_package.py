@@ -228,6 +228,5 @@ def test_a_file_goes_before_a_format_and_a_ready_config(
     monkeypatch.chdir(tmp_path)
     for name in ("coco", "coco2017"):
         (tmp_path / name).write_text("nothing: true\n")
-        result = run("plan", name)
-        assert result.exit_code == 2
+        result = run("plan", name, exit_code=2)
         assert result.stderr.startswith(f"shardbeam: error: {name}: nothing: unknown key")

@@ -173,8 +173,7 @@ def demo(tmp_path: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_page_on_deleting_is_true(shapes: Path) -> None:
     shutil.rmtree("demo/coco/runs")
     assert main(["verify", "demo/coco"]) == 0
-    again = run(*coco_words(shapes, "demo/coco", "--name", "shapes", "--if-changed"))
-    assert again.exit_code == 2
+    again = run(*coco_words(shapes, "demo/coco", "--name", "shapes", "--if-changed"), exit_code=2)
     assert "inputs or config have changed" in again.stderr
 
     for name in ("coco/.staging", "coco-limit-5"):

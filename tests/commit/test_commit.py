@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,10 +44,10 @@ from shardbeam.transforms.staging import staging as staging_module
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.staging.staging import LAUNCHED, OUTCOME, Staging
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
 from tests.support.shards import statistics_of
+from tests.support.stored import before_each, fail_with
 
 RUN_ID = "20260102T030405.678901Z"
 
@@ -433,11 +433,8 @@ def test_a_machine_that_sees_another_folder_changes_nothing(
 def test_a_folder_that_cannot_be_looked_at_is_explained(
     staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object, uri: str) -> NoReturn:
-        raise OSError(errno.EACCES, "Permission denied", uri)
-
     commit = Commit(msgspec.structs.replace(staging, mark=LAUNCHED))
-    monkeypatch.setattr(LocalStorage, "stat", fail)
+    before_each(monkeypatch, "stat", fail_with(errno.EACCES))
     with pytest.raises(InputError, match=r"Permission denied.*; fix that and run the same command"):
         commit.gate()
 

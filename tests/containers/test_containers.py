@@ -53,8 +53,7 @@ def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """The same dataset in each container, with masks, images without objects and an empty shard."""
     folder = tmp_path_factory.mktemp("containers")
     for name in container_names():
-        result = run(*coco_words(shapes, folder / name, *settings(name)))
-        assert result.exit_code == 0, result.stderr
+        run(*coco_words(shapes, folder / name, *settings(name)), exit_code=0)
     return {name: folder / name for name in container_names()}
 
 
@@ -149,8 +148,7 @@ def test_commands_read_it(name: str, folders: dict[str, Path], tmp_path: Path) -
             assert found.stdout.replace(folder, "") == expected.stdout.replace(tfrecord, "")
         else:
             assert found.stdout.count("image/encoded") == 2
-    compared = run("diff", tfrecord, folder)
-    assert compared.exit_code == 0, compared.stderr
+    run("diff", tfrecord, folder, exit_code=0)
     report = tmp_path / "report.html"
     assert run("report", folder, "--output", str(report)).exit_code == 0
     assert report.stat().st_size > 10_000
@@ -166,8 +164,7 @@ def test_verify_names_what_differs(
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
-    found = run("verify", str(output))
-    assert found.exit_code == 5
+    found = run("verify", str(output), exit_code=5)
     assert f"{shard.name}: " in found.stdout
     # A file of that kind that people put there is no shard.
     (output / f"notes.{EXTENSIONS[name].rstrip('*')}").write_text("mine")
@@ -196,8 +193,7 @@ def test_damage_is_found(
     shutil.copytree(folders[name], tmp_path / "out")
     shard = min((tmp_path / "out").glob(f"*.{EXTENSIONS[name]}"))
     shard.write_bytes(change(shard.read_bytes()))
-    shown = run("show", str(tmp_path / "out"))
-    assert shown.exit_code == 1
+    shown = run("show", str(tmp_path / "out"), exit_code=1)
     assert shard.name in shown.stderr
     assert problem in shown.stderr
 

@@ -36,9 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
         "source": {"format": "image-folder", "images": f"{folder}/images"},
         "output": {"container": "webdataset"},
     }
-    built = build_config(config, folder=folder)
-    assert built.exit_code == 0, built.stderr
-    return built
+    return build_config(config, folder=folder)
 
 
 @pytest.fixture
@@ -102,7 +100,6 @@ def test_maps_are_files_and_masks_of_objects_are_in_base64(shapes: Path, tmp_pat
         "output": {"container": "webdataset"},
     }
     built = build_config(config, folder=tmp_path, name="maps")
-    assert built.exit_code == 0, built.stderr
     (path,) = built.output.glob("*.tar")
     for sample in samples(path).values():
         for key in ("segmentation.class.encoded", "panoptic.instance_mask"):
@@ -115,7 +112,6 @@ def test_maps_are_files_and_masks_of_objects_are_in_base64(shapes: Path, tmp_pat
         "annotations": [f"{shapes}/annotations/instances.json"],
     }
     built = build_config({**config, "masks": "png"}, folder=tmp_path, name="masks")
-    assert built.exit_code == 0, built.stderr
     (path,) = built.output.glob("*.tar")
     rows = [json.loads(sample["json"]) for sample in samples(path).values()]
     masks = list(itertools.chain(*(row["image/object/mask"] for row in rows)))
@@ -135,7 +131,6 @@ def test_bare_pixels_are_a_file(tmp_path: Path) -> None:
         "output": {"container": "webdataset"},
     }
     built = build_config(config, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     path = min(built.output.glob("*.tar"))
     for sample in samples(path).values():
         assert len(sample["image.encoded.bin"]) == 3072

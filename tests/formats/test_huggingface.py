@@ -467,10 +467,8 @@ def test_files_with_other_columns_than_the_first(tmp_path: Path) -> None:
 def test_init_writes_the_order_of_boxes_or_asks(tmp_path: Path) -> None:
     sides = [[0, 0, 30, 5], [1, 1, 28, 20], [20, 12, 11, 11], [25, 2, 6, 20]]
     write_files(tmp_path, {TRAIN: hub_parquet([boxed(*sides)], OBJECTS)})
-    result = run("init", str(tmp_path))
-    assert result.exit_code == 0, result.stderr
+    result = run("init", str(tmp_path), exit_code=0)
     assert "box_format: xywh\n  box_units: px\n" in result.stdout
     write_files(tmp_path, {TRAIN: hub_parquet([boxed([2, 3, 4, 4])], OBJECTS)})
-    result = run("init", str(tmp_path))
-    assert result.exit_code == 1
+    result = run("init", str(tmp_path), exit_code=1)
     assert "it looks like huggingface (1 file), but box_format: missing" in result.stderr

@@ -36,7 +36,6 @@ def test_idx(packed: bool, tmp_path: Path) -> None:
         (str(label), label) for label in range(10)
     }
     built = build("idx", "--root", tmp_path / "set", output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
     for split, name, count in (("train", "train", 30), ("test", "t10k", 12)):
         wanted = np.frombuffer(written[f"{name}-images-idx3-ubyte"], np.uint8, offset=16)
         examples = built.by_key(split)
@@ -72,7 +71,6 @@ def test_raw_files_and_packed_ones_are_one_set(tmp_path: Path) -> None:
 def test_a_tar_is_read_in_place(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {f"mnist/{k}": v for k, v in write_idx(tmp_path / "x").items()})
     built = build("idx", "--root", tmp_path / "a.tar", output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
     assert len(built.by_key("train")) == 30
 
 
@@ -194,8 +192,7 @@ def test_a_long_packed_file_is_not_unpacked(
 
 def test_init_recognizes_idx_files_by_their_content(tmp_path: Path) -> None:
     write_idx(tmp_path / "set", packed=True)
-    made = run("init", str(tmp_path / "set"))
-    assert made.exit_code == 0, made.stderr
+    made = run("init", str(tmp_path / "set"), exit_code=0)
     assert "idx: 2 idx files; splits train, test" in made.stderr
     for path in (tmp_path / "set").iterdir():
         path.write_text("/annex/objects/MD5E-s26421880--8d4f")

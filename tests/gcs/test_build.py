@@ -20,8 +20,7 @@ IMAGES = 40
 
 
 def test_from_gcs_to_gcs(gcs: ProxiedGcs, bucket: str, source: str, expected: Tree) -> None:
-    result = run(*coco_words(source, f"{bucket}/out/1.0.0", *SETTINGS, "--json"))
-    assert result.exit_code == 0, result.stderr
+    result = run(*coco_words(source, f"{bucket}/out/1.0.0", *SETTINGS, "--json"), exit_code=0)
     assert gcs.read_dataset(f"{bucket}/out/1.0.0") == expected
 
     requests = gcs.proxy.requests
@@ -64,8 +63,7 @@ def test_from_gcs_to_gcs(gcs: ProxiedGcs, bucket: str, source: str, expected: Tr
 def test_two_workers(
     flags: tuple[str, ...], gcs: ProxiedGcs, bucket: str, source: str, expected: Tree
 ) -> None:
-    result = run(*coco_words(source, f"{bucket}/out", *SETTINGS, *flags, "--json"))
-    assert result.exit_code == 0, result.stderr
+    result = run(*coco_words(source, f"{bucket}/out", *SETTINGS, *flags, "--json"), exit_code=0)
     assert "has ended" not in result.stderr
     assert gcs.read_dataset(f"{bucket}/out") == expected
     assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
@@ -84,8 +82,7 @@ def test_a_long_listing_is_left_to_other_workers(
     parts = [each for each in listed if isinstance(each, ListingPart)]
     assert parts
     gcs.proxy.reset()
-    result = run(*coco_words(source, tmp_path / "out", *SETTINGS, "--json"))
-    assert result.exit_code == 0, result.stderr
+    result = run(*coco_words(source, tmp_path / "out", *SETTINGS, "--json"), exit_code=0)
     assert read_dataset(tmp_path / "out") == expected
     assert 10 < gcs.proxy.counts()["list"] <= 30
     assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()

@@ -35,8 +35,7 @@ def words(bucket: str, *more: str) -> list[str]:
 
 
 def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None:
-    result = run("show", built, "--limit", "1")
-    assert result.exit_code == 0, result.stderr
+    result = run("show", built, "--limit", "1", exit_code=0)
     assert "train, example 1 of 40" in result.stdout
     # Not all of the shard for one Example.
     assert gcs.proxy.counts()["get"] < 8
@@ -68,8 +67,7 @@ def test_diff_reads_only_the_examples_that_differ(gcs: ProxiedGcs, built: str, b
     gcs.write(annotations, json.dumps(document).encode())
     assert run(*coco_words(f"{bucket}/in", f"{bucket}/new")).exit_code == 0
     gcs.proxy.reset()
-    result = run("diff", built, f"{bucket}/new")
-    assert result.exit_code == 0, result.stderr
+    result = run("diff", built, f"{bucket}/new", exit_code=0)
     assert result.stdout.count(" moved from ") == 2
     read = [request.name for request in gcs.proxy.requests if request.is_media]
     # Two Examples of each dataset, with one request each: to compare their labels, because only
@@ -94,8 +92,7 @@ def test_a_report_reads_only_the_examples_that_it_shows(
     gcs: ProxiedGcs, built: str, tmp_path: Path
 ) -> None:
     page = str(tmp_path / "page.html")
-    result = run("report", built, "--output", page, "--examples", "3")
-    assert result.exit_code == 0, result.stderr
+    run("report", built, "--output", page, "--examples", "3", exit_code=0)
     read = [request.name for request in gcs.proxy.requests if request.is_media]
     shards = [name for name in read if "/index/" not in name and ".tfrecord-" in name]
     assert len(shards) == 3
@@ -112,8 +109,7 @@ def test_a_report_reads_maps_only_of_the_examples_that_it_shows(
     assert run("build", *write_maps(tmp_path), "--output", f"{bucket}/out").exit_code == 0
     gcs.proxy.reset()
     page = str(tmp_path / "page.html")
-    result = run("report", f"{bucket}/out", "--output", page, "--examples", "2")
-    assert result.exit_code == 0, result.stderr
+    run("report", f"{bucket}/out", "--output", page, "--examples", "2", exit_code=0)
     read = [request.name for request in gcs.proxy.requests if request.is_media]
     assert sum("/index/" not in name and ".tfrecord-" in name for name in read) == 2
     assert sum("/index/" in name for name in read) == 1
@@ -190,8 +186,7 @@ def test_images_that_the_storage_withholds_are_no_rejects(
     gcs.proxy.decide = lambda request: (
         fault if request.is_media and request.name.endswith("7.jpg") else None
     )
-    result = run(*words(bucket, "--set", "rejects.max_ratio=1"))
-    assert result.exit_code == 1
+    result = run(*words(bucket, "--set", "rejects.max_ratio=1"), exit_code=1)
     line = result.stderr.splitlines()[-1]
     assert line.startswith(f"shardbeam: error: {bucket}/in/images/0000000000")
     assert problem in line
@@ -235,5 +230,4 @@ def test_the_commands_run(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
     ]
     for command in shown:
         words = [word.replace("gs://my-bucket", bucket) for word in command[1:]]
-        result = run(*words)
-        assert result.exit_code == 0, result.stderr
+        run(*words, exit_code=0)

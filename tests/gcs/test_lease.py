@@ -51,8 +51,7 @@ def read_record(uri: str) -> LeaseRecord:
 def test_what_a_lease_asks_for(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
     for more in ((), ("--overwrite",)):
         gcs.proxy.reset()
-        result = run(*words, *more, "--json")
-        assert result.exit_code == 0, result.stderr
+        result = run(*words, *more, "--json", exit_code=0)
         requests = [request for request in gcs.proxy.requests if is_lease(request)]
         # It is looked at and taken; looked at before the shard, the gate, the deletion of old
         # files, the moves, the finish and, twice, the clearing, for its generation and its
@@ -76,8 +75,7 @@ def test_a_second_run_asks_for_the_lease_only(
 ) -> None:
     data = write_foreign(gcs, f"{bucket}/out/runs/.lease.json")
     gcs.proxy.reset()
-    result = run(*words, "--json")
-    assert result.exit_code == 4
+    result = run(*words, "--json", exit_code=4)
     summary = json.loads(result.stdout)
     assert summary["exit_code"] == 4
     assert "another run is writing there: LocalRunner, process 7 of ann@elsewhere" in result.stderr
@@ -110,8 +108,7 @@ def test_a_lease_that_is_lost_is_noticed_at_the_gate(
             write_foreign(gcs, uri)
 
     gcs.proxy.decide = take
-    result = run(*words)
-    assert result.exit_code == 4, result
+    result = run(*words, exit_code=4)
     assert f"{uri}: this run has lost its lease on the output and stops" in result.stderr
     assert dataset_files(gcs.read_tree(f"{bucket}/out")) == {}
     assert read_record(uri).host == "elsewhere"
@@ -158,8 +155,7 @@ def test_denied_writing_is_told_before_any_work(
     gcs: ProxiedGcs, bucket: str, words: list[str]
 ) -> None:
     gcs.proxy.decide = lambda request: "403" if request.kind == "insert" else None
-    result = run(*words)
-    assert result.exit_code == 1
+    result = run(*words, exit_code=1)
     assert "storage.objects.create and storage.objects.delete is needed" in result.stderr
     assert not [request for request in gcs.proxy.requests if "in/images" in request.name]
 

@@ -110,8 +110,7 @@ def test_a_pointer_and_the_output_itself(
 
 def test_what_is_not_there_is_one_line(bucket: str, source: str) -> None:
     for previous in (f"{bucket}/none", "gs://no-such-bucket-at-all/x"):
-        result = run(*words(source, f"{bucket}/v2", "--reuse", previous))
-        assert result.exit_code == 2
+        result = run(*words(source, f"{bucket}/v2", "--reuse", previous), exit_code=2)
         (line,) = result.stderr.splitlines()
         assert f" --reuse: no committed dataset of Shardbeam's in {previous}; name " in line
 

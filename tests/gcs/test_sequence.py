@@ -86,8 +86,7 @@ def test_another_process_reads_a_pickle(stored: str) -> None:
 
 
 def test_an_index_in_the_bucket(gcs: ProxiedGcs, stored: str, bucket: str) -> None:
-    done = run("index", stored, "--output", f"{bucket}/indexes", "--idx")
-    assert done.exit_code == 0, done.stderr
+    run("index", stored, "--output", f"{bucket}/indexes", "--idx", exit_code=0)
     assert len(gcs.read_tree(f"{bucket}/indexes")) == 10
     dataset = shardbeam.open(stored, index=f"{bucket}/indexes", where={"min_objects": 3})
     assert len(dataset) == len(shardbeam.open(stored, where={"min_objects": 3}))

@@ -21,8 +21,7 @@ def words(bucket: str, source: str) -> list[str]:
 
 
 def build(*words: str) -> dict[str, Any]:
-    result = run(*words)
-    assert result.exit_code == 0, result.stderr
+    result = run(*words, exit_code=0)
     summary: dict[str, Any] = json.loads(result.stdout)
     return summary
 
@@ -44,8 +43,7 @@ def test_the_pointer_is_written_after_the_dataset(
     name = summary["output"].rpartition("/")[2]
     assert {path.partition("/")[0] for path in gcs.names(f"{bucket}/out")} == {name, "latest"}
     assert summary["storage"]["requests"] == gcs.proxy.counts()
-    shown = run("show", f"{bucket}/out/latest", "--limit", "1")
-    assert shown.exit_code == 0, shown.stderr
+    shown = run("show", f"{bucket}/out/latest", "--limit", "1", exit_code=0)
     assert "train, example 1 of 40" in shown.stdout
 
 

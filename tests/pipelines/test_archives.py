@@ -38,7 +38,6 @@ def test_coco_in_a_zip(shapes: Path, tmp_path: Path) -> None:
         *("coco", "--images", f"{archive}/train", "--annotations", annotations), output=output
     )
 
-    assert (plain.exit_code, built.exit_code) == (0, 0)
     assert built.counts()["examples"] == 40
     assert _shards(output) == _shards(tmp_path / "plain")
     # The sizes that are fingerprinted are the same, too: nothing is compressed.
@@ -54,10 +53,9 @@ def test_a_tar_of_tars_is_a_folder_per_class(shapes: Path, tmp_path: Path) -> No
     }
     archive = write_tar(tmp_path / "train.tar", classes)
 
-    plain = build("image-folder", "--images", shapes / "class_folders", output=tmp_path / "plain")
-    built = build("image-folder", "--images", archive, output=tmp_path / "archive")
+    build("image-folder", "--images", shapes / "class_folders", output=tmp_path / "plain")
+    build("image-folder", "--images", archive, output=tmp_path / "archive")
 
-    assert (plain.exit_code, built.exit_code) == (0, 0)
     assert _shards(tmp_path / "archive") == _shards(tmp_path / "plain")
 
 
@@ -74,7 +72,6 @@ def test_a_pattern_of_archives(shapes: Path, tmp_path: Path) -> None:
         output=tmp_path / "out",
     )
 
-    assert built.exit_code == 0
     assert sorted(built.by_key()) == names
     # It is wrong again for a name that occurs twice.
     write_tar(tmp_path / "2.tar", {names[0]: files[names[0]]})
@@ -109,7 +106,6 @@ def test_members_that_cannot_be_read_are_rejects(shapes: Path, tmp_path: Path) -
         output=tmp_path / "out",
     )
 
-    assert built.exit_code == 0
     assert built.reasons() == {
         (first, "image_unreadable"): 1,
         (second, "image_unreadable"): 1,
@@ -142,7 +138,6 @@ def test_a_bad_name_costs_its_member_alone(shapes: Path, tmp_path: Path) -> None
 
     built = build_config({"splits": splits, "rejects": {"max_ratio": 1}}, folder=tmp_path)
 
-    assert built.exit_code == 0, built.stderr
     for split, reason in zip(splits, cases.values(), strict=True):
         counts = built.counts(split)
         assert counts["rejected"] | counts["excluded"] == ({reason: 1} if reason else {})
@@ -193,7 +188,6 @@ def test_a_format_as_a_whole_in_an_archive(
     plain = build(*sample.command(folder), output=tmp_path / "plain")
     built = build(*sample.command(f"{archive}/set"), output=tmp_path / "archive")
 
-    assert (plain.exit_code, built.exit_code) == (0, 0), built.stderr
     assert _shards(tmp_path / "archive") == _shards(tmp_path / "plain")
     assert built.reasons() == plain.reasons()
 
@@ -227,9 +221,8 @@ def test_a_large_file_in_an_archive_stays_on_disk(
     build(*words, shapes / "annotations" / "instances.json", output=tmp_path / "plain")
     monkeypatch.setattr(limits, "WHOLE_ANNOTATION_BYTES", 1_000)
 
-    built = build(*words, f"{archive}/instances.json", output=tmp_path / "out")
+    build(*words, f"{archive}/instances.json", output=tmp_path / "out")
 
-    assert built.exit_code == 0, built.stderr
     assert _shards(tmp_path / "out") == _shards(tmp_path / "plain")
 
 

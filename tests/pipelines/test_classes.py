@@ -61,7 +61,6 @@ def labels(built: Build) -> dict[str, list[tuple[str, int]]]:
     ("categories", "used", "written", "dropped", "warning"),
     [
         (DUMMY, [1, 2, 0], [("cat", 1), ("dog", 2), None], 1, EXCLUDED),
-        (DUMMY, [1, 2], [("cat", 1), ("dog", 2)], 0, EXCLUDED),
         (BACKGROUND, [0, 0, 2], [None, None, ("dog", 2)], 2, EXCLUDED),
         (FROM_ZERO, [0, 1], [("cat", 1), ("dog", 2)], 0, SHIFTED),
         (BACKGROUND[1:], [1, 2], [("cat", 1), ("dog", 2)], 0, ""),
@@ -92,7 +91,6 @@ WITHOUT_CATS = ["--set", "labels.exclude=[cat]"]
     ("categories", "more"),
     [
         pytest.param(DUMMY, WITHOUT_CATS, id="dummy, without cats"),
-        pytest.param(BACKGROUND, [], id="background"),
         pytest.param(FROM_ZERO, WITHOUT_CATS, id="from zero, without cats"),
     ],
 )
@@ -137,7 +135,7 @@ def test_a_class_of_the_file_without_a_folder_is_named_once(tmp_path: Path, comm
     classes = tmp_path / "classes.txt"
     classes.write_text("Dog\nCats\n")
     words = ("--images", str(root), "--classes", str(classes), "--output", str(tmp_path / "out"))
-    _, stdout, _ = run(command, "image-folder", *words, "--json")
+    stdout = run(command, "image-folder", *words, "--json").stdout
     summary = json.loads(stdout)
 
     missing = f"{classes}: 1 of 2 classes have no folder: 'Dog' (did you mean 'Dogs'?)"
@@ -181,7 +179,6 @@ def test_maps_without_vocs_palette_stay_numbers(words: tuple[str, ...], tmp_path
     output = tmp_path / "out"
     built = build("voc", "--root", tmp_path / "data", "--semantic", *words, output=output)
 
-    assert built.exit_code == 0, built.stderr
     assert built.summary["classes"] == ["lion"]
     ((warning),) = built.summary["warnings"]
     assert warning.startswith("SegmentationClass/a.png: the palette is not VOC's")
@@ -205,7 +202,6 @@ def test_an_odd_class_of_a_webdataset_costs_its_sample(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", members)
     built = build("webdataset", "--tars", path, output=tmp_path / "out")
 
-    assert built.exit_code == 0, built.stderr
     assert built.summary["classes"] == ["0", "1", "2"]
     (reject,) = built.rejects()
     assert (reject["key"], reject["reason"]) == ("a.tar/070.png", "annotation_malformed")
@@ -233,9 +229,9 @@ def test_a_refused_table_without_classes_says_so(tmp_path: Path) -> None:
     built = build(
         *("csv", "--manifest", tmp_path / "via.csv", "--image-root", tmp_path / "images"),
         output=tmp_path / "out",
+        exit_code=3,
     )
 
-    assert built.exit_code == 3
     (warning,) = built.summary["warnings"]
     assert "features of images: file_size, file_attributes, region_count, region_id" in warning
 

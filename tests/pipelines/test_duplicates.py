@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from tests.support.builds import build as build_dataset
 from tests.support.builds import build_config
-from tests.support.dataset import Run, read_dataset, run
+from tests.support.dataset import read_dataset, run
 from tests.support.image_makers import photograph, save
 
 SPLITS = ("--fractions", "train=0.75,validation=0.25")
@@ -39,10 +40,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def build(pictures: Path, output: Path, *more: str) -> tuple[Run, dict[str, Any]]:
-    words = ("build", "image-folder", "--images", str(pictures), "--output", str(output))
-    done = run(*words, *SPLITS, "--json", *more)
-    return done, json.loads(done.stdout)
+def build(pictures: Path, output: Path, *more: str, exit_code: int = 0) -> dict[str, Any]:
+    """Builds, and returns the summary."""
+    words = ("image-folder", "--images", str(pictures), *SPLITS, *more)
+    return build_dataset(*words, output=output, exit_code=exit_code).summary
 
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
@@ -53,8 +54,7 @@ def rows_of(output: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def built(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("built") / "dataset"
-    done, _ = build(pictures, output)
-    assert done.exit_code == 0
+    build(pictures, output)
     return output
 
 
@@ -116,8 +116,8 @@ def test_the_summary_says_it(pictures: Path, built: Path) -> None:
 @pytest.mark.parametrize("key", ["leaks", "contradictions"])
 def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    done, summary = build(pictures, output, "--set", f"duplicates.{key}=refuse")
-    assert (done.exit_code, summary["status"]) == (3, "refused")
+    summary = build(pictures, output, "--set", f"duplicates.{key}=refuse", exit_code=3)
+    assert summary["status"] == "refused"
     assert not (output / "dataset_info.json").exists()
     assert "it has duplicates that the config refuses: " in summary["message"]
     assert "cats/" in summary["message"]
@@ -128,8 +128,7 @@ def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
     ]
     assert parquet.read_table(where).num_rows == 18
     # The shards are kept.
-    done, summary = build(pictures, output, "--set", f"duplicates.{key}=warn")
-    assert done.exit_code == 0
+    summary = build(pictures, output, "--set", f"duplicates.{key}=warn")
     assert summary["resumed"]["images"] == 28 + 1
 
 
@@ -144,8 +143,7 @@ def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
 def test_what_is_looked_for(
     settings: tuple[str, ...], groups: int | None, pictures: Path, tmp_path: Path
 ) -> None:
-    done, summary = build(pictures, tmp_path, *settings)
-    assert done.exit_code == 0
+    summary = build(pictures, tmp_path, *settings)
     found = summary["duplicates"]
     assert (found and (found["groups"], found["near"])) == (groups and (groups, 0))
     assert (tmp_path / "duplicates.parquet").exists() == (groups is not None)
@@ -167,8 +165,7 @@ def recoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_re_encoded_pictures_in_two_class_folders(recoded: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    done, summary = build(recoded, output)
-    assert done.exit_code == 0
+    summary = build(recoded, output)
     assert summary["duplicates"]["near_contradictions"] == 5
     assert summary["duplicates"]["contradictions"] == 0
     (warning,) = [line for line in summary["warnings"] if "different" in line]
@@ -179,10 +176,10 @@ def test_re_encoded_pictures_in_two_class_folders(recoded: Path, tmp_path: Path)
     # Such pictures are not looked for.
     for more in ("image.verify=header", "duplicates.near=0"):
         refuse = ("--set", "duplicates.near_contradictions=refuse")
-        done, summary = build(recoded, tmp_path / more, "--set", more, *refuse)
-        assert (done.exit_code, summary["duplicates"]["near_contradictions"]) == (0, 0)
-    done, summary = build(recoded, tmp_path / "refused", *refuse)
-    assert (done.exit_code, summary["status"]) == (3, "refused")
+        summary = build(recoded, tmp_path / more, "--set", more, *refuse)
+        assert summary["duplicates"]["near_contradictions"] == 0
+    summary = build(recoded, tmp_path / "refused", *refuse, exit_code=3)
+    assert summary["status"] == "refused"
     assert "5 groups of nearly equal pictures have different classes" in summary["message"]
     assert "--set duplicates.near_contradictions=warn" in summary["message"]
     assert not (tmp_path / "refused" / "dataset_info.json").exists()
@@ -209,8 +206,7 @@ def test_all_but_one_of_each_group_are_left_out(
     shards = ("--set", "output.num_shards=8")
     build(pictures, tmp_path / "old", *shards)
     words = ("--exclude", str(listed), "--set", "duplicates.leaks=refuse", *shards)
-    done, summary = build(pictures, tmp_path / "new", *words, "--reuse", str(tmp_path / "old"))
-    assert done.exit_code == 0
+    summary = build(pictures, tmp_path / "new", *words, "--reuse", str(tmp_path / "old"))
     assert counts_of(summary, "excluded") == 9
     assert sum(split["images"] for split in summary["splits"].values()) == 29 - 9
     assert summary["duplicates"]["groups"] == 0
@@ -218,16 +214,14 @@ def test_all_but_one_of_each_group_are_left_out(
     # Shards that have lost nothing are copied.
     kept = {(row["split"], row["shard"]) for row in rows_of(tmp_path / "old") if not row["keep"]}
     assert summary["reuse"]["copied_shards"] == 16 - len(kept)
-    fresh, _ = build(pictures, tmp_path / "fresh", *words)
-    assert fresh.exit_code == 0
+    build(pictures, tmp_path / "fresh", *words)
     assert read_dataset(tmp_path / "fresh") == read_dataset(tmp_path / "new")
 
 
 def test_each_group_stays_in_one_split(pictures: Path, listed: Path, tmp_path: Path) -> None:
     for more in ((), ("--exact",)):
         output = tmp_path / f"out{len(more)}"
-        done, summary = build(pictures, output, "--group-by", str(listed), *more)
-        assert done.exit_code == 0
+        summary = build(pictures, output, "--group-by", str(listed), *more)
         assert (summary["duplicates"]["groups"], summary["duplicates"]["leaks"]) == (9, 0)
         assert sum(split["images"] for split in summary["splits"].values()) == 29
         assert {split for split, counts in summary["splits"].items() if counts["images"]} == {
@@ -254,18 +248,17 @@ def test_single_keys_are_left_out_and_those_that_are_not_there_are_told(
 ) -> None:
     keys = tmp_path / "keys.txt"
     keys.write_text("cats/0.jpg\nsource\tdogs/1.jpg\nother\tdogs/2.jpg\nnowhere.jpg\n")
-    done, summary = build(pictures, tmp_path / "out", "--exclude", str(keys))
-    assert done.exit_code == 0
+    summary = build(pictures, tmp_path / "out", "--exclude", str(keys))
     assert counts_of(summary, "excluded") == 2
     assert "of the 4 images that the file in `exclude` names, 2 were found" in summary["warnings"]
     manifest = (tmp_path / "out" / "manifest.json").read_text()
     assert str(tmp_path) not in manifest
     # Another content is another plan.
     words = ("--exclude", str(keys), "--if-changed", "--overwrite")
-    assert build(pictures, tmp_path / "out", *words)[1]["current"]
+    assert build(pictures, tmp_path / "out", *words)["current"]
     keys.write_text("cats/0.jpg\n")
-    done, summary = build(pictures, tmp_path / "out", *words)
-    assert (done.exit_code, summary["current"]) == (0, False)
+    summary = build(pictures, tmp_path / "out", *words)
+    assert not summary["current"]
     assert counts_of(summary, "excluded") == 1
 
 

@@ -36,8 +36,8 @@ def test_what_is_refused_is_kept_and_a_milder_expectation_commits_it(
     source: Json, tmp_path: Path
 ) -> None:
     config: Json = {"splits": {"train": source}, "expect": {"min_images": 3}}
-    refused = build_config(config, folder=tmp_path)
-    assert (refused.exit_code, refused.summary["status"]) == (3, "refused")
+    refused = build_config(config, folder=tmp_path, exit_code=3)
+    assert refused.summary["status"] == "refused"
     assert refused.summary["message"].startswith(
         "it is not what the config expects: split 'train': expect.min_images: expected "
     )
@@ -54,7 +54,6 @@ def test_what_is_refused_is_kept_and_a_milder_expectation_commits_it(
 
     built = build_config(config, folder=tmp_path)
 
-    assert built.exit_code == 0, built.stderr
     assert built.summary["resumed"]["shards"] == 1
     manifest = json.loads((built.output / "manifest.json").read_bytes())
     assert manifest["config"]["expect"]["min_images"] == 2
@@ -76,9 +75,8 @@ def test_splits_that_the_source_predefines_are_known_later(tmp_path: Path) -> No
         (tmp_path / "images" / split / "cat" / "1.jpg").write_bytes(save(photograph(), "JPEG"))
     source = {"format": "image-folder", "images": str(tmp_path / "images")}
     config: Json = {"source": source, "expect": {"min_images": {"test": 1}}}
-    refused = build_config(config, folder=tmp_path)
-    assert refused.exit_code == 2
+    refused = build_config(config, folder=tmp_path, exit_code=2)
     assert "expect.min_images.test: unknown split; the splits are train, val" in refused.stderr
 
     config["expect"] = {"min_images": {"val": 2}}
-    assert build_config(config, folder=tmp_path).exit_code == 3
+    build_config(config, folder=tmp_path, exit_code=3)

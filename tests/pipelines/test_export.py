@@ -49,11 +49,7 @@ def export_to(path: Path, output: Path, layout: str, *more: str) -> str:
 
 
 def refused(path: Path, output: Path, *more: str, layout: str = "coco") -> str:
-    result = run("export", str(path), "--format", layout, "--output", str(output), *more)
-    assert result.exit_code in (1, 2)
-    assert not result.stdout
-    assert result.stderr.count("\n") == 1
-    return result.stderr
+    return run("export", str(path), "--format", layout, "--output", str(output), *more).error
 
 
 def losses(printed: str) -> dict[str, int]:
@@ -71,11 +67,8 @@ def read_coco(folder: Path, name: str) -> Json:
 def init_and_build(folder: Path, output: Path, *more: str) -> Build:
     """Writes a config for an exported folder, and builds it without a change."""
     config = output.with_suffix(".yaml")
-    result = run("init", str(folder), "--output", str(config))
-    assert result.exit_code == 0, result.stderr
-    words = (str(config), "--set", f"output.path={output}", *more)
-    result = run("build", *words, "--json")
-    return Build(output, result.exit_code, json.loads(result.stdout), result.stderr)
+    run("init", str(folder), "--output", str(config), exit_code=0)
+    return build(config, *more, output=output)
 
 
 def objects(
@@ -111,15 +104,13 @@ def examples(folder: Path, *features: Json, name: str = "train.tfrecord") -> Pat
 def built(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
     """The sample with boxes, masks, keypoints and captions, in two splits."""
     annotations = shapes / "annotations"
-    result = build(
+    return build(
         *("coco", "--images", shapes / "images", "--fractions", "train=0.7,holdout=0.3"),
         *("--annotations", annotations / "person_keypoints.json"),
         *("--annotations", annotations / "captions.json"),
         *("--set", "masks=png", "--set", "output.num_shards=2", "--name", "shapes"),
         output=tmp_path_factory.mktemp("built") / "out",
     )
-    assert result.exit_code == 0, result.stderr
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +199,6 @@ def test_an_exported_folder_builds_the_same_dataset(
     as_coco: tuple[Path, str], built: Build, tmp_path: Path
 ) -> None:
     again = init_and_build(as_coco[0], tmp_path / "again", "--set", "masks=png")
-    assert again.exit_code == 0, again.stderr
     for split in ("train", "holdout"):
         before = {each.key: each.features for each in built.examples(split)}
         assert {each.key: each.features for each in again.examples(split)} == before
@@ -224,7 +214,6 @@ def test_yolo_holds_the_same_boxes_and_keypoints(built: Build, tmp_path: Path) -
     assert data["names"] == dict(enumerate(["circle", "square", "triangle", "star"]))
     assert (data["nc"], data["kpt_shape"], data["train"]) == (4, [5, 3], "images/train")
     again = init_and_build(tmp_path / "yolo", tmp_path / "again")
-    assert again.exit_code == 0, again.stderr
     before = built.by_key("train")
     crowds = 0
     for each in again.examples("train"):
@@ -289,7 +278,7 @@ def test_a_mask_of_parts_and_holes_and_an_object_without_one(tmp_path: Path) -> 
 def test_tasks(built: Build, tmp_path: Path) -> None:
     output = tmp_path / "out"
     error = refused(built.output, output, "--task", "segment")
-    assert error.endswith("--task: not with --format coco\n")
+    assert error.endswith("--task: not with --format coco")
     printed = export_to(built.output, output, "yolo", "--task", "detect", "--split", "train")
     assert "(YOLO, task detect)" in printed
     assert "kpt_shape" not in (output / "data.yaml").read_text()
@@ -356,7 +345,6 @@ def yolo(tmp_path: Path) -> Path:
 
 def test_yolo_comes_back(yolo: Path, tmp_path: Path) -> None:
     before = build("yolo", "--data", yolo / "data.yaml", output=tmp_path / "shards")
-    assert before.exit_code == 0, before.stderr
     back = tmp_path / "back"
     export_to(before.output, back, "yolo")
     assert read_tree(back / "images") == read_tree(yolo / "images")
@@ -637,7 +625,6 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
         assert set(images.values()) == {JPEG}
         assert losses(printed)["changed names of images"] > 8
         again = init_and_build(output, tmp_path / f"{layout}-again")
-        assert again.exit_code == 0, again.stderr
         assert len(again.examples()) == len(keys)
         assert all(len(each.boxes) == 1 for each in again.examples())
         shutil.rmtree(output)
@@ -652,7 +639,7 @@ def test_a_path_of_very_many_folders(small: Path, deep_folder: Path) -> None:
     assert (output / "annotations").is_dir()
     # This one has more bytes than a path can have.
     assert refused(small, Path("b/" * 2100)).endswith(
-        ": File name too long (ENAMETOOLONG); fix it and run the same command again\n"
+        ": File name too long (ENAMETOOLONG); fix it and run the same command again"
     )
     assert sorted(os.listdir()) == ["a", "in"]
 
@@ -926,8 +913,7 @@ def test_two_exports_into_one_folder(
         # Neither waits for the other, and what one has written is never mixed with the other's.
         for layout in ("yolo", "coco"):
             for more in ((), ("--overwrite",)):
-                result = run(*words(small, layout), *more)
-                assert result.exit_code == 4
+                result = run(*words(small, layout), *more, exit_code=4)
                 assert f"{output}: another run on this machine is writing there" in result.stderr
 
     def words(folder: Path, layout: str) -> tuple[str, ...]:
@@ -964,7 +950,6 @@ def test_every_format_comes_back(
 ) -> None:
     data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     before = build(*sample.command(data), output=tmp_path / "shards")
-    assert before.exit_code == 0, before.stderr
     keys = {spec["key"] for spec in before.manifest["features"]}
     if "image/encoded" not in keys:
         assert "the image (image/encoded) is missing" in refused(before.output, tmp_path / "out")
@@ -985,7 +970,6 @@ def test_every_format_comes_back(
         if not any(each.features.get("image/object/class/text") for each in old):
             continue
         again = init_and_build(output, tmp_path / f"{layout}-again")
-        assert again.exit_code == 0, again.stderr
         new = [each for split in again.manifest["splits"] for each in again.examples(split)]
         counts = [
             Counter(

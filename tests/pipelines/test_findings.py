@@ -26,14 +26,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Json:
 
 
 def show(*words: object) -> str:
-    shown = run("show", *map(str, words))
-    assert shown.exit_code == 0, shown.stderr
+    shown = run("show", *map(str, words), exit_code=0)
     return shown.stdout
 
 
 def test_what_was_planted_is_found(source: Json, tmp_path: Path) -> None:
     built = build_config({"splits": {"train": source}}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
 
     shown = json.loads(show(built.output, "--findings", "--json"))
     found = shown["findings"]
@@ -64,8 +62,7 @@ def test_what_was_planted_is_found(source: Json, tmp_path: Path) -> None:
 
 def test_findings_may_be_ignored_or_refused(source: Json, tmp_path: Path) -> None:
     config: Json = {"splits": {"train": source}, "expect": {"max_findings": {"duplicate_box": 0}}}
-    refused = build_config(config, folder=tmp_path)
-    assert refused.exit_code == 3, refused.stderr
+    refused = build_config(config, folder=tmp_path, exit_code=3)
     assert (
         "split 'train': expect.max_findings: duplicate_box: expected at most 0, found 1"
         in (refused.summary["message"])
@@ -73,7 +70,6 @@ def test_findings_may_be_ignored_or_refused(source: Json, tmp_path: Path) -> Non
 
     config["findings"] = {"ignore": ["duplicate_box"]}
     built = build_config(config, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     kinds = {each["kind"] for each in built.summary["findings"]}
     assert kinds == {*KINDS.values(), *CLASSES} - {"duplicate_box"}
     found = json.loads(show(built.output, "--findings", "--json"))["findings"]
@@ -95,7 +91,6 @@ def test_an_image_with_an_example_for_each_object_counts_once(source: Json, tmp_
     built = build_config(
         {"splits": {"train": source}, "example_per": "annotation"}, folder=tmp_path
     )
-    assert built.exit_code == 0, built.stderr
     stats = json.loads(run("stats", str(built.output), "--json").stdout)
     again = json.loads(run("stats", str(built.output), "--json", "--recount").stdout)
     assert again == stats
@@ -110,7 +105,9 @@ def test_findings_of_the_whole_dataset_may_be_refused(
     annotations["categories"].append({"id": 4, "name": "emu"})
     changed = {**source, "annotations": [str(write_coco(tmp_path / "b.json", annotations))]}
     refused = build_config(
-        {"splits": {"train": changed}, "expect": {"max_findings": {kind: 0}}}, folder=tmp_path
+        {"splits": {"train": changed}, "expect": {"max_findings": {kind: 0}}},
+        folder=tmp_path,
+        exit_code=3,
     )
     assert refused.exit_code == 3, refused.stderr
     assert f"expect.max_findings: {kind}: expected at most 0, found" in refused.summary["message"]
@@ -197,8 +194,7 @@ def test_a_separate_index_without_findings_is_refused(
     others, index = write_others(tmp_path / "others"), tmp_path / "index"
     assert run("index", str(others), "--output", str(index)).exit_code == 0
     damage(index / "a.tfrecord.parquet")
-    shown = run("show", str(others), "--findings", "--index", str(index))
-    assert shown.exit_code == 1
+    shown = run("show", str(others), "--findings", "--index", str(index), exit_code=1)
     assert shown.stderr.startswith(f"shardbeam: error: {index}/a.tfrecord.parquet: ")
     assert problem in shown.stderr
 

@@ -57,8 +57,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plan_folders(*words: str) -> str:
     """Plans the folders of classes; returns what it says."""
-    planned = run("plan", "image-folder", "--images", "d", "--output", "out", *words)
-    assert planned.exit_code == 0, planned.stderr
+    planned = run("plan", "image-folder", "--images", "d", "--output", "out", *words, exit_code=0)
     return planned.stdout
 
 
@@ -98,11 +97,9 @@ def test_the_first_rejects_are_named(data: Path) -> None:
 
 def init_and_build(*words: str) -> tuple[str, str]:
     """Writes a config and builds it; returns the config, and what `init` says."""
-    made = run("init", *words)
-    assert made.exit_code == 0, made.stderr
+    made = run("init", *words, exit_code=0)
     Path("made.yaml").write_text(made.stdout)
-    built = run("build", "made.yaml", "--overwrite")
-    assert built.exit_code == 0, built.stderr
+    run("build", "made.yaml", "--overwrite", exit_code=0)
     return made.stdout, made.stderr
 
 
@@ -122,8 +119,7 @@ def test_init_names_pointers_of_git_lfs(data: Path) -> None:
     write_files(data, {"cat/x.jpg": POINTER})
     assert "d/cat/x.jpg: it is a Git LFS pointer; `git lfs pull`" in run("init", "d").stderr
     write_files(data.parent / "e", {"a.jpg": JPEG, "ann.json": POINTER})
-    result = run("init", "e")
-    assert result.exit_code == 1
+    result = run("init", "e", exit_code=1)
     assert "ann.json: the file is a Git LFS pointer: `git lfs pull` fetches" in result.stderr
 
 
@@ -132,12 +128,10 @@ def test_the_output_is_outside_of_the_data(
     here: str, there: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(data.parent / here)
-    made = run("init", there)
-    assert made.exit_code == 0, made.stderr
+    made = run("init", there, exit_code=0)
     config = data.parent / "made.yaml"
     config.write_text(made.stdout)
-    built = run("build", str(config))
-    assert built.exit_code == 0, built.stderr
+    run("build", str(config), exit_code=0)
     assert (data.parent / "tfrecords/d/manifest.json").is_file()
 
 
@@ -155,16 +149,14 @@ def test_init_asks_a_format_of_ones_own(data: Path) -> None:
 @pytest.mark.parametrize(("name", "folder"), [("d/a.csv", "d"), ("b.ZIP", "b.ZIP"), ("c.csv", ".")])
 def test_data_in_place_of_a_config(name: str, folder: str, data: Path) -> None:
     write_files(data.parent, {name: "image,label\n"})
-    result = run("plan", name)
-    assert result.exit_code == 2
+    result = run("plan", name, exit_code=2)
     assert f"plan: {name} is data, and no config file; `shardbeam init {folder}`" in result.stderr
 
 
 def test_the_sample_of_a_dataset_is_named(data: Path) -> None:
     build = ("build", "image-folder", "--images", "d", "--output", "out/x", "--limit", "2")
     assert run(*build).exit_code == 0
-    result = run("report", "out/x")
-    assert result.exit_code == 1
+    result = run("report", "out/x", exit_code=1)
     assert "out/x: nothing is there; a sample of it (`limit`) lies beside it: out/x-limit-2" in (
         result.stderr
     )

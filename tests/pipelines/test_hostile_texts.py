@@ -307,16 +307,6 @@ def test_an_honest_description_stays(tmp_path: Path) -> None:
     assert f"\n\n{config['description']}\n\n" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_the_page_shows_texts_as_they_are(folder: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    for dataset in ("out", "foreign"):
-        words = ("--output", str(page), "--overwrite")
-        assert run("report", str(folder / dataset), *words).exit_code == 0
-        text = page.read_text()
-        assert all(each.isprintable() or each == "\n" for each in text)
-        assert "<img src=x" not in text
-
-
 def test_logs_and_tracebacks_show_texts_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     with bare_root(), configure_logging():
         logging.getLogger("shardbeam.x").warning("%s is odd", MORE)

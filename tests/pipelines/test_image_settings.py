@@ -29,7 +29,7 @@ def build_images(
     (root / "cat").mkdir(parents=True, exist_ok=True)
     for file_name, data in files.items():
         (root / "cat" / file_name).write_bytes(data)
-    built = build_config(
+    return build_config(
         {
             "splits": {"train": {"format": "image-folder", "images": str(root)}},
             "image": dict(image),
@@ -38,8 +38,6 @@ def build_images(
         folder=folder,
         name=name,
     )
-    assert built.exit_code == 0
-    return built
 
 
 def test_what_is_too_large(tmp_path: Path) -> None:
@@ -67,12 +65,10 @@ def test_images_of_cifar_get_one_size_unless_they_are_raw(pixels: str, tmp_path:
     write_cifar10(tmp_path / "cifar")
     source = {"format": "cifar10", "root": str(tmp_path / "cifar"), "pixels": pixels}
     config = {"source": source, "image": {"resize": {"width": 48, "height": 40}}}
-    built = build_config(config, folder=tmp_path)
+    built = build_config(config, folder=tmp_path, exit_code=2 if pixels == "raw" else 0)
     if pixels == "raw":
-        assert built.exit_code == 2
         assert "image.resize: raw images keep their 32 x 32 pixels" in built.stderr
     else:
-        assert built.exit_code == 0, built.stderr
         assert {example.picture.size for example in built.examples()} == {(48, 40)}
 
 

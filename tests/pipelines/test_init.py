@@ -43,8 +43,7 @@ OTHERWISE = {
 
 def init(folder: Path, *words: str) -> tuple[str, str]:
     """Runs the command; returns the config, and what it says."""
-    result = run("init", str(folder), *words)
-    assert result.exit_code == 0, result.stderr
+    result = run("init", str(folder), *words, exit_code=0)
     return result.stdout, result.stderr
 
 
@@ -55,8 +54,7 @@ def test_every_sample_is_recognized_and_its_config_builds(
     data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     if sample.name == "csv":
         # Two tables name the same images.
-        result = run("init", str(data))
-        assert result.exit_code == 1
+        result = run("init", str(data), exit_code=1)
         assert f"{data}/ann.csv and {data}/ann_wo_ext.csv both name images" in result.stderr
         shutil.copytree(data, data := tmp_path / "one", ignore=lambda *_: {"ann_wo_ext.csv"})
     name, counts = OTHERWISE.get(sample.name, (sample.format_name, sample.counts))
@@ -65,8 +63,7 @@ def test_every_sample_is_recognized_and_its_config_builds(
     _, told = init(data, "--output", path)
 
     assert told.startswith(f"{name}: ")
-    planned = run("plan", path, "--set", f"output.path={tmp_path}/out", "--json")
-    assert planned.exit_code == 0, planned.stderr
+    planned = run("plan", path, "--set", f"output.path={tmp_path}/out", "--json", exit_code=0)
     splits = json.loads(planned.stdout)["splits"]
     assert {split: each["examples"] for split, each in splits.items() if split} == counts
     assert f"splits {', '.join(counts)}" in told or f"split {', '.join(counts)}" in told
@@ -560,8 +557,7 @@ def test_strange_names(name: str, tmp_path: Path) -> None:
     write_coco(root / f"{name}.json", json.loads(coco("1.jpg", "2.jpg")))
     path = tmp_path / "d.yaml"
     init(root, "--output", str(path))
-    planned = run("plan", str(path), "--set", f"output.path={tmp_path}/out", "--json")
-    assert planned.exit_code == 0, planned.stderr
+    planned = run("plan", str(path), "--set", f"output.path={tmp_path}/out", "--json", exit_code=0)
     assert json.loads(planned.stdout)["splits"]["train"]["examples"] == 2
 
 

@@ -247,8 +247,7 @@ def test_what_was_finished_is_resumed(shapes: Path, expected: Tree, tmp_path: Pa
     images = sum(shard.examples for shard in shards)
     resumed = {"shards": len(shards), "examples": images, "images": images}
 
-    again = run(*words, "--json", "--log-format", "json")
-    assert again.exit_code == 0
+    again = run(*words, "--json", "--log-format", "json", exit_code=0)
     assert json.loads(again.stdout)["resumed"] == resumed
     assert last_run(output)["outcome"]["resumed"] == resumed
     # A line of progress is there only if somebody looked between the totals and the commit.

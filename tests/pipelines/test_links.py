@@ -68,8 +68,7 @@ def test_a_link_to_itself_is_not_said_to_lead_to_nothing(
 ) -> None:
     link = tmp_path / "link"
     link.symlink_to(link)
-    result = run(*command.format(dataset=dataset, link=link).split())
-    assert result.exit_code == 2
+    result = run(*command.format(dataset=dataset, link=link).split(), exit_code=2)
     assert f"--output: {link}" in result.stderr
     assert "where nothing is" not in result.stderr
 

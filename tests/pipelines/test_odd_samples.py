@@ -52,7 +52,6 @@ def test_what_becomes_of_each_file(sample: OddSample, tmp_path: Path) -> None:
 
     built = build(*sample.command(data), output=tmp_path / "out")
 
-    assert built.exit_code == 0, built.stderr
     splits = [split for split in built.summary["splits"] if split]
     assert splits == list(sample.examples)
     for split in splits:

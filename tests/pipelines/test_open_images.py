@@ -48,7 +48,6 @@ def test_every_row_is_written_or_rejected_whatever_the_parts(
             *("--set", "rejects.max_ratio=0.6"),
             output=tmp_path / name,
         )
-        assert built.exit_code == 0, built.stderr
         outputs.append(built)
     whole = outputs[0]
     assert read_dataset(tmp_path / "whole") == read_dataset(tmp_path / "parts")

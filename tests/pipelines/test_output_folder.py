@@ -7,17 +7,17 @@ import errno
 import itertools
 import json
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
 
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import (
-    Run,
     coco_words,
     dataset_files,
     finish,
@@ -28,6 +28,7 @@ from tests.support.dataset import (
     run_records,
     start,
 )
+from tests.support.stored import before_each, fail_with
 
 SHARDS = ("--set", "output.num_shards=3")
 
@@ -54,15 +55,6 @@ def inputs(shapes: Path, tmp_path: Path) -> Path:
     for name in ("images", "annotations"):
         shutil.copytree(shapes / name, folder / name)
     return folder
-
-
-def one_line_error(result: Run) -> str:
-    """The message of a run that ended with one, after lines on how far it came if it was slow."""
-    assert result.stdout == ""
-    *progress, message = result.stderr.splitlines()
-    assert all(line.startswith("shardbeam: ") for line in progress)
-    assert message.startswith("shardbeam: error: ")
-    return message.removeprefix("shardbeam: error: ")
 
 
 # A committed dataset
@@ -98,14 +90,8 @@ def test_if_changed_does_nothing_where_nothing_has(
     shapes: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read_tree(output)
-    read = LocalStorage.read
     seen: list[str] = []
-
-    def read_and_count(storage: LocalStorage, uri: str, **options: Any) -> bytes:  # noqa: ANN401
-        seen.append(uri)
-        return read(storage, uri, **options)
-
-    monkeypatch.setattr(LocalStorage, "read", read_and_count)
+    before_each(monkeypatch, "read", seen.append)
     # Settings that change only how a build runs change no input either.
     flags = ("--threads=1", "--set", "rejects.max_ratio=0.5", "--direct_num_workers", "2")
     for more in ((), flags):
@@ -161,9 +147,8 @@ def test_if_changed_sees_every_change(inputs: Path, tmp_path: Path) -> None:
         else:
             words += change
         before = read_tree(output)
-        result = run(*words)
-        assert result.exit_code == 2
-        assert "inputs or config have changed; add --overwrite" in one_line_error(result)
+        result = run(*words, exit_code=2)
+        assert "inputs or config have changed; add --overwrite" in result.error
         assert read_tree(output) == before
 
         assert run(*words, "--overwrite").exit_code == 0
@@ -205,8 +190,7 @@ def test_if_changed_repairs_what_is_missing(
     (tmp_path / "latest").write_text(f"{output}\n")
     latest = ("--set", f"output.latest={tmp_path}/latest")
     words = coco_words(shapes, output, *SHARDS, "--if-changed", *latest)
-    result = run(*words)
-    assert result.exit_code == 0
+    result = run(*words, exit_code=0)
     assert f"reused: {copied} of 3 shards copied" in result.stdout
     assert caplog.messages[0].startswith(f"{output}: {path}: {found}")
     assert read_dataset(output) == whole
@@ -219,9 +203,8 @@ def test_a_runs_record_that_cannot_be_read_tells_nothing(
 ) -> None:
     (record,) = run_records(output)
     record.write_bytes(content)
-    result = run(*coco_words(shapes, output, *SHARDS, "--if-changed"))
-    assert result.exit_code == 2
-    assert "have changed" in one_line_error(result)
+    result = run(*coco_words(shapes, output, *SHARDS, "--if-changed"), exit_code=2)
+    assert "have changed" in result.error
 
 
 # Folders that are not ours
@@ -246,9 +229,8 @@ def test_a_folder_with_other_files_is_refused(
         (output / file).write_text("mine")
     before = read_tree(output)
     for flags in ((), ("--overwrite",), ("--if-changed", "--overwrite")):
-        result = run(*coco_words(shapes, output, *flags))
-        assert result.exit_code == 2
-        assert f"holds files that are not Shardbeam's {named}" in one_line_error(result)
+        result = run(*coco_words(shapes, output, *flags), exit_code=2)
+        assert f"holds files that are not Shardbeam's {named}" in result.error
         assert read_tree(output) == before
 
 
@@ -258,18 +240,16 @@ def test_a_manifest_that_is_not_ours_is_refused(
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "manifest.json").write_bytes(content)
-    result = run(*coco_words(shapes, tmp_path / "out", "--overwrite"))
-    assert result.exit_code == 2
-    assert "manifest.json: not a manifest of Shardbeam" in one_line_error(result)
+    result = run(*coco_words(shapes, tmp_path / "out", "--overwrite"), exit_code=2)
+    assert "manifest.json: not a manifest of Shardbeam" in result.error
     assert read_tree(tmp_path / "out") == {"manifest.json": content}
 
 
 @pytest.mark.parametrize("below", ["", "/out"])
 def test_a_file_is_no_folder(below: str, shapes: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    result = run(*coco_words(shapes, Path(f"{tmp_path}/file{below}"), "--overwrite"))
-    assert result.exit_code == 2
-    assert f"{tmp_path}/file{below}: cannot be a dataset's folder" in one_line_error(result)
+    result = run(*coco_words(shapes, Path(f"{tmp_path}/file{below}"), "--overwrite"), exit_code=2)
+    assert f"{tmp_path}/file{below}: cannot be a dataset's folder" in result.error
     assert read_tree(tmp_path) == {"file": b"mine"}
 
 
@@ -288,8 +268,7 @@ def test_too_many_rejects_commit_nothing_and_can_be_read(inputs: Path, tmp_path:
     for image in spoilt:
         image.write_bytes(image.read_bytes()[:-200])
     words = coco_words(inputs, output, *SHARDS)
-    result = run(*words, "--json")
-    assert result.exit_code == 3
+    result = run(*words, "--json", exit_code=3)
     summary = json.loads(result.stdout)
     assert summary["status"] == "refused"
     assert "split 'train': 4 of 40 inputs rejected (10.00%)" in summary["message"]
@@ -353,7 +332,7 @@ def test_a_full_disk_is_one_clear_line_and_can_be_repaired(
             break
         assert disk.full
         assert result.exit_code == 1
-        assert one_line_error(result) == (
+        assert result.error == (
             f"{output}: cannot be written: No space left on device (ENOSPC); fix that and run the "
             "same command again, finished shards are kept"
         )
@@ -366,9 +345,8 @@ def test_a_full_disk_is_one_clear_line_and_can_be_repaired(
 @pytest.mark.skipif(os.geteuid() == 0, reason="to root, nothing is unwritable")
 def test_an_unwritable_folder_is_one_clear_line(shapes: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    result = run(*coco_words(shapes, tmp_path / "out"))
-    assert result.exit_code == 1
-    assert "cannot be written: Permission denied" in one_line_error(result)
+    result = run(*coco_words(shapes, tmp_path / "out"), exit_code=1)
+    assert "cannot be written: Permission denied" in result.error
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
@@ -406,20 +384,10 @@ def test_a_disk_that_fails_is_one_line_with_the_file(
     output: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = getattr(LocalStorage, method)
-    failed: list[str] = []
-
-    def fail(storage: LocalStorage, uri: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-        if name in uri:
-            failed.append(uri)
-            raise OSError(errno.EIO, "Input/output error", uri)
-        return before(storage, uri, *arguments, **options)
-
-    monkeypatch.setattr(LocalStorage, method, fail)
-    message = one_line_error(run(*coco_words(shapes, output, *SHARDS, flag)))
+    before_each(monkeypatch, method, fail_with(errno.EIO, where=name))
+    message = run(*coco_words(shapes, output, *SHARDS, flag)).error
     assert "Input/output error" in message
-    # Several shards may fail before the first error is reported.
-    assert any(uri in message for uri in failed)
+    assert re.search(rf"{re.escape(str(output))}\S*{re.escape(name)}", message)
 
 
 # plan
@@ -435,8 +403,7 @@ def test_plan_writes_nothing(
     before = tree_with_times(tmp_path)
     target = Path("new/out") if fresh else output
     words = coco_words(inputs, target, *SHARDS, "--set", "image.quality=90")
-    result = run("plan", *words[1:], "--json")
-    assert result.exit_code == 0
+    result = run("plan", *words[1:], "--json", exit_code=0)
     summary = json.loads(result.stdout)
     assert summary["status"] == "approved"
     assert summary["splits"]["train"]["examples"] == 40

@@ -93,8 +93,7 @@ def test_what_is_refused(words: str, problem: str, dataset: Path) -> None:
     Path("s/keys").write_text("000000000001.jpg\n")
     before = read_tree(dataset.parent)
     names = {"d": str(dataset), "shard": "shapes-train.tfrecord-00000-of-00001"}
-    result = run(*words.format(**names).split())
-    assert result.exit_code == 2, result
+    result = run(*words.format(**names).split(), exit_code=2)
     assert result.stderr.splitlines()[-1].startswith("shardbeam: error: ")
     assert problem.format(**names) in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr
@@ -122,8 +121,7 @@ def test_what_goes_on_working(words: str, dataset: Path) -> None:
     before = read_tree(dataset)
     names = {"d": str(dataset), "shard": "shapes-train.tfrecord-00000-of-00001"}
     for again in ((), ("--overwrite",)):
-        result = run(*words.format(**names).split(), *again)
-        assert result.exit_code == 0, result
+        run(*words.format(**names).split(), *again, exit_code=0)
     assert read_tree(dataset) == before
 
 
@@ -134,8 +132,7 @@ def test_a_dataset_within_another_can_be_repaired(dataset: Path) -> None:
     shutil.move("new", "d/new")
     words[words.index("new")] = "d/new"
     (dataset / "new/labels.txt").unlink()
-    result = run(*words, "--if-changed")
-    assert result.exit_code == 0, result
+    run(*words, "--if-changed", exit_code=0)
     assert "unchanged: " in run(*words, "--if-changed").stdout
     assert run(*words, "--overwrite").exit_code == 0
 
@@ -146,8 +143,7 @@ def test_a_dataset_within_another_can_be_repaired(dataset: Path) -> None:
 def test_another_dataset_is_not_replaced(dataset: Path, shapes: Path) -> None:
     folders = ("build", "image-folder", "--images", f"{shapes}/class_folders", "--output", "link")
     before = read_tree(dataset)
-    result = run(*folders, "--overwrite", "--name", "mine")
-    assert result.exit_code == 2
+    result = run(*folders, "--overwrite", "--name", "mine", exit_code=2)
     assert result.stderr == (
         f"shardbeam: error: {dataset.parent}/link: holds shapes 1.0.0, 8 examples from coco; "
         "--overwrite replaces it only with a dataset of its name or its formats, not with mine "
@@ -165,8 +161,7 @@ def test_another_dataset_is_not_replaced(dataset: Path, shapes: Path) -> None:
             overwrite=True,
         )
     # The same name, with another format; then the same format, with another name.
-    result = run(*folders, "--overwrite", "--name", "shapes", "--version", "2.0.0")
-    assert result.exit_code == 0, result
+    result = run(*folders, "--overwrite", "--name", "shapes", "--version", "2.0.0", exit_code=0)
     assert "\nreplaced: shapes 1.0.0, 8 examples\n" in result.stdout
     result = run(*folders, "--overwrite", "--name", "mine", "--json")
     assert json.loads(result.stdout)["replaced"] == "shapes 2.0.0, 40 examples"

@@ -30,7 +30,7 @@ def coco(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 @pytest.fixture(scope="module")
 def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
+    return build(
         "image-folder",
         *("--images", shapes / "class_folders"),
         *("--fractions", "train=0.6,validation=0.4"),
@@ -38,8 +38,6 @@ def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
         *("--set", "description=Shapes, one a picture."),
         output=tmp_path_factory.mktemp("folders") / "out",
     )
-    assert built.exit_code == 0
-    return built
 
 
 def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path) -> None:
@@ -81,12 +79,11 @@ def test_tfds_finds_a_dataset_by_its_name_and_version(
     tfds = pytest.importorskip("tensorflow_datasets")
     if container == "array_record":
         pytest.importorskip("array_record")
-    built = build(
+    build(
         *("image-folder", "--images", shapes / "class_folders", "--name", name),
         *("--set", f"output.container={container}"),
         output=tmp_path / name / "{version}",
     )
-    assert built.exit_code == 0, built.stderr
     classes = sorted(path.name for path in (shapes / "class_folders").iterdir())
     if container == "array_record":
         source = tfds.data_source(f"{name}:1.0.0", data_dir=tmp_path, split="train")
@@ -104,8 +101,7 @@ def test_tfds_refuses_what_it_cannot_read(container: str, shapes: Path, tmp_path
     tfds = pytest.importorskip("tensorflow_datasets")
     words = ("image-folder", "--images", shapes / "class_folders")
     output = tmp_path / "out"
-    built = build(*words, "--set", f"output.container={container}", output=output)
-    assert built.exit_code == 0, built.stderr
+    build(*words, "--set", f"output.container={container}", output=output)
     with pytest.raises(ValueError, match=f"{container}.* is not a valid"):
         tfds.builder_from_directory(str(output))
 
@@ -113,7 +109,6 @@ def test_tfds_refuses_what_it_cannot_read(container: str, shapes: Path, tmp_path
 def test_images_whose_label_is_left_out_do_not_make_lists(shapes: Path, tmp_path: Path) -> None:
     words = ("image-folder", "--images", shapes / "class_folders")
     built = build(*words, "--set", "labels.exclude=[star]", output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
     assert {len(example.features["image/class/label"]) for example in built.examples()} == {1}
     assert built.counts()["excluded"]["label_excluded"] > 0
 
@@ -126,7 +121,6 @@ def test_a_format_with_lists_decides_for_all_sources(shapes: Path, tmp_path: Pat
         "annotations": [f"{shapes}/annotations/instances.json"],
     }
     built = build_config({"splits": {"train": [folders, objects]}}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     assert {len(example.features["image/class/label"]) for example in built.examples()} == {0, 1}
     features = json.loads((built.output / "features.json").read_bytes())["featuresDict"]["features"]
     assert "sequence" in features["image/class/label"]

@@ -34,8 +34,7 @@ def build_ready(config: str, *, output: Path, **settings: object) -> Build:
     """Builds by a ready config, its paths overridden as a user would."""
     given = {**settings, "output.path": output}
     words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-    result = run("build", str(PROJECT_ROOT / "configs" / config), *words, "--json")
-    assert result.exit_code == 0, result.stderr
+    result = run("build", str(PROJECT_ROOT / "configs" / config), *words, "--json", exit_code=0)
     return Build(output=output, exit_code=0, summary=json.loads(result.stdout), stderr="")
 
 
@@ -147,8 +146,7 @@ def check_readers(folder: Path, file_name: str, *, split: str, count: int, keys:
     from shardbeam.readers.open.tf_data import load_dataset
 
     for words in ([str(folder), "--split", split], [str(folder / file_name)]):
-        shown = run("show", *words, "--limit", "1")
-        assert shown.exit_code == 0
+        shown = run("show", *words, "--limit", "1", exit_code=0)
         for key in keys:
             assert f"\n{key} " in shown.stdout
     for path, name in ((folder, split), (folder / file_name, None)):

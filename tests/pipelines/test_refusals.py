@@ -37,15 +37,14 @@ def document(*file_names: str, first_id: int = 1, **sections: object) -> Json:
     }
 
 
-def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
+def check_refused(built: Build, *parts: str) -> None:
     """Checks that the command said so in one line, the same on stderr and in its summary."""
-    assert built.exit_code == exit_code
     lines = [line for line in built.stderr.splitlines() if line.startswith("shardbeam: error: ")]
     assert len(lines) == 1, built.stderr
     assert "Traceback" not in built.stderr
     for part in parts:
         assert part in lines[0]
-    assert built.summary["exit_code"] == exit_code
+    assert built.summary["exit_code"] == built.exit_code
     assert built.summary["status"] == "failed"
     assert escape(built.summary["message"]) == lines[0].removeprefix("shardbeam: error: ")
     assert not (built.output / "dataset_info.json").exists()
@@ -74,6 +73,7 @@ def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_fix(
         *("--images", images, "--annotations", annotations),
         *("--set", f"unannotated={unannotated}"),
         output=tmp_path / "out",
+        exit_code=1,
     )
     check_refused(built, str(images), repr(listed), repr(file_name), fix)
 
@@ -100,7 +100,7 @@ def test_runners_that_are_not_there_are_named(
     flags: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     root = make_images(tmp_path / "images", "cat/1.jpg")
-    built = build("image-folder", "--images", root, *flags, output=tmp_path / "out")
+    built = build("image-folder", "--images", root, *flags, output=tmp_path / "out", exit_code=1)
     check_refused(built, message)
     assert "job server was asked" not in built.stderr
 
@@ -109,20 +109,19 @@ def test_runners_that_are_not_there_are_named(
 def test_a_path_that_is_no_text_is_named(flag: str, tmp_path: Path) -> None:
     paths = {"--images": tmp_path / "images", "--output": tmp_path / "out"}
     paths[flag] = tmp_path / os.fsdecode(b"caf\xe9")
-    built = build("image-folder", "--images", paths["--images"], output=paths["--output"])
-    check_refused(built, "caf\\udce9: the path is not valid UTF-8", exit_code=2)
+    words = ("image-folder", "--images", paths["--images"])
+    built = build(*words, output=paths["--output"], exit_code=2)
+    check_refused(built, "caf\\udce9: the path is not valid UTF-8")
 
 
 def test_a_folder_of_rejects_and_exclusions_only_is_an_error(tmp_path: Path) -> None:
     root = make_images(tmp_path / "images", "outside.jpg", "cat/notes.txt")
     words = ("image-folder", "--images", root)
-    built = build(*words, output=tmp_path / "out")
-    assert built.exit_code == 3
+    built = build(*words, output=tmp_path / "out", exit_code=3)
     first = "1 no_class_folder; the first: outside.jpg (no_class_folder: "
     assert first in built.summary["message"]
     assert built.reasons() == {("outside.jpg", "no_class_folder"): 1}
-    planned = run("plan", *map(str, words), "--output", str(tmp_path / "out"))
-    assert planned.exit_code == 1
+    planned = run("plan", *map(str, words), "--output", str(tmp_path / "out"), exit_code=1)
     assert first in planned.stderr
 
 
@@ -134,8 +133,8 @@ def test_a_split_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
         split: {"format": "image-folder", "images": str(root)}
         for split, root in {"train": good, "test": tmp_path / "bad"}.items()
     }
-    built = build_config({"splits": splits, "rejects": {"max_ratio": 1}}, folder=tmp_path)
-    assert built.exit_code == 1
+    config = {"splits": splits, "rejects": {"max_ratio": 1}}
+    built = build_config(config, folder=tmp_path, exit_code=1)
     assert "split 'test'" in built.summary["message"]
     assert "no examples" in built.summary["message"]
     assert built.reasons() == {("cat/1.jpg", "truncated"): 1}

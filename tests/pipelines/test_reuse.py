@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -42,6 +43,7 @@ from tests.support.old_versions import (
     replace_hashes,
     rewrite_index,
 )
+from tests.support.stored import before_each, fail_with
 
 SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),
@@ -78,21 +80,12 @@ def changing(mixed: Path, tmp_path: Path) -> Path:
 def read_images(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the images whose content is asked for from now on."""
     names: list[str] = []
-    read = LocalStorage.read
 
-    def read_and_note(
-        storage: LocalStorage,
-        uri: str,
-        *,
-        offset: int = 0,
-        size_bytes: int | None = None,
-        version: str | None = None,
-    ) -> bytes:
+    def note(uri: str) -> None:
         if "/images/" in uri:
             names.append(uri.rpartition("/")[2])
-        return read(storage, uri, offset=offset, size_bytes=size_bytes, version=version)
 
-    monkeypatch.setattr(LocalStorage, "read", read_and_note)
+    before_each(monkeypatch, "read", note)
     return names
 
 
@@ -293,8 +286,7 @@ def test_other_settings_copy_nothing(
     else:
         change(monkeypatch)
     words = coco_words(mixed, tmp_path / "out", *SETTINGS, *more)
-    result = run(*words, "--reuse", str(first))
-    assert result.exit_code == 0
+    result = run(*words, "--reuse", str(first), exit_code=0)
     assert "\nreused: 0 of " in result.stdout
     assert "no shard could be copied: the number of shards" in result.stdout
 
@@ -467,8 +459,7 @@ def test_a_resumed_shard_that_another_version_has_counted_is_counted_again(
         fields["index"] = rewrite_index(folder, fields["index"]["path"], lost=["crc32c"])
         path.write_bytes(msgspec.msgpack.encode(fields))
     read_images.clear()
-    result = run(*words)
-    assert result.exit_code == 0, result.stderr
+    result = run(*words, exit_code=0)
     assert json.loads(result.stdout)["resumed"]["shards"] == SHARDS
     assert read_images == []
     assert read_dataset(output) == read_dataset(first)
@@ -477,15 +468,8 @@ def test_a_resumed_shard_that_another_version_has_counted_is_counted_again(
 @contextlib.contextmanager
 def unreadable(name: str) -> Iterator[None]:
     """Makes one image a file that the disk does not give."""
-    read = LocalStorage.read
-
-    def fail(storage: LocalStorage, uri: str, **options: Any) -> bytes:  # noqa: ANN401
-        if uri.endswith(name):
-            raise OSError(5, "Input/output error", uri)
-        return read(storage, uri, **options)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalStorage, "read", fail)
+        before_each(patch, "read", fail_with(errno.EIO, where=name))
         yield
 
 
@@ -534,8 +518,7 @@ def test_what_readers_are_led_to_is_not_built_anew_for_an_image(
     with unreadable("000000000010.jpg"):
         assert run(*words).exit_code == 0
         assert run(*words).exit_code == 0
-    result = run(*words)
-    assert result.exit_code == 2
+    result = run(*words, exit_code=2)
     assert (
         f"000000000010.jpg: can be read now: {tmp_path}/latest leads readers here" in result.stderr
     )
@@ -614,8 +597,7 @@ def test_what_is_damaged_is_written_anew(
     spoil, problem = DAMAGES[damage]
     spoil(previous)
     output = tmp_path / "out"
-    result = run(*coco_words(mixed, output, *SETTINGS, "--reuse", str(previous)))
-    assert result.exit_code == 0
+    result = run(*coco_words(mixed, output, *SETTINGS, "--reuse", str(previous)), exit_code=0)
     assert f"\nreused: {SHARDS - 1} of {SHARDS} shards copied" in result.stdout
     assert "\nshards damaged or missing there, and written again: 1\n" in result.stdout
     (warning,) = caplog.messages

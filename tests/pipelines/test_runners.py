@@ -226,8 +226,7 @@ def test_workers_that_share_the_output_build_it(
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "worker" / "out").symlink_to(tmp_path / "out")
-    done = run(*coco_words(shapes, "/proc/self/cwd/out", elsewhere))
-    assert done.exit_code == 0, done.stderr
+    done = run(*coco_words(shapes, "/proc/self/cwd/out", elsewhere), exit_code=0)
     assert len(read_dataset(tmp_path / "out")) > 5
     # They do not share the folder of this file.
     done = run("verify", "out", elsewhere, "--report", "/proc/self/cwd/report.json")

@@ -51,9 +51,7 @@ def make_coco(root: Path, categories: Mapping[str, int], *, unannotated: int = 0
 
 def build_settings(source: Json, *, folder: Path, name: str = "out", **settings: Any) -> Build:  # noqa: ANN401  # Whatever a config holds.
     """Builds one split, `train`, with these settings."""
-    built = build_config({"splits": {"train": source}, **settings}, folder=folder, name=name)
-    assert built.exit_code == 0, built.stderr
-    return built
+    return build_config({"splits": {"train": source}, **settings}, folder=folder, name=name)
 
 
 # labels
@@ -192,7 +190,6 @@ def test_each_of_several_files_over_one_folder_has_its_own_images(tmp_path: Path
             "annotations": [str(annotations)],
         }
     built = build_config({"splits": splits}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     written = {split: sorted(built.by_key(split)) for split in splits}
     assert written == {"train": names[:3], "val": names[3:]}
     assert built.counts("val")["excluded"] == {"unannotated": 3}
@@ -206,13 +203,12 @@ def test_a_file_without_the_section_of_annotations_is_warned_of(tmp_path: Path) 
     path.write_text(json.dumps(document))
     config: Json = {"splits": {"train": source}}
     built = build_config(config, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     warning, *_ = built.summary["warnings"]
     assert warning.startswith("instances.json has no section `annotations`: ")
     # As it says.
     assert "expect.max_unannotated" in warning
     strict = {**config, "expect": {"max_unannotated": 0.5}}
-    assert build_config(strict, folder=tmp_path, name="strict").exit_code == 3
+    build_config(strict, folder=tmp_path, name="strict", exit_code=3)
 
 
 # seed, fractions, group_by, splits
@@ -242,7 +238,6 @@ def test_exact_sizes_are_those_of_all_records(
     (tmp_path / "in" / "cat" / "000.jpg").write_bytes(JPEG[:200])
     config: Json = {"source": source, "fractions": fractions, "rejects": {"max_ratio": 1}}
     built = build_config({**config, "exact": True}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     counts = [built.counts(split) for split in fractions]
     lost = [
         sum(split["rejected"].values()) - split["rejected"].get("no_class_folder", 0)
@@ -276,7 +271,6 @@ def test_stratified_splits_share_out_each_class(tmp_path: Path) -> None:
     (tmp_path / "in" / "cat" / "notes.txt").write_bytes(b"")
     config: Json = {"source": source, "fractions": fractions, "rejects": {"max_ratio": 1}}
     built = build_config({**config, "stratify": True}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     found = {
         split: Counter(key.partition("/")[0] for key in keys)
         for split, keys in order(built).items()
@@ -307,7 +301,6 @@ def test_images_of_objects_are_stratified_by_their_rarest_class(tmp_path: Path) 
     }
     config = {"source": source, "fractions": {"a": 0.8, "b": 0.2}, "rejects": {"max_ratio": 1}}
     built = build_config({**config, "stratify": True, "unannotated": "keep"}, folder=tmp_path)
-    assert built.exit_code == 0, built.stderr
     found = Counter(
         (split, images[int(key.partition(".")[0])])
         for split, keys in order(built).items()
@@ -338,7 +331,6 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
         ("single", {}),
     ):
         built = build_config({**config, **group_by}, folder=tmp_path, name=name)
-        assert built.exit_code == 0
         splits[name] = {}
         for split, keys in order(built).items():
             for key in keys:
@@ -364,7 +356,6 @@ def test_splits_may_hold_the_same_keys(tmp_path: Path) -> None:
     other = save(photograph(seed=5), "JPEG")
     (tmp_path / "other" / "images" / "all.jpg").write_bytes(other)
     built = build_config({"splits": splits, "unannotated": "keep"}, folder=tmp_path)
-    assert built.exit_code == 0
     assert {key: one.encoded for key, one in built.by_key("train").items()} == {"all.jpg": JPEG}
     assert {key: one.encoded for key, one in built.by_key("validation").items()} == {
         "all.jpg": other,

@@ -38,25 +38,18 @@ def render(features: dict[str, object]) -> list[str]:
 
 
 def show_error(*words: str | Path) -> str:
-    exit_code, _, stderr = run("show", *map(str, words))
-    assert exit_code == 1
-    prefix = "shardbeam: error: "
-    assert stderr.startswith(prefix)
-    assert stderr.count("\n") == 1
-    return stderr.removeprefix(prefix).rstrip("\n")
+    return run("show", *map(str, words), exit_code=1).error
 
 
 @pytest.fixture(scope="module")
 def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
+    return build(
         *("coco", "--images", shapes / "images", "--name", "shapes"),
         *("--annotations", shapes / "annotations" / "instances.json"),
         *("--fractions", "train=0.7,validation=0.3"),
         *("--set", "output.num_shards={train: 50, validation: 1}"),
         output=tmp_path_factory.mktemp("show") / "out",
     )
-    assert built.exit_code == 0
-    return built
 
 
 def test_a_dataset_of_ours(dataset: Build) -> None:
@@ -85,16 +78,14 @@ def test_a_dataset_of_ours(dataset: Build) -> None:
 
 def test_the_split_and_the_limit(dataset: Build) -> None:
     words = ["show", str(dataset.output), "--split", "validation", "--limit", "1000"]
-    exit_code, stdout, _ = run(*words)
-    assert exit_code == 0
+    stdout = run(*words, exit_code=0).stdout
     assert stdout.count("\nvalidation, example ") == dataset.counts("validation")["examples"]
     assert "\ntrain, example" not in stdout
 
 
 def test_a_file_of_anyones(shared_data: Path) -> None:
     path = shared_data / "datumaro" / "tf_detection_api_dataset" / "train.tfrecord"
-    exit_code, stdout, _ = run("show", str(path))
-    assert exit_code == 0
+    stdout = run("show", str(path), exit_code=0).stdout
     assert "\ntrain, example 1, in train.tfrecord\n" in stdout
     lines = [" ".join(line.split()) for line in stdout.splitlines()]
     assert "image/object/bbox/xmin float 3 0.0, 0.0, 0.125" in lines
@@ -110,8 +101,7 @@ def test_shards_of_anyones_are_one_split_in_order(tmp_path: Path) -> None:
     write_tfrecord(tmp_path / "test-00000-of-00001.tfrecords", make_example({"shard": 0}))
     for other in ("train.record-0-of-12.idx", "data-00000-of-00001.parquet", ".x.record", "README"):
         (tmp_path / other).write_text("no records")
-    exit_code, stdout, _ = run("show", str(tmp_path), "--split", "train", "--limit", "12")
-    assert exit_code == 0
+    stdout = run("show", str(tmp_path), "--split", "train", "--limit", "12", exit_code=0).stdout
     assert [line.split()[0] for line in stdout.splitlines()[:4]] == [
         "split",
         "test",
@@ -296,8 +286,7 @@ def test_any_bytes_are_examples_or_an_error(
 def test_what_is_good_is_shown_before_the_error(tmp_path: Path) -> None:
     path = tmp_path / "x.record"
     path.write_bytes(damaged(SECOND))
-    exit_code, stdout, stderr = run("show", str(path))
-    assert exit_code == 1
+    _, stdout, stderr = run("show", str(path), exit_code=1)
     assert stdout.count("x, example") == 1
     assert f"byte {SECOND}" in stderr
     # Nobody knows the part that was not read.
@@ -356,8 +345,7 @@ def test_missing_shards(dataset: Build, tmp_path: Path) -> None:
 def test_one_example_by_its_number(dataset: Build) -> None:
     last = dataset.counts()["examples"]
     for number in (1, last // 2, last):
-        exit_code, stdout, _ = run("show", str(dataset.output), "--image", str(number))
-        assert exit_code == 0
+        stdout = run("show", str(dataset.output), "--image", str(number), exit_code=0).stdout
         title, *rows = stdout.splitlines()
         assert title.startswith(f"train, example {number} of {last}, in ")
         name = next(row.split()[-1] for row in rows if row.startswith("image/filename"))
@@ -371,7 +359,7 @@ def test_one_example_by_its_number(dataset: Build) -> None:
 def test_an_example_by_its_key(dataset: Build) -> None:
     """In whichever split it is, unless one is named."""
     key = dataset.examples("validation")[1].key
-    _, stdout, _ = run("show", str(dataset.output), "--key", key)
+    stdout = run("show", str(dataset.output), "--key", key).stdout
     assert stdout.startswith("validation, example 2 of ")
     assert f"'{key}'" in stdout
     message = f"{dataset.output}: no example with the key"
@@ -449,8 +437,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "images" / "cat").mkdir(parents=True)
     (folder / "images" / "cat" / "good.jpg").write_bytes(draw_image("JPEG", width=9, height=9))
     (folder / "images" / "cat" / "\x1b.jpg").write_bytes(b"")
-    built = build("image-folder", "--images", folder / "images", output=folder / "out")
-    assert built.exit_code == 3
+    build("image-folder", "--images", folder / "images", output=folder / "out", exit_code=3)
     return folder / "out"
 
 
@@ -480,7 +467,7 @@ def test_rejects_of_a_dataset(dataset: Build, tmp_path: Path) -> None:
     line = {"source": "s", "key": "k", "stage": "later", "reason": "new", "detail": "d"}
     lines = [json.dumps({**line, "split": split, "listed": True}) for split in ("train", "")]
     (folder / "rejects" / "train.jsonl").write_text("\n".join([*lines, lines[0]]))
-    _, stdout, _ = run("show", str(folder), "--rejects", "--limit", "1")
+    stdout = run("show", str(folder), "--rejects", "--limit", "1").stdout
     assert stdout.endswith("\n2 more: --limit 3 shows all\n")
     assert "(no split)  new" in stdout
     document = json.loads(run("show", str(folder), "--rejects", "--split", "", "--json").stdout)

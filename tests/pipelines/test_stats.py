@@ -21,17 +21,13 @@ from tests.support.tfrecords import make_example, tfrecord
 
 
 def stats(*words: str | Path) -> dict[str, Any]:
-    exit_code, stdout, stderr = run("stats", *map(str, words), "--json")
-    assert exit_code == 0, stderr
+    stdout = run("stats", *map(str, words), "--json", exit_code=0).stdout
     report: dict[str, Any] = json.loads(stdout)
     return report
 
 
-def stats_error(path: Path, *words: str) -> str:
-    exit_code, stdout, stderr = run("stats", str(path), *words)
-    assert (exit_code, stdout) == (1, "")
-    assert stderr.count("\n") == 1
-    return stderr.removeprefix("shardbeam: error: ").rstrip("\n")
+def stats_error(path: Path) -> str:
+    return run("stats", str(path), exit_code=1).error
 
 
 def words(shapes: Path, *, shards: int) -> list[str | Path]:
@@ -47,12 +43,10 @@ def words(shapes: Path, *, shards: int) -> list[str | Path]:
 
 @pytest.fixture(scope="module")
 def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
+    return build(
         *words(shapes, shards=3),
         output=tmp_path_factory.mktemp("stats") / "out",
     )
-    assert built.exit_code == 0
-    return built
 
 
 def test_counting_again_gives_what_was_counted_while_writing(dataset: Build) -> None:
@@ -121,10 +115,8 @@ def test_a_path_that_is_no_text_is_one_line(command: str, tmp_path: Path) -> Non
     folder = tmp_path / "b\udcff"
     folder.mkdir()
     (folder / "a.tfrecord").write_bytes(tfrecord(make_example({"n": 1})))
-    exit_code, stdout, stderr = run(command, str(folder))
-    assert (exit_code, stdout) == (1, "")
     problem = "its path, or a shard's name, is not valid UTF-8; rename it"
-    assert stderr == f"shardbeam: error: {tmp_path}/b\\udcff: {problem}\n"
+    assert run(command, str(folder), exit_code=1).error == f"{tmp_path}/b\\udcff: {problem}"
 
 
 def test_a_changed_manifest_tells_no_keys(dataset: Build, tmp_path: Path) -> None:

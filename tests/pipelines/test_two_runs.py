@@ -16,7 +16,6 @@ import pytest
 
 from shardbeam.pipelines import output_folder as pipelines_output
 from tests.support.dataset import (
-    Run,
     Tree,
     coco_words,
     finish,
@@ -46,12 +45,6 @@ def output(tmp_path: Path) -> Path:
 @pytest.fixture
 def words(shapes: Path, output: Path) -> list[str]:
     return coco_words(shapes, output, *SHARDS)
-
-
-def last_line(result: Run) -> str:
-    message = result.stderr.splitlines()[-1]
-    assert message.startswith("shardbeam: error: ")
-    return message.removeprefix("shardbeam: error: ")
 
 
 # Stops when its first shard is finished.
@@ -104,7 +97,7 @@ def test_the_second_of_two_runs_ends_at_once_and_the_first_commits(
     assert by_link.exit_code == 4
     summary = json.loads(as_json.stdout)
     assert (as_json.exit_code, summary["exit_code"], summary["status"]) == (4, 4, "failed")
-    assert summary["message"] == last_line(as_json)
+    assert as_json.stderr == f"shardbeam: error: {summary['message']}\n"
     # A plan writes nothing, and needs no lock.
     assert planned.exit_code == 0
 
@@ -147,9 +140,8 @@ def test_a_run_that_begins_and_ends_in_between_is_found(
     come_between: Callable[[Callable[[], Any]], None],
 ) -> None:
     come_between(lambda: run(*words))
-    result = run(*words)
-    assert result.exit_code == 2
-    assert "holds a committed dataset already" in last_line(result)
+    result = run(*words, exit_code=2)
+    assert "holds a committed dataset already" in result.error
     assert read_dataset(output) == expected
 
 

@@ -68,8 +68,7 @@ def latest_flags(inputs: Path) -> tuple[str, ...]:
 
 def build(inputs: Path, path: str, *more: str) -> dict[str, Any]:
     """Builds, and returns the summary."""
-    result = run(*words(inputs, path, *more))
-    assert result.exit_code == 0, result.stderr
+    result = run(*words(inputs, path, *more), exit_code=0)
     summary: dict[str, Any] = json.loads(result.stdout)
     return summary
 

@@ -178,8 +178,7 @@ def test_other_json_does_not_hide_that_no_image_is_there(tmp_path: Path) -> None
         "package.json": "{}",
     }
     write_files(tmp_path / "set", files)
-    built = build("labelme", "--root", tmp_path / "set", output=tmp_path / "out")
-    assert built.exit_code == 1
+    built = build("labelme", "--root", tmp_path / "set", output=tmp_path / "out", exit_code=1)
     assert "none of the 1 annotated images is listed here" in built.summary["message"]
 
 
@@ -194,14 +193,12 @@ def test_names_without_extension_in_cvat_are_joined_by_name(tmp_path: Path) -> N
     }
     files |= {"annotations.xml": f"<annotations>{''.join(images)}</annotations>"}
     write_files(tmp_path / "set", files)
-    made = run("init", str(tmp_path / "set"), "--output", str(tmp_path / "cvat.yaml"))
-    assert made.exit_code == 0, made.stderr
+    run("init", str(tmp_path / "set"), "--output", str(tmp_path / "cvat.yaml"), exit_code=0)
     assert "match: name" in (tmp_path / "cvat.yaml").read_text()
     built = build(str(tmp_path / "cvat.yaml"), output=tmp_path / "out")
     check_sum(built)
     assert [len(example.boxes) for example in built.examples()] == [1, 1]
 
     words = ("--images", tmp_path / "set/images", "--annotations", tmp_path / "set/annotations.xml")
-    unmatched = build("cvat", *words, output=tmp_path / "unmatched")
-    assert unmatched.exit_code == 1
+    unmatched = build("cvat", *words, output=tmp_path / "unmatched", exit_code=1)
     assert "--match name (`match: name`)" in unmatched.summary["message"]

@@ -58,6 +58,14 @@ class Run(NamedTuple):
     stdout: str
     stderr: str
 
+    @property
+    def error(self) -> str:
+        """What the only line that the command has printed says, an error."""
+        assert (self.exit_code != 0, self.stdout) == (True, ""), self
+        (line,) = self.stderr.splitlines()
+        assert line.startswith("shardbeam: error: ")
+        return line.removeprefix("shardbeam: error: ")
+
 
 def coco_words(shapes: Path | str, output: Path | str, *more: str) -> list[str]:
     """The command line that builds the sample dataset."""
@@ -90,16 +98,23 @@ def write_mixed(shapes: Path, folder: Path) -> Path:
     return folder
 
 
-def run(*words: str) -> Run:
-    """Runs the command in this process, without the lines of progress that a slow machine adds."""
+def run(*words: str, exit_code: int | None = None) -> Run:
+    """Runs the command in this process, without the lines of progress that a slow machine adds.
+
+    Args:
+        words: The command line.
+        exit_code: What the exit code must be; None for any.
+    """
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         mock.patch.object(progress, "_LINE_EVERY_S", math.inf),
     ):
-        exit_code = main(words)
-    return Run(exit_code, stdout.getvalue(), without_progress(stderr.getvalue()))
+        found = main(words)
+    result = Run(found, stdout.getvalue(), without_progress(stderr.getvalue()))
+    assert exit_code in (None, found), result
+    return result
 
 
 def start(

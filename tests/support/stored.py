@@ -1,9 +1,13 @@
-"""Files as storages describe them, and a storage in memory."""
+"""Files as storages describe them, a storage in memory, and one on disk that does more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
@@ -14,6 +18,27 @@ def stored_file(path: Path) -> StoredFile:
     return StoredFile(
         path=path.name, uri=str(path), size_bytes=path.stat().st_size, version="unknown"
     )
+
+
+def before_each(patch: pytest.MonkeyPatch, method: str, act: Callable[[str], object]) -> None:
+    """Calls a function with the path before each call of a method of the storage on disk."""
+    original = getattr(LocalStorage, method)
+
+    def call(storage: LocalStorage, uri: str, *more: Any, **options: Any) -> Any:  # noqa: ANN401
+        act(uri)
+        return original(storage, uri, *more, **options)
+
+    patch.setattr(LocalStorage, method, call)
+
+
+def fail_with(code: int, *, where: str = "") -> Callable[[str], None]:
+    """Makes a function for `before_each` that fails for paths that contain a text."""
+
+    def fail(uri: str) -> None:
+        if where in uri:
+            raise OSError(code, os.strerror(code), uri)
+
+    return fail
 
 
 class StoredFiles(LocalStorage):

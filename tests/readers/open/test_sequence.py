@@ -533,7 +533,7 @@ def test_paths_and_splits(shapes: Path, tmp_path: Path) -> None:
     output = {"path": "{folder}/out", "latest": str(tmp_path / "latest")}
     config = {"source": source, "fractions": fractions, "output": output}
     config["output"] = {"path": str(tmp_path / "1"), "latest": str(tmp_path / "latest")}
-    assert build_config(config, folder=tmp_path).exit_code == 0
+    build_config(config, folder=tmp_path)
     with pytest.raises(InputError, match=r"several splits \(train, test\); name one"):
         shardbeam.open(tmp_path / "1")
     with pytest.raises(InputError, match="no split 'trian'; did you mean 'train'"):
@@ -550,12 +550,11 @@ def test_paths_and_splits(shapes: Path, tmp_path: Path) -> None:
 
 def test_another_container_names_what_reads_it(shapes: Path, tmp_path: Path) -> None:
     pytest.importorskip("array_record")
-    built = build(
+    build(
         "image-folder",
         *("--images", shapes / "class_folders", "--set", "output.container=array_record"),
         output=tmp_path / "out",
     )
-    assert built.exit_code == 0
     with pytest.raises(InputError, match=r"not array_record; .* with tfds\.builder"):
         shardbeam.open(tmp_path / "out")
     done = run("index", str(tmp_path / "out"), "--output", str(tmp_path / "index"))
@@ -695,9 +694,7 @@ def test_an_older_index_has_no_classes(copied: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("maps")
-    built = build(*write_maps(folder), output=folder / "out")
-    assert built.exit_code == 0, built.stderr
-    return built
+    return build(*write_maps(folder), output=folder / "out")
 
 
 def keys_with(path: Path, *classes: int | str, index: Path | None = None) -> set[str]:
@@ -753,7 +750,7 @@ def test_maps_under_another_name_and_without_maps(tmp_path: Path) -> None:
     dropped = "features.drop=[image/segmentation/class/encoded]"
     for name, setting in (("renamed", renamed), ("dropped", dropped)):
         output = tmp_path / name
-        assert build(*words, setting, output=output).exit_code == 0
+        build(*words, setting, output=output)
         assert keys_with(output, "sky") == {"a.jpg", "d.jpg"}
         drop_map_classes(output)
     with pytest.raises(InputError, match="no 'map_classes'"):
@@ -844,8 +841,7 @@ def keypoint_example(count: int, **other: object) -> bytes:
 
 def open_records(folder: Path, *records: bytes, decode: bool = False) -> ExampleSequence[Item]:
     write_tfrecord(folder / "a.tfrecord", *records)
-    done = run("index", str(folder), "--output", str(folder / "i"), "--overwrite")
-    assert done.exit_code == 0, done.stderr
+    run("index", str(folder), "--output", str(folder / "i"), "--overwrite", exit_code=0)
     return shardbeam.open(folder, index=folder / "i", decode=decode)
 
 
@@ -936,7 +932,6 @@ def test_one_object_for_each_example(shapes: Path, tmp_path: Path) -> None:
     words = ("--images", shapes / "images", "--set", "example_per=annotation")
     annotations = ("--annotations", shapes / "annotations" / "instances.json")
     built = build("coco", *words, *annotations, "--set", "masks=png", output=tmp_path / "out")
-    assert built.exit_code == 0, built.stderr
     view = shardbeam.open(built.output).detection(boxes="xywh", masks=True)
     for (_, target), example in zip(view, built.examples(), strict=True):
         features = example.features
@@ -952,7 +947,6 @@ def test_classification(shapes: Path, tmp_path: Path) -> None:
     renamed = {"rename": {"image/encoded": "train/image", "image/class/label": "y"}}
     source = {"format": "image-folder", "images": str(shapes / "class_folders")}
     built = build_config({"splits": {"train": source}, "features": renamed}, folder=tmp_path)
-    assert built.exit_code == 0
     names = shardbeam.class_names(built.output)
     dataset = shardbeam.open(built.output, decode=True)
     for (image, label), item in zip(dataset.classification(), dataset, strict=True):

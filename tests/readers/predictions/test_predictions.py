@@ -410,8 +410,7 @@ def test_the_commands_show_them(tmp_path: Path) -> None:
     file.write_text(json.dumps(results))
     words = "--predictions", str(file)
     page = tmp_path / "page.html"
-    done = run("report", str(folder), "--output", str(page), *words)
-    assert done.exit_code == 0, done.stderr
+    run("report", str(folder), "--output", str(page), *words, exit_code=0)
     text = page.read_text(encoding="utf-8")
     assert text.count('<li class="item" id="m') == 2 * len(texts)
     assert "label: cat" in text

@@ -744,54 +744,21 @@ def test_maps_of_segments(panoptic: Made, open_page: OpenPage) -> None:
     assert areas.count() == 0
 
 
-@pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("made", ["objects", "folders"])
-def test_texts_have_contrast_and_nothing_is_wider_than_the_page(
-    *, made: str, width: int, dark: bool, request: pytest.FixtureRequest, open_page: OpenPage
+def test_nothing_is_wider_than_the_page(
+    *, made: str, width: int, request: pytest.FixtureRequest, open_page: OpenPage
 ) -> None:
-    page = open_page(request.getfixturevalue(made).page, width=width, dark=dark)
+    page = open_page(request.getfixturevalue(made).page, width=width)
     folded = page.locator("details:not([open]) > summary")
     while folded.count():
         folded.first.click()
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     page.locator(".card .open").first.click()
     assert page.evaluate("document.querySelector('#enlarged').scrollWidth") <= width
-    weak = page.evaluate(CONTRASTS)
-    assert [each for each in weak if each["ratio"] < 4.5] == []
-    assert len(weak) > 100
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (background == "rgb(17, 20, 26)") == dark
-
-
-# The contrast of each text with what is behind it (WCAG 2.2, 1.4.3), but for texts in pictures.
-CONTRASTS = """
-() => {
-  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const channel = (value) =>
-    value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
-  const luminance = ([red, green, blue]) =>
-    0.2126 * channel(red) + 0.7152 * channel(green) + 0.0722 * channel(blue);
-  const behind = (element) => {
-    for (let each = element; each; each = each.parentElement) {
-      const colour = parse(getComputedStyle(each).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  for (const element of document.querySelectorAll("body *:not(svg *):not(script)")) {
-    const own = [...element.childNodes].some(
-      (node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
-    if (own && element.checkVisibility()) {
-      const pair = [luminance(parse(getComputedStyle(element).color)), luminance(behind(element))];
-      const [dark, light] = pair.sort((one, other) => one - other);
-      found.push({ text: element.textContent.slice(0, 40), ratio: (light + 0.05) / (dark + 0.05) });
-    }
-  }
-  return found;
-}
-"""
+    expect(page.locator("body")).to_have_css("background-color", "rgb(245, 246, 248)")
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("body")).to_have_css("background-color", "rgb(17, 20, 26)")
 
 
 def test_sections_and_their_links(folders: Made, open_page: OpenPage) -> None:
@@ -826,7 +793,7 @@ def test_on_paper(objects: Made, open_page: OpenPage) -> None:
     expect(page.locator(".card").last).to_be_visible()
 
 
-def test_controls_and_pictures_have_names(objects: Made, open_page: OpenPage) -> None:
+def test_pictures_have_names(objects: Made, open_page: OpenPage) -> None:
     page = open_page(objects.page)
     examples = objects.examples()
     for card in page.locator(".card").all():
@@ -834,14 +801,6 @@ def test_controls_and_pictures_have_names(objects: Made, open_page: OpenPage) ->
         label = card.locator("svg.picture").get_attribute("aria-label") or ""
         assert label.startswith(f"{key}, 160 by 120 pixels")
         assert all(name in label for name, _ in examples[key].labels)
-    for control in page.locator("input, select, button").all():
-        name = control.evaluate(
-            "(each) => each.labels?.[0]?.textContent || each.ariaLabel || each.textContent"
-        )
-        assert name.strip()
-    levels = page.locator("h1, h2, h3").evaluate_all("(all) => all.map((each) => +each.tagName[1])")
-    assert levels[0] == 1
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -18,9 +18,9 @@ from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.dataset.index import decode_index
 from shardbeam.transforms.shards.verify_shard import CheckReport, check_shard, merge_reports
-from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import coco_words, run
 from tests.support.indexes import render_index
+from tests.support.stored import before_each
 from tests.support.tfrecords import tfrecord, write_tfrecord
 
 SETTINGS = ("--set", "output.num_shards=3")
@@ -256,14 +256,11 @@ def test_an_edited_container(copy: Path, value: object) -> None:
 def test_a_file_that_cannot_be_read_is_no_damage(
     copy: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = LocalStorage.read
-
-    def fail(storage: LocalStorage, uri: str, **options: Any) -> bytes:  # noqa: ANN401
+    def fail(uri: str) -> None:
         if uri.endswith(f"-of-00003{suffix}"):
             raise OSError(5, "Input/output error")
-        return read(storage, uri, **options)
 
-    monkeypatch.setattr(LocalStorage, "read", fail)
+    before_each(monkeypatch, "read", fail)
     with pytest.raises(InputError, match="cannot be read: Input/output error") as raised:
         verify(copy)
     assert not isinstance(raised.value, DamagedError)
