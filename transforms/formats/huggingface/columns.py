@@ -97,19 +97,13 @@ class FirstColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_columns(
-    first: FirstColumns,
-    table: TableKeys,
-    *,
-    image_column: str | None,
-    mask_column: str | None,
-    names_images: bool,
+    first: FirstColumns, table: TableKeys, *, mask_column: str | None, names_images: bool
 ) -> Columns:
     """Finds out what the columns are.
 
     Args:
         first: The columns and the first rows.
         table: The keys of a table with these rows.
-        image_column: The key of the config.
         mask_column: The key of the config.
         names_images: Whether rows name image files.
 
@@ -127,14 +121,14 @@ def find_columns(
         )
     used = [name for name in first.names if table.columns.get(name) != "ignore"]
     images = [name for name in first.images if name in used]
-    for key, name in (("image_column", image_column), ("mask_column", mask_column)):
+    for key, name in (("image_column", table.image_column), ("mask_column", mask_column)):
         if name is not None and name not in first.names:
             raise Problem(
                 (key,), f"there is no column {name!r}; there are: {join_names(first.names)}"
             )
     mask = mask_column or ""
     if names_images:
-        image = image_column or first_of(_FILES, used)
+        image = table.image_column or first_of(_FILES, used)
         if not image:
             raise NoImagesError(
                 uri=uri,
@@ -142,7 +136,7 @@ def find_columns(
                 "image_column names another one",
             )
     else:
-        image, mask = _image_columns(images, uri=uri, image=image_column, mask=mask, first=first)
+        image, mask = _image_columns(images, table, mask=mask, first=first)
     free = [it for it in used if it not in (image, mask, *images, *first.unread)]
     classes = {name: tuple(names) for name, names in first.classes.items()}
     rows = [*_valid(first.rows, classes)]
@@ -192,15 +186,16 @@ def find_columns(
 
 
 def _image_columns(
-    images: Sequence[str], *, uri: str, image: str | None, mask: str, first: FirstColumns
+    images: Sequence[str], table: TableKeys, *, mask: str, first: FirstColumns
 ) -> tuple[str, str]:
     """Returns the columns of the image and of its map of classes."""
+    image = table.image_column
     masks = [name for name in images if name != image and first_of(_MASKS, [name])]
     others = [name for name in images if name not in masks and name != mask]
     if image is None:
         if not images:
             raise NoImagesError(
-                uri=uri,
+                uri=table.manifest[0],
                 problem=f"no column holds images; there are: {join_names(first.names)}; expected "
                 "one of the type Image, a struct of bytes and path; image_column can name one of "
                 "bytes",

@@ -113,6 +113,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
         kind = CsvFormat if self._files and self._files[0].kind == "csv" else JsonLinesFormat
         return kind(
             manifest=[*files],
+            image_column=self.image_column,
             label_column=self.label_column,
             caption_column=self.caption_column,
             image_root=["/"],
@@ -162,9 +163,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
             _map_classes=found.map_classes,
         )
         table = made._table([file.uri for file in found.files])
-        columns, said = resolve_columns(
-            found, table=table, image_column=self.image_column, mask_column=self.mask_column
-        )
+        columns, said = resolve_columns(found, table=table, mask_column=self.mask_column)
         reading = MaskReading()
         if columns.mask and self.mask_values:
             reading = given_values(self.mask_values)

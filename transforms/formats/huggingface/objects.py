@@ -235,6 +235,9 @@ class ObjectReader:
         classes: `{column: names of its classes}`.
         class_name: The class of all objects, if rows give none.
         masks: Whether their outlines are read.
+
+    Attributes:
+        layout: Where they are.
     """
 
     def __init__(
@@ -245,7 +248,7 @@ class ObjectReader:
         class_name: str,
         masks: bool,
     ) -> None:
-        self._layout = layout
+        self.layout = layout
         self._classes = {
             name: known
             for name in (layout.label, *layout.columns)
@@ -260,7 +263,7 @@ class ObjectReader:
         Raises:
             CellError: An object has no box or no class, or a value is of another kind.
         """
-        layout = self._layout
+        layout = self.layout
         corners = CORNERS[layout.box_format]
         for number, item in enumerate(layout.items(row)):
             try:
@@ -286,7 +289,7 @@ class ObjectReader:
                 raise CellError(f"{layout.column or 'object'} {number}: {error}") from error
 
     def _label(self, item: Mapping[str, Any]) -> str:
-        name = self._layout.label
+        name = self.layout.label
         if not name:
             return self._class_name
         value = item.get(name)
@@ -297,7 +300,7 @@ class ObjectReader:
         return labels[0]
 
     def _outline(self, item: Mapping[str, Any]) -> bytes:
-        value = item.get(self._layout.segmentation) if self._masks else None
+        value = item.get(self.layout.segmentation) if self._masks else None
         if not value:
             return b""
         if isinstance(value, list) and not isinstance(value[0], (list, dict)):
@@ -305,14 +308,14 @@ class ObjectReader:
         return msgspec.json.encode(value)
 
     def _attributes(self, item: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-        for name, column in self._layout.columns.items():
+        for name, column in self.layout.columns.items():
             value = name_class(item.get(name), self._classes.get(name))
             try:
                 found = read_cell(value, column, is_text=False)
             except CellError as error:
                 raise CellError(f"{name}: {error}") from error
             if found:
-                yield self._layout.key(name), found[0]
+                yield self.layout.key(name), found[0]
 
 
 def name_class(value: Any, names: Sequence[str] | None) -> Any:  # noqa: ANN401

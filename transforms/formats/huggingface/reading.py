@@ -189,14 +189,13 @@ _DIGITS = 9
 
 
 def resolve_columns(
-    found: Found, *, table: TableFormat, image_column: str | None, mask_column: str | None
+    found: Found, *, table: TableFormat, mask_column: str | None
 ) -> tuple[Columns, str]:
     """Finds out what the columns are, and how boxes are read, by the first rows.
 
     Args:
         found: The files.
         table: The keys of a table with the same rows.
-        image_column: The key of the config.
         mask_column: The key of the config.
 
     Returns:
@@ -215,13 +214,7 @@ def resolve_columns(
         images=[*dict.fromkeys([*first.images, *beside])],
         classes=first.classes or found.classes,
     )
-    columns = find_columns(
-        first,
-        table,
-        image_column=image_column,
-        mask_column=mask_column,
-        names_images=file.names_images,
-    )
+    columns = find_columns(first, table, mask_column=mask_column, names_images=file.names_images)
     for each in found.files:
         for name in (columns.image, columns.mask):
             if each.kind == "parquet" and name:
@@ -382,16 +375,15 @@ class EntryReader(RowReader):
         self._columns = columns
         self._mask_values = mask_values
         self._objects: ObjectReader | None = None
-        if columns.objects is not None:
+        of_rows = {*columns.read}
+        if (objects := columns.objects) is not None:
             self._objects = ObjectReader(
-                columns.objects, classes=columns.classes, class_name=class_name, masks=masks
+                objects, classes=columns.classes, class_name=class_name, masks=masks
             )
-        # The classes of a row's columns; those in objects are named by the reader of objects.
-        self._classes = {it: names for it, names in columns.classes.items() if it in columns.read}
-        if columns.objects is not None and not columns.objects.column:
-            self._classes = {
-                it: names for it, names in self._classes.items() if it not in columns.objects.used
-            }
+            if not objects.column:
+                # The reader of objects names their classes.
+                of_rows -= objects.used
+        self._classes = {it: names for it, names in columns.classes.items() if it in of_rows}
         self._ids = {
             name: number for names in class_lists(columns) for number, name in enumerate(names)
         }
@@ -477,15 +469,12 @@ class EntryReader(RowReader):
             raise CellError(row.problem, reason=row.reason)
         columns = self._columns
         found = super().annotations(name_classes(row, self._classes) if self._classes else row)
-        if self._objects is None:
-            changes: dict[str, Any] = {}
-        else:
-            objects = columns.objects
-            assert objects is not None
+        changes: dict[str, Any] = {}
+        if self._objects is not None:
             width, height = (_side(row.get(name)) for name in columns.size or ("", ""))
             changes = {
                 "objects": tuple(self._objects.read(row)),
-                "normalized": objects.normalized,
+                "normalized": self._objects.layout.normalized,
                 "width": width,
                 "height": height,
             }
