@@ -358,17 +358,82 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
                 if begin == 0:
                     yield Category(name=name, source_id=source_id, origin=uri)
             return
-        is_boxes = file_index < len(self.boxes)
-        columns = _BOX_COLUMNS if is_boxes else _LABEL_COLUMNS
+        columns = _BOX_COLUMNS if file_index < len(self.boxes) else _LABEL_COLUMNS
         classes = _Classes(self._names)
         rows = read_rows(uri, storage=storage, columns=columns, begin=begin, end=end)
         for key, group in itertools.groupby(rows, key=operator.itemgetter(1)):
-            yield from _read_image(
-                key, group, is_boxes=is_boxes, classes=classes, uri=uri, file_index=file_index
-            )
+            yield from self._read_image(key, group, classes=classes, file_index=file_index)
         if self._names is None:
             for label in sorted({label for label in classes.values() if label is not None}):
                 yield Category(name=label, origin=uri)
+
+    def _read_image(
+        self, key: str, rows: Iterable[NumberedRow], *, classes: _Classes, file_index: int
+    ) -> Iterator[AnnotationEntry]:
+        """Yields an entry for consecutive rows of an image, and another for bad rows among them."""
+        is_boxes = file_index < len(self.boxes)
+        objects: list[ObjectAnnotation] = []
+        confidences: dict[str, float] = {}
+        good = 0
+        # Positions of rows, and what is wrong with them.
+        bad: list[tuple[int, str]] = []
+        corrections = Corrections()
+        # The config names the file of classes, and with it the classes that are written.
+        left_out = (
+            Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED
+            if is_boxes
+            else Correction.EXCLUDED_LABEL_DROPPED
+        )
+        begin = -1
+        for position, _, cells, problem in rows:
+            begin = position if begin < 0 else begin
+            try:
+                if problem:
+                    raise CellError(problem)
+                if is_boxes:
+                    bbox, attributes = read_box(cells)
+                else:
+                    confidence = read_confidence(cells["Confidence"])
+                label = classes[cells["LabelName"]]
+            except CellError as error:
+                bad.append((position, str(error)))
+                continue
+            good += 1
+            if label is None:
+                corrections.note(left_out, cells["LabelName"])
+            elif is_boxes:
+                objects.append(ObjectAnnotation(label=label, bbox=bbox, attributes=attributes))
+            else:
+                known = confidences.get(label, confidence)
+                # A confidence of 0 means verified to be absent, which wins.
+                confidences[label] = max(known, confidence) if known and confidence else 0.0
+        if good:
+            annotations = ImageAnnotations(
+                image_id=key,
+                labels=_present(confidences),
+                objects=tuple(objects),
+                **corrections.fields(),
+                normalized=True,
+                label_confidences=tuple(filter(None, confidences.values())),
+                values=_absent_values(confidences),
+            )
+            yield AnnotationEntry(
+                key=key,
+                annotations=encode_annotations(annotations),
+                file_index=file_index,
+                position=begin,
+            )
+        if bad:
+            first_bad, detail = bad[0]
+            others = f", and {len(bad) - 1} more rows" if len(bad) > 1 else ""
+            file = self.annotation_files()[file_index].rpartition("/")[2]
+            yield AnnotationEntry(
+                key=key,
+                file_index=file_index,
+                position=first_bad,
+                defect=Reason.ANNOTATION_MALFORMED,
+                detail=f"{file}: byte {first_bad}: {detail}{others}",
+            )
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
         """Removes labels that another file or part verified to be absent."""
@@ -382,79 +447,6 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             labels=_present(confidences),
             label_confidences=tuple(confidences[label] for label in _present(confidences)),
             values=dict(annotations.values) | _absent_values(confidences),
-        )
-
-
-def _read_image(
-    key: str,
-    rows: Iterable[NumberedRow],
-    *,
-    is_boxes: bool,
-    classes: _Classes,
-    uri: str,
-    file_index: int,
-) -> Iterator[AnnotationEntry]:
-    """Yields an entry for consecutive rows of one image, and another for bad rows among them."""
-    objects: list[ObjectAnnotation] = []
-    confidences: dict[str, float] = {}
-    good = bad = 0
-    corrections = Corrections()
-    # The config names the file of classes, and with it the classes that are written.
-    left_out = (
-        Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED
-        if is_boxes
-        else Correction.EXCLUDED_LABEL_DROPPED
-    )
-    begin = first_bad = -1
-    detail = ""
-    for position, _, cells, problem in rows:
-        begin = position if begin < 0 else begin
-        try:
-            if problem:
-                raise CellError(problem)
-            if is_boxes:
-                bbox, attributes = read_box(cells)
-            else:
-                confidence = read_confidence(cells["Confidence"])
-            label = classes[cells["LabelName"]]
-        except CellError as error:
-            if not bad:
-                first_bad, detail = position, str(error)
-            bad += 1
-            continue
-        good += 1
-        if label is None:
-            corrections.note(left_out, cells["LabelName"])
-        elif is_boxes:
-            objects.append(ObjectAnnotation(label=label, bbox=bbox, attributes=attributes))
-        else:
-            known = confidences.get(label, confidence)
-            # A confidence of 0 means verified to be absent, which wins.
-            confidences[label] = max(known, confidence) if known and confidence else 0.0
-    if good:
-        annotations = ImageAnnotations(
-            image_id=key,
-            labels=_present(confidences),
-            objects=tuple(objects),
-            **corrections.fields(),
-            normalized=True,
-            label_confidences=tuple(filter(None, confidences.values())),
-            values=_absent_values(confidences),
-        )
-        yield AnnotationEntry(
-            key=key,
-            annotations=encode_annotations(annotations),
-            file_index=file_index,
-            position=begin,
-        )
-    if bad:
-        others = f", and {bad - 1} more rows" if bad > 1 else ""
-        yield AnnotationEntry(
-            key=key,
-            file_index=file_index,
-            position=first_bad,
-            defect=Reason.ANNOTATION_MALFORMED,
-            detail=f"{uri.rpartition('/')[2]}: byte {first_bad}: {detail}{others}",
         )
 
 
