@@ -28,6 +28,7 @@ from shardbeam.transforms.formats.parsing.table_columns import (
     json_text,
     read_cell,
 )
+from shardbeam.transforms.formats.table.layout import TableKeys
 from shardbeam.transforms.formats.table.rows import class_names
 from shardbeam.transforms.formats.table.table_boxes import four_numbers
 
@@ -349,27 +350,9 @@ class SeenBox(NamedTuple):
     sizes: Sequence[Size]
 
 
-class BoxDecision(NamedTuple):
-    """How boxes are read.
-
-    Attributes:
-        format: What their numbers mean.
-        units: Their units.
-        said: The line of the summary that says so.
-    """
-
-    format: BoxFormat
-    units: BoxUnits
-    said: str = ""
-
-
 def decide_boxes(
-    boxes: Iterable[SeenBox],
-    *,
-    where: str,
-    box_format: BoxFormat | None,
-    box_units: BoxUnits | None,
-) -> BoxDecision:
+    boxes: Iterable[SeenBox], layout: ObjectLayout, keys: TableKeys
+) -> tuple[ObjectLayout, str]:
     """Decides what the numbers of boxes mean, by the first ones.
 
     Numbers that are all within 0 to 1 are fractions. An order of the numbers is out if it puts
@@ -378,34 +361,34 @@ def decide_boxes(
 
     Args:
         boxes: The first boxes; no more are read than needed.
-        where: The column, for messages.
-        box_format: The key of the config.
-        box_units: The key of the config.
+        layout: Where they are.
+        keys: The keys of the config.
+
+    Returns:
+        The layout with what they mean, and the line of the summary that says so.
 
     Raises:
         Problem: Several orders are left, or none; the text names the keys and the choices.
     """
-    if box_format and box_units:
-        return BoxDecision(box_format, box_units)
     seen: list[SeenBox] = []
-    left: list[BoxFormat] = []
-    units: BoxUnits = box_units or "fraction"
+    left: list[BoxFormat] = [keys.box_format] if keys.box_format else []
+    units: BoxUnits = keys.box_units or "fraction"
     following = _ENOUGH
-    for box in boxes:
+    for box in () if keys.box_format and keys.box_units else boxes:
         seen.append(box)
-        if box_units is None and not all(0 <= number <= _FRACTION for number in box.numbers):
+        if keys.box_units is None and not all(0 <= it <= _FRACTION for it in box.numbers):
             units = "px"
         if len(seen) >= following:
             following = 2 * len(seen)
-            if box_format or len(left := _fitting(seen, units=units)) == 1:
+            if keys.box_format or len(left := _fitting(seen, units=units)) == 1:
                 break
     else:
-        left = _fitting(seen, units=units)
-    if box_format:
-        return BoxDecision(box_format, units, _say(seen, where, box_format, units) if seen else "")
-    if len(left) == 1 and seen:
-        return BoxDecision(left[0], units, _say(seen, where, left[0], units))
-    raise Problem(("box_format",), _ask(seen, left, where=where, units=units))
+        left = left if keys.box_format else _fitting(seen, units=units)
+    where = layout.path(layout.box)
+    if len(left) != 1:
+        raise Problem(("box_format",), _ask(seen, left, where=where, units=units))
+    said = _say(seen, where, left[0], units) if seen else ""
+    return msgspec.structs.replace(layout, box_format=left[0], normalized=units == "fraction"), said
 
 
 def _fitting(boxes: Sequence[SeenBox], *, units: BoxUnits) -> list[BoxFormat]:

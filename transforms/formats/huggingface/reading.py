@@ -222,18 +222,8 @@ def resolve_columns(
     if columns.objects is None:
         return columns, ""
     boxes = _first_boxes(file, columns, rows=first.rows, storage=storage)
-    decision = decide_boxes(
-        boxes,
-        where=columns.objects.path(columns.objects.box),
-        box_format=table.box_format,
-        box_units=table.box_units,
-    )
-    objects = msgspec.structs.replace(
-        columns.objects,
-        box_format=decision.format,
-        normalized=decision.units == "fraction",
-    )
-    return msgspec.structs.replace(columns, objects=objects), decision.said
+    objects, said = decide_boxes(boxes, columns.objects, table)
+    return msgspec.structs.replace(columns, objects=objects), said
 
 
 def _first_columns(file: DataFile, *, storage: Storage, table: TableFormat) -> FirstColumns:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
@@ -168,15 +169,13 @@ def read_rows(
         `(number of the line, {column: cell})` of each row. A bad row gives `(number, problem)` for
         each of its lines.
     """
+    split: Callable[[str], list[str]] = functools.partial(split_cells, delimiter=delimiter)
+    if ends_with_text:
+        split = functools.partial(_split_caption, delimiter=delimiter, max_cells=len(header))
     numbered = (
         _multiline_rows(lines, delimiter=delimiter, first_line=first_line)
         if multiline
-        else _rows(
-            lines,
-            delimiter=delimiter,
-            first_line=first_line,
-            max_cells=len(header) if ends_with_text else None,
-        )
+        else _rows(lines, split, first_line=first_line)
     )
     for first, last, cells in numbered:
         if isinstance(cells, list) and len(cells) == len(header) + 1 and not cells[-1]:
@@ -194,21 +193,12 @@ def read_rows(
 
 
 def _rows(
-    lines: Iterator[tuple[int, bytes]],
-    *,
-    delimiter: str,
-    first_line: int,
-    max_cells: int | None,
+    lines: Iterator[tuple[int, bytes]], split: Callable[[str], list[str]], *, first_line: int
 ) -> Iterator[_Numbered]:
     for number, (_, line) in enumerate(lines, first_line):
         cells: list[str] | str
         try:
-            text = line.decode()
-            cells = (
-                split_cells(text, delimiter=delimiter)
-                if max_cells is None
-                else _split_caption(text, delimiter=delimiter, max_cells=max_cells)
-            )
+            cells = split(line.decode())
         except UnicodeDecodeError:
             cells = "not valid UTF-8"
         except CellError as error:
