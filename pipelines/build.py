@@ -91,7 +91,7 @@ def gather_records(
         # made: Record of each image that needs no join
         listed = pipeline | ListImages(sources=plan.sources, settings=plan.join)
         # values: (source and join key, annotation entry, or image inside a container)
-        read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
+        read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.join.splits)
         values, made = (*listed.values, *read.values), listed.records
         counts, rejects = (*listed.counts, *read.counts), listed.rejects
     else:
@@ -99,7 +99,7 @@ def gather_records(
         from shardbeam.transforms.take_records import TakeRecords
 
         # values: (source and join key, image or what its record says)
-        taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
+        taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.join.splits)
         values, made = (taken.values,), ()
         counts, rejects = taken.counts, taken.rejects
     # records: Record, in batches
@@ -112,7 +112,7 @@ def gather_records(
     )
     # one LabelMap
     label_map = inputs | "BuildLabelMap" >> beam.Map(
-        make_label_map, settings=plan.labels, objects=plan.objects
+        make_label_map, settings=plan.join.labels, objects=plan.objects
     ).with_output_types(LabelMap)
     return Gathered(
         records=(*made, joined.records),
@@ -145,7 +145,7 @@ def build_dataset(
         naming=plan.dataset.naming,
         num_shards=plan.num_shards,
         settings=ShardSettings(
-            splits=plan.splits.names,
+            splits=plan.dataset.splits,
             encoder=plan.encoder,
             staging=commit.staging,
             container=plan.dataset.container,
@@ -161,7 +161,7 @@ def build_dataset(
     if plan.dataset.duplicates.find == "all":
         # one Duplicates, by the shards' indexes
         duplicates = written.shards | FindDuplicates(
-            splits=plan.splits.names,
+            splits=plan.dataset.splits,
             near=plan.dataset.duplicates.near,
             staging=commit.staging,
             inputs=gathered.inputs,
@@ -190,7 +190,7 @@ def _check(inputs: InputCounts, *, plan: Plan) -> InputCounts:
         check_image_ids(inputs, sources=plan.sources)
     check_masks(inputs)
     # An unknown class may be why a split is empty, so its error comes first.
-    make_label_map(inputs, settings=plan.labels, objects=plan.objects)
+    make_label_map(inputs, settings=plan.join.labels, objects=plan.objects)
     return inputs
 
 

@@ -56,8 +56,6 @@ class Plan:
 
     Attributes:
         sources: Where images and annotations come from.
-        splits: Which split a key belongs to.
-        labels: Which classes are written.
         objects: Whether there are labels of objects.
         inputs: Paths and URIs of all files and folders that are read.
         join: Rules of the join.
@@ -73,8 +71,6 @@ class Plan:
     """
 
     sources: tuple[Source, ...]
-    splits: SplitAssignment
-    labels: LabelSettings
     objects: bool
     inputs: tuple[str, ...]
     join: JoinSettings
@@ -122,11 +118,6 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
     encoder = _encoder_settings(config, sources=sources)
     _check_kinds(config, encoder=encoder, needs_masks=needs_masks)
     _check_max_findings(config, encoder=encoder)
-    labels = LabelSettings(
-        **msgspec.structs.asdict(config.labels),
-        map_ids=_map_ids(encoder),
-        map_ids_hint="; or set panoptic.bits: 16" if _map_ids(encoder) == (1, 255) else "",
-    )
     output = _output(config)
     exclude = _key_file(config.exclude)
     groups = _key_file(config.group_file)
@@ -141,15 +132,17 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
         raise _wrong(str(error)) from error
     return Plan(
         sources=sources,
-        splits=splits,
-        labels=labels,
         # In panoptic maps, 0 means no segment, so ids start at 1 as for objects. The counts show
         # whether records that a program gives have boxes.
         objects=not records and bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
         inputs=tuple(dict.fromkeys(_inputs(config, sources=sources, files=(exclude, groups)))),
         join=JoinSettings(
             splits=splits,
-            labels=labels,
+            labels=LabelSettings(
+                **msgspec.structs.asdict(config.labels),
+                map_ids=_map_ids(encoder),
+                map_ids_hint="; or set panoptic.bits: 16" if _map_ids(encoder) == (1, 255) else "",
+            ),
             unannotated=config.unannotated,
             example_per=config.example_per,
             exclude=exclude,

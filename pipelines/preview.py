@@ -84,11 +84,11 @@ def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
     Raises:
         InputError: A split has no examples.
     """
-    if not any(inputs.splits.get(split, SplitOutcome()).images for split in plan.splits.names):
-        raise no_examples(plan.splits.names[0], inputs=inputs)
+    if not any(inputs.splits.get(split, SplitOutcome()).images for split in plan.dataset.splits):
+        raise no_examples(plan.dataset.splits[0], inputs=inputs)
     shards = plan_shards(
         inputs,
-        splits=plan.splits.names,
+        splits=plan.dataset.splits,
         num_shards=plan.num_shards,
         shard_size_bytes=plan.shard_size_bytes,
     )
@@ -101,10 +101,10 @@ def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
             images=joined.images - inputs.samples.foreseen.undecodable.get(split, 0),
             rejected=add_counts(joined.rejected, inputs.samples.foreseen.rejects(split)),
         )
-        for split in plan.splits.names
+        for split in plan.dataset.splits
         for joined in [inputs.splits.get(split, SplitOutcome())]
     }
-    label_map = make_label_map(inputs, settings=plan.labels, objects=plan.objects)
+    label_map = make_label_map(inputs, settings=plan.join.labels, objects=plan.objects)
     run = RunCounts(plan.dataset, inputs, label_map, planned=counts)
     return Outcome(
         status=Status.APPROVED,

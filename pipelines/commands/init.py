@@ -349,7 +349,7 @@ def _describe(found: _Candidate, *, folder: Folder) -> Iterator[str]:
     images = [path for path, role in roles if role is Role.IMAGE]
     others = [path for path, role in roles if role is Role.OTHER]
     parts = [found.recognized.what, *([counted(len(images), "image")] if images else [])]
-    splits = found.plan.splits.names
+    splits = found.plan.dataset.splits
     named = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
     yield f"{found.name}: {', '.join(parts)}; {named}"
     if others:

@@ -176,24 +176,24 @@ class TestSplits:
         self, source: object, keys: Json, names: tuple[str, ...], sources: list[str]
     ) -> None:
         found = plan(source, **keys)
-        assert found.splits.names == found.dataset.splits == names
+        assert found.join.splits.names == found.dataset.splits == names
         assert [each.name for each in found.sources] == sources
-        assert bool(found.splits.fractions) == bool(keys)
-        assert bool(found.splits.predefined) == (source is SPLIT_FOLDERS and not keys)
+        assert bool(found.join.splits.fractions) == bool(keys)
+        assert bool(found.join.splits.predefined) == (source is SPLIT_FOLDERS and not keys)
 
     @pytest.mark.parametrize(
         ("keys", "exact", "stratify"),
         [({}, False, False), ({"exact": True}, True, False), ({"stratify": True}, True, True)],
     )
     def test_stratified_splits_are_exact(self, keys: Json, exact: bool, stratify: bool) -> None:
-        splits = plan(seed=3, **FRACTIONS, **keys).splits
+        splits = plan(seed=3, **FRACTIONS, **keys).join.splits
         assert (splits.exact, splits.stratify, splits.seed) == (exact, stratify, 3)
 
     def test_groups_by_a_pattern_and_by_a_file(self) -> None:
         by_pattern = plan(group_by="^(.)", **FRACTIONS)
         by_file = plan(group_by="groups.parquet", **FRACTIONS)
-        assert (by_pattern.splits.group_by, by_pattern.splits.grouped) == ("^(.)", False)
-        assert (by_file.splits.group_by, by_file.splits.grouped) == (None, True)
+        assert (by_pattern.join.splits.group_by, by_pattern.join.splits.grouped) == ("^(.)", False)
+        assert (by_file.join.splits.group_by, by_file.join.splits.grouped) == (None, True)
         assert by_pattern.join.groups is None
         assert by_file.join.groups is not None
         assert by_file.dataset.config["group_by"] == "groups.parquet"
@@ -248,13 +248,13 @@ class TestKinds:
             "panoptic": "1.json",
             "panoptic_masks": "images",
         }
-        labels = plan(source, panoptic={"bits": bits}).labels
+        labels = plan(source, panoptic={"bits": bits}).join.labels
         assert (labels.map_ids, labels.map_ids_hint) == (ids, hint)
-        assert plan().labels.map_ids is None
+        assert plan().join.labels.map_ids is None
 
     def test_ids_of_class_maps_leave_out_the_one_that_readers_ignore(self) -> None:
         found = plan(CLASS_MAPS)
-        assert (found.labels.map_ids, found.labels.map_ids_hint) == ((0, 254), "")
+        assert (found.join.labels.map_ids, found.join.labels.map_ids_hint) == ((0, 254), "")
 
     def test_the_join_knows_whether_annotated_sizes_count(self) -> None:
         ignored, scaled = (

@@ -208,8 +208,6 @@ def _plan(command: Command) -> Plan:
     unused: Any = None
     return Plan(
         sources=(),
-        splits=unused,
-        labels=unused,
         objects=False,
         inputs=(),
         join=unused,

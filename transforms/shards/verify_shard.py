@@ -84,7 +84,7 @@ class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
     damaged_images: Literal["reject", "keep"] = "reject"
 
 
-class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+class CheckReport(msgspec.Struct, kw_only=True):
     """The problems that were found in one or several shards.
 
     Attributes:
@@ -135,14 +135,11 @@ class _Checker:
         self._features = {feature.key: feature for feature in check.features}
         self._container = find_container(check.container)
         self._rows: IndexRows | None = None
-        self._examples = 0
         self._crc32c = 0
-        self._num_bytes = 0
-        self._count = 0
-        self._problems: list[Problem] = []
+        self._report = CheckReport(shards=1)
 
     def read(self) -> CheckReport:
-        check = self._check
+        check, report = self._check, self._report
         if check.index is not None:
             self._read_index(check.index)
         is_whole = self._read_records()
@@ -151,17 +148,11 @@ class _Checker:
                 f"its checksum is {self._crc32c:08x}, not {check.crc32c}: was the file swapped "
                 "with another?"
             )
-        if is_whole and check.examples is not None and self._examples != check.examples:
-            self._add(f"holds {self._examples:,} Examples; the manifest says {check.examples:,}")
-        if is_whole and self._rows is not None and self._examples != len(self._rows):
-            self._add(f"holds {self._examples:,} Examples, its index {len(self._rows):,} rows")
-        return CheckReport(
-            shards=1,
-            examples=self._examples,
-            num_bytes=self._num_bytes,
-            count=self._count,
-            problems=tuple(self._problems),
-        )
+        if is_whole and check.examples is not None and report.examples != check.examples:
+            self._add(f"holds {report.examples:,} Examples; the manifest says {check.examples:,}")
+        if is_whole and self._rows is not None and report.examples != len(self._rows):
+            self._add(f"holds {report.examples:,} Examples, its index {len(self._rows):,} rows")
+        return report
 
     def _read_index(self, file: StoredFile) -> None:
         most = self._check.examples
@@ -187,7 +178,7 @@ class _Checker:
             see = self._see if is_whole else None
             try:
                 for place, record in self._container.read(self._check.data, start=start, see=see):
-                    self._examples += 1
+                    self._report.examples += 1
                     self._check_record(record, place=place, row=self._row(number))
                     number += 1
                 return is_whole
@@ -211,7 +202,7 @@ class _Checker:
 
     def _see(self, data: bytes) -> None:
         self._crc32c = google_crc32c.extend(self._crc32c, data)
-        self._num_bytes += len(data)
+        self._report.num_bytes += len(data)
 
     def _check_record(self, record: bytes, *, place: int, row: IndexRow | None) -> None:
         words = self._container.describe_place(place)
@@ -279,10 +270,11 @@ class _Checker:
                 yield f"the image's SHA-256 is {found}; the index says {row.sha256}"
 
     def _add(self, problem: str, *, file: str = "", place: str = "", key: str = "") -> None:
-        self._count += 1
-        if len(self._problems) < _MAX_PROBLEMS:
+        self._report.count += 1
+        if len(self._report.problems) < _MAX_PROBLEMS:
             path = file or self._check.data.path
-            self._problems.append(Problem(file=path, place=place, key=key, problem=problem))
+            found = Problem(file=path, place=place, key=key, problem=problem)
+            self._report.problems += (found,)
 
 
 def find_change(parts: Iterable[bytes], *, crc32c: str) -> str:
