@@ -181,7 +181,7 @@ def _export(
         task=task,
     )
     reader = ImageReader(
-        dataset.path, feature_map=feature_map, classes=classes, losses=losses, keys=writer.keys
+        path=dataset.path, feature_map=feature_map, classes=classes, losses=losses, keys=writer.keys
     )
     exported = []
     for split in splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -197,10 +198,11 @@ class ExportImage(msgspec.Struct, kw_only=True):
     where: str
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ImageReader:
     """Turns the pictures of a dataset into images for the export.
 
-    Args:
+    Attributes:
         path: The dataset's path, for errors.
         feature_map: How its Examples are to be read.
         classes: Its classes; others that are found are added.
@@ -208,22 +210,15 @@ class ImageReader:
         keys: Default keys that the layout writes.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        feature_map: FeatureMap,
-        classes: Classes,
-        losses: Losses,
-        keys: Collection[str],
-    ) -> None:
-        self._path = path
-        self._feature_map = feature_map
-        self._classes = classes
-        self._losses = losses
-        self._keys = keys
-        self._masks = not MASK_KEYS.isdisjoint(keys)
-        self._defaults = {written: key for key, written in feature_map.keys.items() if written}
+    path: str
+    feature_map: FeatureMap
+    classes: Classes
+    losses: Losses
+    keys: Collection[str]
+
+    def __post_init__(self) -> None:
+        self._masks = not MASK_KEYS.isdisjoint(self.keys)
+        self._defaults = {written: key for key, written in self.feature_map.keys.items() if written}
 
     def read(self, pictures: Iterable[Picture]) -> Iterator[ExportImage]:
         """Yields the images of a split.
@@ -277,28 +272,28 @@ class ImageReader:
             orientation: The EXIF orientation of its image, 1 to 8.
             lost: Names of keys that were counted for its image already; others are added.
         """
-        annotations = annotations_of(picture, feature_map=self._feature_map, masks=self._masks)
-        self._classes.add_from(picture, feature_map=self._feature_map)
+        annotations = annotations_of(picture, feature_map=self.feature_map, masks=self._masks)
+        self.classes.add_from(picture, feature_map=self.feature_map)
         dropped = len(picture.objects) - len(annotations.objects)
-        self._losses.note("objects without a box", count=dropped, example=picture.key)
+        self.losses.note("objects without a box", count=dropped, example=picture.key)
         size = _frame_of(picture, annotations=annotations, orientation=orientation)
         objects = tuple(
             self._with_fitting_mask(item, size=size, key=picture.key)
             for item in annotations.objects
-            if item.label in self._classes.ids
+            if item.label in self.classes.ids
         )
         dropped = len(annotations.objects) - len(objects)
-        self._losses.note(
+        self.losses.note(
             "objects of the background (id 0 without a name)", count=dropped, example=picture.key
         )
         # Sorted, because protobuf has its keys in another order in each process.
         for written, values in sorted(picture.features.items()):
             key = self._defaults.get(written, written)
             # The image may be stored under another key; it is exported all the same.
-            is_lost = values and key not in self._keys and values[:1] != (picture.image,)
-            if is_lost and (name := self._losses.name_key(key)) not in lost:
+            is_lost = values and key not in self.keys and values[:1] != (picture.image,)
+            if is_lost and (name := self.losses.name_key(key)) not in lost:
                 lost.add(name)
-                self._losses.note(name, example=picture.key)
+                self.losses.note(name, example=picture.key)
         return msgspec.structs.replace(annotations, objects=objects)
 
     def _with_fitting_mask(
@@ -310,7 +305,7 @@ class ImageReader:
         height, width = runs_decoder.decode(item.segmentation).size
         if (width, height) == size:
             return item
-        self._losses.note("masks of another size than the image, left out", example=key)
+        self.losses.note("masks of another size than the image, left out", example=key)
         return msgspec.structs.replace(item, segmentation=b"")
 
     def _make_image(
@@ -325,16 +320,16 @@ class ImageReader:
         data = picture.image
         if picture.format == _RAW:
             data = store_cifar(data, raw=False).data
-            self._losses.note("images of bare pixels, written as PNG", example=picture.key)
+            self.losses.note("images of bare pixels, written as PNG", example=picture.key)
         stored, stated = (picture.width, picture.height), (annotations.width, annotations.height)
         width, height = _frame_of(picture, annotations=annotations, orientation=orientation)
         if orientation != 1:
             frame = "the stored pixels" if (width, height) == stored else "the upright image"
-            self._losses.note(
+            self.losses.note(
                 f"images that viewers turn (EXIF); annotations are of {frame}", example=picture.key
             )
         if stated not in ((0, 0), (width, height)):
-            self._losses.note(
+            self.losses.note(
                 "images of another size than their Example says; annotations are scaled",
                 example=f"{picture.key}: {stated[0]}x{stated[1]}, stored as {width}x{height}",
             )
@@ -350,7 +345,7 @@ class ImageReader:
             captions=annotations.captions,
             objects=list(annotations.objects),
             has_objects=any(
-                self._feature_map.keys.get(key, key) in picture.features for key in OBJECT_KEYS
+                self.feature_map.keys.get(key, key) in picture.features for key in OBJECT_KEYS
             ),
             where=where,
         )
@@ -358,14 +353,14 @@ class ImageReader:
     def _first_integer(self, picture: Picture, keys: Iterable[str]) -> str:
         """Returns the first integer under any of these keys as text; empty if there is none."""
         for key in keys:
-            values = picture.features.get(self._feature_map.keys.get(key, key), ())
+            values = picture.features.get(self.feature_map.keys.get(key, key), ())
             if values and isinstance(values[0], int):
                 return str(values[0])
         return ""
 
     def _error(self, detail: str, *, where: str) -> InputError:
         return InputError(
-            uri=self._path,
+            uri=self.path,
             place=where,
             problem=f"{detail}; `shardbeam build tfrecord` leaves such Examples out and counts "
             "them, so export what it writes",

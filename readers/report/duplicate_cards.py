@@ -261,24 +261,12 @@ def _choose(rows: Sequence[Row]) -> list[Row]:
             # Prefer a pair of which one row is chosen already.
             pair = find_pair([*chosen, *rows], flag=flag) or ()
             chosen += [row for row in pair if row not in chosen]
-    for row in _most_different(rows):
+    # The first row of each split and labels, then the others.
+    firsts = {(row["split"], row["labels"]): row for row in reversed(rows)}
+    for row in sorted(rows, key=lambda row: row is not firsts[row["split"], row["labels"]]):
         if len(chosen) < _OF_GROUP and row not in chosen:
             chosen.append(row)
     return chosen
-
-
-def _most_different(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yields the first row of each split and labels, then the other rows."""
-    seen: set[tuple[str, str]] = set()
-    others = []
-    for row in rows:
-        kind = (row["split"], row["labels"])
-        if kind in seen:
-            others.append(row)
-        else:
-            seen.add(kind)
-            yield row
-    yield from others
 
 
 class _Indexes:

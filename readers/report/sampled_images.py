@@ -13,7 +13,7 @@ import heapq
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -43,8 +43,6 @@ _OF_KIND, _OF_CLASS = 12, 3
 # Without an index, decoding class maps would take most of the time, so only the first ones are
 # decoded.
 _DECODED_MAPS = 2000
-
-_T = TypeVar("_T")
 
 
 class Candidate(NamedTuple):
@@ -347,10 +345,6 @@ class _Collector:
         yield from _in_turn(map(_in_order, self._by_split.values()))
 
 
-def _in_turn(lists: Iterable[Sequence[_T]]) -> Iterator[_T]:
+def _in_turn(lists: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
     """Yields the first of each list, then the second of each, and so on."""
-    lists = list(lists)
-    for place in range(max(map(len, lists), default=0)):
-        for each in lists:
-            if place < len(each):
-                yield each[place]
+    return filter(None, itertools.chain.from_iterable(itertools.zip_longest(*lists)))

@@ -15,7 +15,7 @@ def lost(keys: Sequence[str]) -> list[str]:
     """Returns the losses of a picture with some keys, in the order in which they are printed."""
     losses = Losses()
     reader = ImageReader(
-        "dataset",
+        path="dataset",
         feature_map=FeatureMap(),
         classes=Classes({}, skeletons={}),
         losses=losses,
