@@ -158,6 +158,32 @@ def section(page: str, name: str) -> str:
     return text[: text.index("</section>")]
 
 
+def test_bars_are_as_long_as_their_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "two"
+    folder.mkdir()
+    captions = {"cat": b"a", "dog": b"a dog is here"}
+    for split, labels in (("a", ["cat", "cat", "dog"]), ("b", ["cat", "dog", "dog", "dog"])):
+        records = [
+            make_example({"image/class/text": [label.encode()], "image/caption": captions[label]})
+            for label in labels
+        ]
+        write_tfrecord(folder / f"{split}.tfrecord", *records)
+    page = report(folder, tmp_path / "page.html")
+    bars = re.compile(r'<rect class="(\w+)" (?:x="([\d.]+)%" )?width="([\d.]+)%"')
+    # Side by side for each class, and the longest one is as wide as the chart.
+    found = bars.findall(section(page, "classes"))
+    assert found == [
+        *(("s0", "", "33.33"), ("s1", "", "100.00")),
+        *(("s0", "", "66.67"), ("s1", "", "33.33")),
+    ]
+    # Stacked: three captions of one word and four of four words.
+    words = section(page, "sizes").partition("Captions by words")[2].partition("</table>")[0]
+    assert bars.findall(words) == [
+        *(("s0", "0.00", "50.00"), ("s1", "50.00", "25.00")),
+        *(("s0", "0.00", "25.00"), ("s1", "25.00", "75.00")),
+    ]
+
+
 def test_what_is_worth_a_look_comes_first_with_its_pictures(planted: Build, tmp_path: Path) -> None:
     page = report(planted.output, tmp_path / "page.html")
     check_harmless(page)
