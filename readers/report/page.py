@@ -291,7 +291,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         (report.changes is not None, "changes", "Changes"),
         (charts.heat is not None, "boxes", "Boxes"),
         (charts.classes is not None, "classes", "Classes"),
-        (charts.sizes or charts.same, "sizes", "Sizes"),
+        (charts.sizes or charts.same or charts.keypoints, "sizes", "Sizes"),
         (charts.facets or charts.facets_left_out, "facets", "Facets"),
         (True, "gallery", "Gallery"),
         (facts.duplicates is not None, "duplicates", "Duplicates"),
