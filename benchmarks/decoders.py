@@ -21,7 +21,7 @@ from PIL import Image
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.images.check import check_image
-from shardbeam.transforms.images.decode import open_image
+from shardbeam.transforms.images.decode import ImageData, open_image
 from shardbeam.transforms.images.header import sniff_format
 
 # {name: (Pillow's format, mode, options)}
@@ -79,7 +79,7 @@ def make_image(kind: str, *, megapixels: float) -> bytes:
 def _decode(data: bytes) -> None:
     file_format = sniff_format(data)
     assert file_format is not None
-    with open_image(data, file_format=file_format, settings=_NO_LIMITS).decode():
+    with open_image(ImageData(data, file_format, _NO_LIMITS)).decode():
         pass
 
 

@@ -13,7 +13,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
-from shardbeam.transforms.images.decode import open_image
+from shardbeam.transforms.images.decode import ImageData, open_image
 from shardbeam.transforms.images.header import FileFormat, check_pixel_count, scan_png, sniff_format
 from shardbeam.transforms.images.mask_file import read_indices
 
@@ -104,7 +104,7 @@ def decode_masks(
 def _decoded(data: bytes, file_format: FileFormat | None) -> Any:  # noqa: ANN401
     if file_format is None:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, "not an image file")
-    return open_image(data, file_format=file_format, settings=_LIMITS).decode()
+    return open_image(ImageData(data, file_format, _LIMITS)).decode()
 
 
 def _decode_jpeg(data: bytes, colours: str) -> npt.NDArray[np.uint8] | None:

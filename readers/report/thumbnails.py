@@ -20,7 +20,7 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.decode.feature_map import Picture
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.convert import shrink, to_rgb
-from shardbeam.transforms.images.decode import open_image
+from shardbeam.transforms.images.decode import ImageData, open_image
 from shardbeam.transforms.images.header import FileFormat, sniff_format
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -107,7 +107,7 @@ def decode_small(
     """
     file_format = sniff_format(data)
     if file_format is not None:
-        opened = open_image(data, file_format=file_format, settings=_IMAGE)
+        opened = open_image(ImageData(data, file_format, _IMAGE))
         size = opened.image.size
         is_reduced = side > 0 and file_format is FileFormat.JPEG
         if is_reduced:

@@ -13,7 +13,7 @@ from PIL import Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.decode import open_image, verify_png
+from shardbeam.transforms.images.decode import ImageData, open_image, verify_png
 from shardbeam.transforms.images.header import FileFormat, ImageHeader, scan_png
 from tests.support.image_makers import chunk, exif, photograph, png, save, with_chunk
 
@@ -23,7 +23,7 @@ RGB = save(photograph(), "PNG")
 def scan(data: bytes) -> ImageHeader:
     header = scan_png(data, complete=True)
     verify_png(data)
-    with open_image(data, file_format=FileFormat.PNG, settings=ImageConfig()).decode():
+    with open_image(ImageData(data, FileFormat.PNG, ImageConfig())).decode():
         return header
 
 

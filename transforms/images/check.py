@@ -28,7 +28,12 @@ from shardbeam.transforms.images.convert import (
     to_rgb,
 )
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import has_more_frames, open_image, verify_png
+from shardbeam.transforms.images.decode import (
+    ImageData,
+    has_more_frames,
+    open_image,
+    verify_png,
+)
 from shardbeam.transforms.images.header import (
     FileFormat,
     ImageHeader,
@@ -126,16 +131,15 @@ def check_image(
         # It shows no bytes: a link may lead to any file of the user.
         raise RejectedError(Reason.NOT_AN_IMAGE, "it begins like no known image format")
     corrections = _check_name(name, file_format, settings=settings)
-    header = _scan(data, file_format, settings=settings)
+    file = ImageData(data, file_format, settings, memory)
+    header = _scan(file)
     measures: Mapping[str, Any] = {}
     if header is not None:
         kept = _is_kept(header, settings=settings)
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
             check_scans(count_scans(data), header=header)
         if settings.verify == "decode":
-            found = _verify(
-                data, file_format, header=header, kept=kept, settings=settings, memory=memory
-            )
+            found = _verify(file, header=header, kept=kept)
             measures = found.measures
             if found.correction is not None:
                 corrections[found.correction] = found.complaint, None
@@ -153,14 +157,7 @@ def check_image(
                 channels=1 if header.gray else 3,
                 measures=measures,
             )
-    return _convert(
-        data,
-        file_format,
-        scanned=header,
-        corrections=corrections,
-        settings=settings,
-        memory=memory,
-    )
+    return _convert(file, scanned=header, corrections=corrections)
 
 
 def cifar_pixels(data: bytes) -> npt.NDArray[np.uint8]:
@@ -263,8 +260,9 @@ def _check_name(
     )
 
 
-def _scan(data: bytes, file_format: FileFormat, *, settings: ImageConfig) -> ImageHeader | None:
+def _scan(file: ImageData) -> ImageHeader | None:
     """Reads the header of a JPEG or PNG file; None for formats that are always converted."""
+    data, file_format, settings, _ = file
     complete = settings.verify != "none"
     if file_format is FileFormat.JPEG:
         header = scan_jpeg(data, complete=complete)
@@ -285,47 +283,28 @@ def _is_kept(header: ImageHeader, *, settings: ImageConfig) -> bool:
     )
 
 
-def _verify(
-    data: bytes,
-    file_format: FileFormat,
-    *,
-    header: ImageHeader,
-    kept: bool,
-    settings: ImageConfig,
-    memory: MemoryBudget,
-) -> CheckedFile:
+def _verify(file: ImageData, *, header: ImageHeader, kept: bool) -> CheckedFile:
     """Checks a JPEG or PNG file by decoding it.
 
     A PNG file that is not kept, and a JPEG file that is not storable, are decoded only when they
     are converted.
     """
-    if file_format is FileFormat.PNG:
-        verify_png(data)
-        if kept:
-            return check_by_decoding(
-                data, file_format=file_format, header=header, settings=settings, memory=memory
-            )
-        return CheckedFile()
+    if file.file_format is FileFormat.PNG:
+        verify_png(file.data)
+        return check_by_decoding(file, header=header) if kept else CheckedFile()
     if not header.storable:
         return CheckedFile()
-    found = check_jpeg(data, header=header, settings=settings, memory=memory)
-    if found.correction is Correction.JPEG_DAMAGE_KEPT and settings.damaged == "reject":
+    found = check_jpeg(file, header=header)
+    if found.correction is Correction.JPEG_DAMAGE_KEPT and file.settings.damaged == "reject":
         raise RejectedError(Reason.JPEG_DAMAGED, found.complaint)
     return found
 
 
 def _convert(
-    data: bytes,
-    file_format: FileFormat,
-    *,
-    scanned: ImageHeader | None,
-    corrections: dict[Correction, Change],
-    settings: ImageConfig,
-    memory: MemoryBudget,
+    file: ImageData, *, scanned: ImageHeader | None, corrections: dict[Correction, Change]
 ) -> StoredImage:
-    opened = open_image(
-        data, file_format=file_format, settings=settings, scanned=scanned, memory=memory
-    )
+    settings = file.settings
+    opened = open_image(file, scanned=scanned)
     with opened.decode() as decoded:
         header = decoded.header
         upright = decoded.upright or header.orientation == 1
@@ -333,8 +312,8 @@ def _convert(
             image = decoded.image.convert("L")
         else:
             image = to_rgb(decoded.image, background=settings.background)
-        if not header.storable or file_format.value != settings.encoding:
-            corrections[Correction.IMAGE_CONVERTED] = file_format.value, settings.encoding
+        if not header.storable or file.file_format.value != settings.encoding:
+            corrections[Correction.IMAGE_CONVERTED] = file.file_format.value, settings.encoding
         if has_more_frames(opened):
             corrections[Correction.FIRST_FRAME_KEPT] = "several frames", "the first"
         if not upright and settings.orientation == "apply":

@@ -118,6 +118,22 @@ with contextlib.suppress(AttributeError, OSError):
     ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler(None)  # type: ignore[attr-defined]
 
 
+class ImageData(NamedTuple):
+    """The content of an image file, and what decoding it may take.
+
+    Attributes:
+        data: The file.
+        file_format: The file's format.
+        settings: The limits, and how the image is converted.
+        memory: The budget that it shares with other images.
+    """
+
+    data: bytes
+    file_format: FileFormat
+    settings: ImageConfig
+    memory: MemoryBudget = _UNLIMITED
+
+
 class DecodedImage(NamedTuple):
     """A decoded file.
 
@@ -136,20 +152,16 @@ class OpenedImage(NamedTuple):
     """A file whose header was read, and whose pixels are not decoded yet.
 
     Attributes:
-        data: The file.
-        file_format: The file's format.
+        file: The file.
         image: Pillow's image.
         header: The file's header; its width and height may be 0 before it is decoded.
         size_bytes: The memory for decoding and, if asked for, converting it, file included.
-        memory: The budget that it shares with other images.
     """
 
-    data: bytes
-    file_format: FileFormat
+    file: ImageData
     image: ImageFile.ImageFile
     header: ImageHeader
     size_bytes: float
-    memory: MemoryBudget
 
     @contextlib.contextmanager
     def decode(self) -> Iterator[DecodedImage]:
@@ -158,42 +170,34 @@ class OpenedImage(NamedTuple):
         Raises:
             RejectedError: It cannot be decoded, or Pillow fails inside the context.
         """
-        image, header = self.image, self.header
+        file, image, header = self.file, self.image, self.header
         # Pillow turns the pixels of this format, and of no other, while it loads them.
-        upright = self.file_format is FileFormat.TIFF
+        upright = file.file_format is FileFormat.TIFF
         # By default it would also turn them by their XMP metadata.
         image.info.pop("xmp", None)
-        with pillow_errors_as_rejects(self.file_format), self.memory.take(self.size_bytes):
+        with pillow_errors_as_rejects(file.file_format), file.memory.take(self.size_bytes):
             image.load()
             if not header.width:
                 is_turned = upright and header.is_sideways
                 width, height = image.size[::-1] if is_turned else image.size
                 header = msgspec.structs.replace(header, width=width, height=height)
-            yield DecodedImage(_with_eight_bits(image, self.data), header, upright)
+            yield DecodedImage(_with_eight_bits(image, file.data), header, upright)
 
 
 def open_image(
-    data: bytes,
-    *,
-    file_format: FileFormat,
-    settings: ImageConfig,
-    scanned: ImageHeader | None = None,
-    converts: bool = True,
-    memory: MemoryBudget = _UNLIMITED,
+    file: ImageData, *, scanned: ImageHeader | None = None, converts: bool = True
 ) -> OpenedImage:
     """Reads a file's header, and refuses the file if decoding it would take too much memory.
 
     Args:
-        data: The file.
-        file_format: The file's format.
-        settings: The limits, and how the image is converted.
+        file: The file; Pillow decodes an icon as it opens it.
         scanned: The header, if it was read already.
         converts: Whether the decoded image is then converted, which takes more memory.
-        memory: The budget shared with other images: Pillow decodes an icon as it opens it.
 
     Raises:
         RejectedError: The header cannot be read, or the image is too large.
     """
+    data, file_format, settings, memory = file
     decoder = _find_decoder(file_format)
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
@@ -210,7 +214,7 @@ def open_image(
             image = decoder(io.BytesIO(data))
         header = scanned or ImageHeader(width=0, height=0, orientation=_orientation(image))
         size_bytes = pillow_bytes(image, header=header, settings=settings, converts=converts)
-    return OpenedImage(data, file_format, image, header, len(data) + size_bytes, memory)
+    return OpenedImage(file, image, header, len(data) + size_bytes)
 
 
 def has_more_frames(opened: OpenedImage) -> bool:
@@ -218,7 +222,7 @@ def has_more_frames(opened: OpenedImage) -> bool:
 
     Only the header of the second picture is read, and nothing is decoded.
     """
-    data, image = opened.data, opened.image
+    data, image = opened.file.data, opened.image
     try:
         # For these two formats, the answer moves an image to its second picture.
         if isinstance(image, GifImagePlugin.GifImageFile):

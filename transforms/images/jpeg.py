@@ -16,10 +16,10 @@ import simplejpeg
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.resources import MemoryBudget, raise_shortage
+from shardbeam.transforms.core.resources import raise_shortage
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
-from shardbeam.transforms.images.decode import open_image
-from shardbeam.transforms.images.header import FileFormat, ImageHeader, exif_orientation
+from shardbeam.transforms.images.decode import ImageData, open_image
+from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.measures import (
     GrayImage,
     jpeg_scale,
@@ -132,9 +132,7 @@ class CheckedFile(NamedTuple):
     complaint: str = ""
 
 
-def check_jpeg(
-    data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
-) -> CheckedFile:
+def check_jpeg(file: ImageData, *, header: ImageHeader) -> CheckedFile:
     """Decodes a JPEG file strictly.
 
     When compressed data is damaged, libjpeg warns and fills the gap with something; most decoders
@@ -142,25 +140,22 @@ def check_jpeg(
     of the others.
 
     Args:
-        data: A file whose header is storable (`scan_jpeg`); TurboJPEG can write past its buffer on
+        file: A file whose header is storable (`scan_jpeg`); TurboJPEG can write past its buffer on
             others.
         header: The file's header.
-        settings: The limits.
-        memory: The budget shared with other images.
 
     Raises:
         RejectedError: It cannot be decoded at all, or would take too much memory.
     """
-    found = _decode_strictly(data, header=header, settings=settings, memory=memory)
-    missing = missing_scans(data) if header.coefficient_bytes else None
+    found = _decode_strictly(file, header=header)
+    missing = missing_scans(file.data) if header.coefficient_bytes else None
     if missing is None or found.correction is Correction.JPEG_DAMAGE_KEPT:
         return found
     return found._replace(correction=Correction.JPEG_DAMAGE_KEPT, complaint=missing)
 
 
-def _decode_strictly(
-    data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
-) -> CheckedFile:
+def _decode_strictly(file: ImageData, *, header: ImageHeader) -> CheckedFile:
+    data, _, settings, memory = file
     with memory.take(len(data) + gray_jpeg_bytes(header, settings=settings)):
         found = _decode(data, strict=True, header=header, settings=settings)
         if isinstance(found, CheckedFile):
@@ -178,35 +173,18 @@ def _decode_strictly(
             if isinstance(found, CheckedFile):
                 return found._replace(correction=correction, complaint=complaint)
     # TurboJPEG reported an error, or does not support the file's sampling.
-    return check_by_decoding(
-        data, file_format=FileFormat.JPEG, header=header, settings=settings, memory=memory
-    )
+    return check_by_decoding(file, header=header)
 
 
-def check_by_decoding(
-    data: bytes,
-    *,
-    file_format: FileFormat,
-    header: ImageHeader,
-    settings: ImageConfig,
-    memory: MemoryBudget,
-) -> CheckedFile:
+def check_by_decoding(file: ImageData, *, header: ImageHeader) -> CheckedFile:
     """Decodes a file with Pillow, and measures the picture.
 
     Raises:
         RejectedError: It cannot be decoded.
     """
-    opened = open_image(
-        data,
-        file_format=file_format,
-        settings=settings,
-        scanned=header,
-        converts=False,
-        memory=memory,
-    )
-    with opened.decode() as decoded:
+    with open_image(file, scanned=header, converts=False).decode() as decoded:
         return CheckedFile(
-            measure_image(decoded.image, settings=settings, orientation=header.orientation)
+            measure_image(decoded.image, settings=file.settings, orientation=header.orientation)
         )
 
 
