@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
-from tests.support.builds import Json, WrittenExample, build_config, write_coco
+from tests.support.builds import Json, WrittenExample, build_config, coco_source, write_coco
 from tests.support.image_makers import photograph, save, with_orientation
 
 # A red rectangle on blue, with neither centre nor corner in common with the picture.
@@ -88,16 +88,6 @@ def make_dataset(
     categories = [{"id": 1, "name": "rectangle"}]
     document = {"images": images, "annotations": annotations, "categories": categories}
     return coco_source(folder, document)
-
-
-def coco_source(folder: Path, document: Json) -> Json:
-    """A source of COCO images in `folder/images`."""
-    annotations = write_coco(folder / "instances.json", document)
-    return {
-        "format": "coco",
-        "images": str(folder / "images"),
-        "annotations": [str(annotations)],
-    }
 
 
 def check_box(example: WrittenExample, *, tolerance_px: float) -> None:

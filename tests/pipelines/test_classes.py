@@ -12,7 +12,7 @@ from PIL import Image
 
 from shardbeam.readers.open.stored_dataset import open_dataset, read_feature_map
 from tests.support.archive_files import Files, write_files, write_tar
-from tests.support.builds import Build, build, build_config, write_coco
+from tests.support.builds import Build, build, build_config, coco_document, write_coco
 from tests.support.dataset import run
 from tests.support.image_makers import photograph, pixels, save
 from tests.support.voc_files import voc_object, voc_xml
@@ -38,17 +38,9 @@ def write_pets(folder: Path, categories: list[dict[str, Any]], used: Iterable[in
     ids = list(used)
     names = [f"{number}.png" for number in range(len(ids))]
     write_files(folder, {f"images/{name}": picture(each) for each, name in enumerate(names)})
-    path = write_coco(
-        folder / "a.json",
-        {
-            "images": [{"id": each, "file_name": name} for each, name in enumerate(names)],
-            "annotations": [
-                {"id": each + 1, "image_id": each, "category_id": used, "bbox": [1, 2, 10, 12]}
-                for each, used in enumerate(ids)
-            ],
-            "categories": categories,
-        },
-    )
+    boxes = [[{"category_id": each, "bbox": [1, 2, 10, 12]}] for each in ids]
+    document = coco_document(dict(zip(names, boxes, strict=True)))
+    path = write_coco(folder / "a.json", {**document, "categories": categories})
     return ["coco", "--images", str(folder / "images"), "--annotations", str(path)]
 
 

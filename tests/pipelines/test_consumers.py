@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.runners.tools import TOOLS
+from tests.support.builds import coco_document
 from tests.support.dataset import run
 from tests.support.image_makers import photograph, save
 from tests.support.pages import reading_rows
@@ -51,14 +52,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, name in enumerate(names):
         kind = "PNG" if name.endswith("png") else "JPEG"
         (folder / "images" / name).write_bytes(save(photograph(seed=number), kind))
-    document = {
-        "images": [{"id": i, "file_name": name} for i, name in enumerate(names)],
-        "annotations": [
-            {"id": i, "image_id": i, "category_id": 2 * (i % 4) + 1, "bbox": [1, 2, 10, 12]}
-            for i in range(6, 12)
-        ],
-        "categories": [{"id": 2 * i + 1, "name": name} for i, name in enumerate(CLASSES)],
+    boxes = {
+        name: [{"category_id": 2 * (i % 4) + 1, "bbox": [1, 2, 10, 12]}] if i >= 6 else []
+        for i, name in enumerate(names)
     }
+    categories = {name: 2 * i + 1 for i, name in enumerate(CLASSES)}
+    document = coco_document(boxes, categories=categories)
     (folder / "coco.json").write_text(json.dumps(document))
     return folder
 

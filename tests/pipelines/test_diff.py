@@ -26,6 +26,7 @@ from shardbeam.readers.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
 from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
 from shardbeam.transforms.storage.base import StoredFile
+from tests.support.archive_files import write_files
 from tests.support.builds import Build, build, write_coco
 from tests.support.dataset import run
 from tests.support.manifests import list_again
@@ -103,9 +104,8 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Build]:
     """A dataset, and one with an image less, one more, one changed and one in another class."""
     folder = tmp_path_factory.mktemp("versions")
     images = folder / "images"
-    for name in ("cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d\x1b.jpg"):
-        (images / name).parent.mkdir(parents=True, exist_ok=True)
-        (images / name).write_bytes(draw_image("JPEG", width=20, height=10))
+    names = ("cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d\x1b.jpg")
+    write_files(images, dict.fromkeys(names, draw_image("JPEG", width=20, height=10)))
     words = ("image-folder", "--images", images, "--name", "pets")
     old = build(*words, output=folder / "old")
     (images / "cat" / "a.jpg").unlink()

@@ -15,6 +15,7 @@ from PIL import Image
 
 from shardbeam.pipelines.cli.commands import COMMANDS
 from shardbeam.transforms.formats.base import built_in_formats
+from tests.support.archive_files import write_files
 from tests.support.builds import build
 from tests.support.dataset import Run, coco_words, run
 from tests.support.screens import check_screen
@@ -47,10 +48,7 @@ def folder(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine" / "notes.txt").touch()
     files = {f"voc/{name}": data for name, data in small_voc().items()}
     files |= {name: b"no image" for name in ("bad/a/1.jpg", "bad/b/2.jpg", *files) if "jpg" in name}
-    for name, data in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    write_files(folder, {**files, **TEXTS})
     (folder / "shard").mkdir()
     shutil.copy(next((folder / "whole").glob("*.tfrecord-*")), folder / "shard" / "a.tfrecord")
     (folder / "empty" / "cat").mkdir(parents=True)
@@ -62,10 +60,6 @@ def folder(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(shapes / "annotations" / "instances.json", folder / "coco.json")
     (folder / "half").mkdir()
     shutil.copy(folder / "whole" / "manifest.json", folder / "half")
-    for name, text in TEXTS.items():
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(text)
     for name in ("x/1.png", "y/1.png"):
         path = folder / "twice" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,29 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.builds import Json, build_config, write_coco
+from tests.support.archive_files import write_files
+from tests.support.builds import Json, build_config, coco_document, coco_source
 from tests.support.image_makers import photograph, save
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Json:
     folder = tmp_path_factory.mktemp("expect")
-    images = folder / "images"
-    images.mkdir()
-    for name in ("1.jpg", "2.jpg"):
-        (images / name).write_bytes(save(photograph(), "JPEG"))
-    annotations = write_coco(
-        folder / "a.json",
-        {
-            "images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "2.jpg"}],
-            "annotations": [
-                {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "iscrowd": 1},
-                {"id": 2, "image_id": 1, "category_id": 1, "bbox": [60, 1, 9, 9]},
-            ],
-            "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        },
-    )
-    return {"format": "coco", "images": str(images), "annotations": [str(annotations)]}
+    objects: list[Json] = [{"bbox": [1, 1, 9, 9], "iscrowd": 1}, {"bbox": [60, 1, 9, 9]}]
+    images = {"1.jpg": objects, "2.jpg": []}
+    write_files(folder / "images", dict.fromkeys(images, save(photograph(), "JPEG")))
+    return coco_source(folder, coco_document(images, categories={"cat": 1, "dog": 2}))
 
 
 def test_what_is_refused_is_kept_and_a_milder_expectation_commits_it(

@@ -18,7 +18,7 @@ from PIL import Image
 from shardbeam.configs.yaml_text import parse_yaml
 from shardbeam.pipelines.config_file import load_config
 from tests.support.archive_files import Files, write_files
-from tests.support.builds import write_coco
+from tests.support.builds import coco_document, write_coco
 from tests.support.dataset import Run, run
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.image_makers import plain_jpeg, save
@@ -71,23 +71,8 @@ def test_every_sample_is_recognized_and_its_config_builds(
 
 def coco(*names: str, segmentation: object = (), **more: object) -> str:
     """A COCO file of images, with a box in each."""
-    return json.dumps(
-        {
-            "images": [
-                {"id": number, "file_name": name, "width": 32, "height": 24}
-                for number, name in enumerate(names, 1)
-            ],
-            "annotations": [
-                {
-                    **{"id": number, "image_id": number, "category_id": 1},
-                    **{"bbox": [1, 1, 9, 9], "segmentation": segmentation},
-                }
-                for number in range(1, len(names) + 1)
-            ],
-            "categories": [{"id": 1, "name": "cat"}],
-            **more,
-        }
-    )
+    box = {"bbox": [1, 1, 9, 9], "segmentation": segmentation}
+    return json.dumps({**coco_document(dict.fromkeys(names, (box,)), size=(32, 24)), **more})
 
 
 def images(*names: str) -> Files:

@@ -38,7 +38,7 @@ from shardbeam.transforms.formats.join import sources
 from shardbeam.transforms.storage.archives import open as archives
 from shardbeam.transforms.storage.base import ListingPart
 from tests.support.archive_files import write_files, write_tar
-from tests.support.builds import Build, build
+from tests.support.builds import Build, build, coco_document
 from tests.support.image_makers import plain_jpeg
 from tests.support.voc_files import small_voc, voc_object, voc_xml
 
@@ -70,17 +70,7 @@ def write_lines(folder: Path) -> None:
 
 def write_coco(folder: Path) -> None:
     names = [f"{number}.jpg" for number in range(6)]
-    document = {
-        "images": [
-            {"id": number, "file_name": name, "width": 32, "height": 24}
-            for number, name in enumerate(names)
-        ],
-        "annotations": [
-            {"id": 1 + number, "image_id": number, "category_id": 1, "bbox": [1, 1, 9, 9]}
-            for number in range(6)
-        ],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
+    document = coco_document(dict.fromkeys(names, ({"bbox": [1, 1, 9, 9]},)), size=(32, 24))
     (folder / "coco.json").write_text(json.dumps(document))
     write_files(folder / "images", {name: plain_jpeg() for name in names[1:]})
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.archive_files import write_files
-from tests.support.builds import Build, Json, build_config
+from tests.support.builds import Build, Json, build_config, coco_document
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 from tests.support.tfrecords import make_example, write_tfrecord
@@ -36,18 +36,9 @@ class Lost(NamedTuple):
 
 def _coco(**lost: object) -> Callable[[Path], Json]:
     def write(folder: Path) -> Json:
-        annotations = [
-            {"id": 1, "image_id": 1, "category_id": 1, "bbox": [4, 4, 12, 12], "area": 144},
-            {"id": 2, "image_id": 2, "category_id": 2, **lost},
-        ]
-        document = {
-            "images": [
-                {"id": number, "file_name": name, "width": 32, "height": 24}
-                for number, name in ((1, "kept.jpg"), (2, "lost.jpg"))
-            ],
-            "annotations": annotations,
-            "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        }
+        kept: Json = {"bbox": [4, 4, 12, 12], "area": 144}
+        images = {"kept.jpg": [kept], "lost.jpg": [{"category_id": 2, **lost}]}
+        document = coco_document(images, categories={"cat": 1, "dog": 2}, size=(32, 24))
         write_files(folder, {"coco.json": json.dumps(document)})
         return {"format": "coco", "images": str(folder), "annotations": [f"{folder}/coco.json"]}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.archive_files import write_files
-from tests.support.builds import Build, Json, build_config
+from tests.support.builds import Build, Json, build_config, coco_document, coco_source
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 from tests.support.voc_files import voc_object, voc_xml
@@ -19,20 +19,9 @@ TRIANGLE = [[4, 4, 16, 4, 16, 16]]
 
 def coco(folder: Path, *objects: Json) -> Json:
     """Makes a picture with objects of 12 x 12 pixels; a source."""
-    document = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 32, "height": 24}],
-        "annotations": [
-            {"id": number, "image_id": 1, "category_id": 1, "bbox": [4, 4, 12, 12], **each}
-            for number, each in enumerate(objects, 1)
-        ],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-    write_files(folder, {"images/a.jpg": plain_jpeg(), "coco.json": json.dumps(document)})
-    return {
-        "format": "coco",
-        "images": str(folder / "images"),
-        "annotations": [str(folder / "coco.json")],
-    }
+    write_files(folder, {"images/a.jpg": plain_jpeg()})
+    boxes = [{"bbox": [4, 4, 12, 12], **each} for each in objects]
+    return coco_source(folder, coco_document({"a.jpg": boxes}, size=(32, 24)))
 
 
 def _files(folder: Path, name: str) -> Json:

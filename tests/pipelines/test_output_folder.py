@@ -17,6 +17,7 @@ from typing import BinaryIO
 import pytest
 
 from shardbeam.transforms.storage.local import LocalStorage
+from tests.support.archive_files import write_files
 from tests.support.dataset import (
     coco_words,
     dataset_files,
@@ -224,9 +225,7 @@ def test_a_folder_with_other_files_is_refused(
     files: list[str], named: str, shapes: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    for file in files:
-        (output / file).parent.mkdir(parents=True, exist_ok=True)
-        (output / file).write_text("mine")
+    write_files(output, dict.fromkeys(files, "mine"))
     before = read_tree(output)
     for flags in ((), ("--overwrite",), ("--if-changed", "--overwrite")):
         result = run(*coco_words(shapes, output, *flags), exit_code=2)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.core.text import escape
-from tests.support.builds import Build, Json, build, build_config, write_coco
+from tests.support.archive_files import write_files
+from tests.support.builds import Build, build, build_config, coco_document, write_coco
 from tests.support.dataset import run
 from tests.support.image_makers import photograph, save
 
@@ -16,25 +17,7 @@ JPEG = save(photograph(), "JPEG")
 
 
 def make_images(root: Path, *names: str) -> Path:
-    for name in names:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(JPEG)
-    return root
-
-
-def document(*file_names: str, first_id: int = 1, **sections: object) -> Json:
-    """A COCO document with one object in each image."""
-    numbered = list(enumerate(file_names, first_id))
-    return {
-        "images": [{"id": number, "file_name": name} for number, name in numbered],
-        "annotations": [
-            {"id": number, "image_id": number, "category_id": 1, "bbox": [1, 1, 9, 9]}
-            for number, _ in numbered
-        ],
-        "categories": [{"id": 1, "name": "cat"}],
-        **sections,
-    }
+    return write_files(root, dict.fromkeys(names, JPEG))
 
 
 def check_refused(built: Build, *parts: str) -> None:
@@ -65,7 +48,7 @@ def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_fix(
     # A file that is certainly not an image of the dataset is not shown as an example.
     (images / "._0.jpg").touch()
     (images / "README").touch()
-    content = document(file_name)
+    content = coco_document({file_name: [{"bbox": [1, 1, 9, 9]}]})
     content["annotations"].append({"id": 9, "image_id": 0, "category_id": 1, "bbox": [0, 0, 1, 1]})
     annotations = write_coco(tmp_path / "a.json", content)
     built = build(

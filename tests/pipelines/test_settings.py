@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.builds import Build, Json, build_config, write_coco
+from tests.support.archive_files import write_files
+from tests.support.builds import (
+    Build,
+    Json,
+    build_config,
+    coco_document,
+    coco_source,
+    write_coco,
+)
 from tests.support.image_makers import photograph, save
 
 JPEG = save(photograph(), "JPEG")
@@ -33,20 +41,10 @@ def make_coco(root: Path, categories: Mapping[str, int], *, unannotated: int = 0
     (root / "images" / "all.jpg").write_bytes(JPEG)
     for number in range(unannotated):
         (root / "images" / f"unannotated_{number}.jpg").write_bytes(JPEG)
-    document = {
-        "images": [{"id": 1, "file_name": "all.jpg", "width": WIDTH, "height": HEIGHT}],
-        "annotations": [
-            {"id": number, "image_id": 1, "category_id": category_id, "bbox": [1, 1, 9, 9]}
-            for number, category_id in enumerate(categories.values())
-        ],
-        "categories": [{"id": each, "name": name} for name, each in categories.items()],
-    }
-    annotations = write_coco(root / "instances.json", document)
-    return {
-        "format": "coco",
-        "images": str(root / "images"),
-        "annotations": [str(annotations)],
-    }
+    objects = [{"category_id": each, "bbox": [1, 1, 9, 9]} for each in categories.values()]
+    size = (WIDTH, HEIGHT)
+    document = coco_document({"all.jpg": objects}, categories=categories, size=size)
+    return coco_source(root, document)
 
 
 def build_settings(source: Json, *, folder: Path, name: str = "out", **settings: Any) -> Build:  # noqa: ANN401  # Whatever a config holds.
@@ -92,33 +90,17 @@ SMALL_BOXES = {"square": [1, 1, 9, 9], "thin": [40, 10, 4, 30], "cut": [-5, 10, 
     ],
 )
 def test_small_objects_are_left_out(labels: Json, kept: list[str], tmp_path: Path) -> None:
-    (tmp_path / "in" / "images").mkdir(parents=True)
-    source = make_coco(tmp_path / "one", {"cat": 1})
-    (tmp_path / "in" / "images" / "all.jpg").write_bytes(JPEG)
-    (tmp_path / "in" / "images" / "large.jpg").write_bytes(JPEG)
-    names = ["large", *SMALL_BOXES]
-    document = {
-        # The first one is annotated at twice its size.
-        "images": [
-            {"id": 1, "file_name": "all.jpg", "width": 2 * WIDTH, "height": 2 * HEIGHT},
-            {"id": 2, "file_name": "large.jpg", "width": WIDTH, "height": HEIGHT},
-        ],
-        "annotations": [
-            {"id": 9, "image_id": 2, "category_id": 1, "bbox": [10, 10, 40, 30]},
-            *(
-                {
-                    "id": number,
-                    "image_id": 1,
-                    "category_id": 2 + number,
-                    "bbox": [2 * side for side in bbox],
-                }
-                for number, bbox in enumerate(SMALL_BOXES.values())
-            ),
-        ],
-        "categories": [{"id": 1 + each, "name": name} for each, name in enumerate(names)],
-    }
-    source["annotations"] = [str(write_coco(tmp_path / "in" / "instances.json", document))]
-    source["images"] = str(tmp_path / "in" / "images")
+    write_files(tmp_path / "images", {"all.jpg": JPEG, "large.jpg": JPEG})
+    ids = {name: number for number, name in enumerate(("large", *SMALL_BOXES), 1)}
+    small = [
+        {"category_id": ids[name], "bbox": [2 * side for side in bbox]}
+        for name, bbox in SMALL_BOXES.items()
+    ]
+    images: dict[str, list[Json]] = {"large.jpg": [{"bbox": [10, 10, 40, 30]}], "all.jpg": small}
+    document = coco_document(images, categories=ids, size=(WIDTH, HEIGHT))
+    # It is annotated at twice its size.
+    document["images"][1] |= {"width": 2 * WIDTH, "height": 2 * HEIGHT}
+    source = coco_source(tmp_path, document)
     built = build_settings(source, folder=tmp_path, labels=labels, image={"max_side": 48})
     assert [name for name, _ in built.by_key()["all.jpg"].labels] == kept
     assert [name for name, _ in built.by_key()["large.jpg"].labels] == ["large"]
@@ -171,24 +153,13 @@ def test_unannotated(tmp_path: Path) -> None:
 
 def test_each_of_several_files_over_one_folder_has_its_own_images(tmp_path: Path) -> None:
     names = [f"{number}.jpg" for number in range(5)]
-    (tmp_path / "images").mkdir()
-    for name in names:
-        (tmp_path / "images" / name).write_bytes(JPEG)
+    write_files(tmp_path / "images", dict.fromkeys(names, JPEG))
     splits = {}
-    for split, part in (("train", names[:3]), ("val", names[3:])):
-        images = [{"id": each, "file_name": name} for each, name in enumerate(part)]
-        box = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [1, 1, 9, 9]}
-        document = {
-            "images": images,
-            "annotations": [box],
-            "categories": [{"id": 1, "name": "cat"}],
-        }
-        annotations = write_coco(tmp_path / f"{split}.json", document)
-        splits[split] = {
-            "format": "coco",
-            "images": str(tmp_path / "images"),
-            "annotations": [str(annotations)],
-        }
+    for split, (first, *others) in (("train", names[:3]), ("val", names[3:])):
+        images = {first: ({"bbox": [1, 1, 9, 9]},), **dict.fromkeys(others, ())}
+        file = write_coco(tmp_path / f"{split}.json", coco_document(images))
+        root = str(tmp_path / "images")
+        splits[split] = {"format": "coco", "images": root, "annotations": [str(file)]}
     built = build_config({"splits": splits}, folder=tmp_path)
     written = {split: sorted(built.by_key(split)) for split in splits}
     assert written == {"train": names[:3], "val": names[3:]}

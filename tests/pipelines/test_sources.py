@@ -12,7 +12,7 @@ import pytest
 from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.config_file import load_config
 from tests.support.archive_files import write_files
-from tests.support.builds import Build, Json, build_config, write_coco
+from tests.support.builds import Build, Json, build_config, coco_document, coco_source
 from tests.support.dataset import run
 from tests.support.image_makers import plain_jpeg
 from tests.support.voc_files import small_voc, voc_object, voc_xml
@@ -22,19 +22,12 @@ COUNT = 12
 
 def write_sources(folder: Path) -> tuple[Json, Json]:
     """Writes COCO with cats and dogs, and VOC with dogs and birds; returns both sources."""
-    images = folder / "coco" / "images"
-    images.mkdir(parents=True)
-    document: Json = {"images": [], "annotations": []}
-    for number in range(1, COUNT + 1):
-        (images / f"{number}.jpg").write_bytes(plain_jpeg())
-        document["images"].append(
-            {"id": number, "file_name": f"{number}.jpg", "width": 32, "height": 24}
-        )
-        document["annotations"].append(
-            {"id": number, "image_id": number, "category_id": 7 + number % 2, "bbox": [1, 1, 9, 9]}
-        )
-    document["categories"] = [{"id": 7, "name": "dog"}, {"id": 8, "name": "cat"}]
-    annotations = write_coco(folder / "coco" / "instances.json", document)
+    images = {
+        f"{number}.jpg": [{"category_id": 7 + number % 2, "bbox": [1, 1, 9, 9]}]
+        for number in range(1, COUNT + 1)
+    }
+    write_files(folder / "coco" / "images", dict.fromkeys(images, plain_jpeg()))
+    document = coco_document(images, categories={"dog": 7, "cat": 8}, size=(32, 24))
     boxes = (voc_object(name="dog", xmax=20, ymin=2, ymax=9), voc_object(name="bird", ymin=2))
     files = small_voc(
         **{
@@ -46,7 +39,7 @@ def write_sources(folder: Path) -> tuple[Json, Json]:
     )
     write_files(folder / "voc", files)
     return (
-        {"format": "coco", "images": str(images), "annotations": [str(annotations)]},
+        coco_source(folder / "coco", document),
         {"format": "voc", "root": str(folder / "voc")},
     )
 

@@ -26,7 +26,7 @@ from shardbeam.transforms.storage.archives.open import (
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.support.archive_files import write_tar, write_zip
+from tests.support.archive_files import write_files, write_tar, write_zip
 
 FILES = {
     "train/0001.jpg": b"one" * 100,
@@ -461,9 +461,7 @@ def test_zip_names(tmp_path: Path, raw: bytes, is_utf8: bool, host: int, name: s
     [["--format=v7"], ["--format=ustar"], ["--format=gnu"], ["--format=gnu", "--incremental"], []],
 )
 def test_tar_of_the_tar_command(tmp_path: Path, options: list[str]) -> None:
-    for name, data in FILES.items():
-        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(data)
+    write_files(tmp_path / "in", FILES)
     subprocess.run(
         ["tar", *options, "-cf", tmp_path / "a.tar", "-C", tmp_path / "in", "."], check=True
     )

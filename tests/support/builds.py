@@ -9,7 +9,7 @@ import json
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,43 @@ def write_coco(path: Path, document: Json) -> Path:
     """Writes a COCO file; `categories` and `annotations` may be left out."""
     path.write_text(json.dumps({"annotations": [], "categories": [], **document}))
     return path
+
+
+def coco_document(
+    images: Mapping[str, Sequence[Json]],
+    *,
+    categories: Mapping[str, int] | None = None,
+    size: tuple[int, int] | None = None,
+) -> Json:
+    """A COCO document, in which ids of images and annotations count from 1.
+
+    Args:
+        images: Annotations by file name, of category 1 unless they name another.
+        categories: Ids by name; None for the cat, 1.
+        size: Width and height of each image; None to leave them out.
+    """
+    of_size = {} if size is None else {"width": size[0], "height": size[1]}
+    annotated = [
+        (number, each) for number, found in enumerate(images.values(), 1) for each in found
+    ]
+    return {
+        "images": [
+            {"id": number, "file_name": name, **of_size} for number, name in enumerate(images, 1)
+        ],
+        "annotations": [
+            {"id": number, "image_id": image, "category_id": 1, **each}
+            for number, (image, each) in enumerate(annotated, 1)
+        ],
+        "categories": [
+            {"id": number, "name": name} for name, number in (categories or {"cat": 1}).items()
+        ],
+    }
+
+
+def coco_source(folder: Path, document: Json) -> Json:
+    """Writes a COCO file about `folder/images`; returns the source of a config."""
+    file = write_coco(folder / "instances.json", document)
+    return {"format": "coco", "images": str(folder / "images"), "annotations": [str(file)]}
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
