@@ -202,7 +202,8 @@ $(TOOLS)/spark: tests/runners/spark-pom.xml
 	$(COPY_JARS) --file $< -DoutputDirectory=$@.new
 	mv $@.new $@
 
-# Tests that run on the oldest Python and Beam of pyproject.toml: all except those of whole commands.
+# Tests that run on the oldest Python and Beam of pyproject.toml: all except slow ones and those of
+# whole commands.
 OLDEST_PYTHON ?= python3.10
 OLDEST_BEAM := $(shell sed -n 's/.*"apache-beam>=\([0-9.]*\),.*/\1/p' pyproject.toml | head -1)
 ROOMS := beam commit configs containers core dataset duplicates examples formats gcs images readers/compare \
@@ -214,12 +215,13 @@ test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of 
 	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check "apache-beam==$(OLDEST_BEAM)"
 	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(TOOLS)/oldest/bin/pytest -n auto --dist worksteal -m "not runners and not faults" \
+	$(TOOLS)/oldest/bin/pytest -n auto --dist worksteal -m "not runners and not faults and not slow" \
 		tests/test_beam_names.py tests/test_package.py $(addprefix tests/,$(ROOMS))
 
 .PHONY: test-runners
 test-runners: $(READY) runner-tools  ## Test on Prism, on Flink, on Spark and in a container, and the Kubernetes sample.
-	$(BIN)/pytest -m runners -rs
+	@# Two at a time, because they mostly wait for each other's processes; a file's tests share a cluster.
+	$(BIN)/pytest -n 2 --dist loadfile -m runners -rs
 
 .PHONY: test-slow
 test-slow: $(READY)  ## Run the slow tests: every command of docs/guide/first-hour.md, more cases of quick tests.
@@ -227,7 +229,7 @@ test-slow: $(READY)  ## Run the slow tests: every command of docs/guide/first-ho
 
 .PHONY: test-browser
 test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.
-	$(BIN)/pytest -m browser -rs tests/readers/report
+	$(BIN)/pytest -n auto --dist worksteal -m browser -rs tests/readers/report
 
 .PHONY: format
 format: $(READY)  ## Format the code, and apply the fixes that ruff knows.

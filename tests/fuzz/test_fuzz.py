@@ -24,7 +24,7 @@ def test_every_outcome_is_a_value_or_a_typed_error(target: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("inputs", [INPUTS // 2, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inputs", [INPUTS // 2, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_no_flipped_bit_in_a_parquet_file_ends_the_process_or_is_believed(inputs: int) -> None:
     words = [*PARQUET, "--inputs", str(inputs), "--seed", "flips", "--processes", "1"]
     done = subprocess.run(

@@ -19,7 +19,7 @@ from tests.support.dataset import finish, read_dataset, start
 
 pytestmark = [pytest.mark.runners, pytest.mark.timing, pytest.mark.timeout(4 * TIMEOUT_S)]
 
-ROWS = 300_000
+ROWS = 100_000
 WORKERS = 2
 _SAMPLE_S = 0.1
 
@@ -136,7 +136,7 @@ def test_two_workers_on_one_machine(
     expected = read_dataset(tmp_path / "here")
     assert read_dataset(tmp_path / "flink") == expected
     assert len(flink.workers) == WORKERS
-    # What is sorted and shuffled, of 300,000 records with their keys.
+    # What is sorted and shuffled, of 100,000 records with their keys.
     assert flink.spilled_bytes > 10_000_000
     assert here.spilled_bytes == 0
     with capsys.disabled():
