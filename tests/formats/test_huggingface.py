@@ -422,9 +422,12 @@ def test_an_imagefolder_with_a_csv_or_a_parquet_file(tmp_path: Path) -> None:
     features = {"file_name": value("string"), "label": classes("cat")}
     data = hub_parquet([{"file_name": "a.jpg", "label": 0}], features)
     write_files(tmp_path / "parquet", {"metadata.parquet": data, "a.jpg": JPEG})
-    for name, captions in (("csv", ("One, two.",)), ("parquet", ())):
+    renamed = table.replace("a.jpg", "a.avif")
+    write_files(tmp_path / "avif", {"metadata.csv": renamed, "a.avif": JPEG})
+    one = ("One, two.",)
+    for name, captions in (("csv", one), ("parquet", ()), ("avif", one)):
         report = check_format(make([str(tmp_path / name)]), damages=20)
-        found = report.annotations["a.jpg"]
+        (found,) = report.annotations.values()
         assert (found.labels, found.captions) == (("cat",), captions)
 
 

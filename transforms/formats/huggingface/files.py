@@ -19,7 +19,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, reading
 from shardbeam.transforms.formats.annotation_file import decode_text
-from shardbeam.transforms.formats.names import is_hidden
+from shardbeam.transforms.formats.names import is_hidden, is_image_name
 from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import split_in
 from shardbeam.transforms.formats.split_folders import sort_splits
@@ -257,8 +257,7 @@ class _FolderReader:
         return {number: str(name) for number, name in self._json("id2label.json").items()}
 
     def _has_image_files(self) -> bool:
-        extensions = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-        return any(path.lower().endswith(extensions) for path in self._paths)
+        return any(map(is_image_name, self._paths))
 
     def _file(self, path: str, split: str) -> DataFile:
         uri = join_uri(self._folder, path)
