@@ -18,7 +18,16 @@ from tests.support.archive_files import write_files
 from tests.support.image_makers import plain_jpeg
 
 FOLDERS = ("configs", "pipelines", "readers", "shardbeam", "transforms")
-IMAGES = {"cat/1.jpg": plain_jpeg(), "dog/2.jpg": plain_jpeg((40, 30))}
+COCO = {
+    "images": [{"id": 1, "file_name": "cat/1.jpg", "date_captured": "2013-11-14 11:18:45"}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9]}],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+INPUT: dict[str, bytes | str] = {
+    "images/cat/1.jpg": plain_jpeg(),
+    "images/dog/2.jpg": plain_jpeg((40, 30)),
+    "coco.json": json.dumps(COCO),
+}
 NAMED = ("NAME", "SCHEME")
 
 FORMAT = '''
@@ -64,6 +73,26 @@ class DemoStorage(LocalStorage):
 STORAGE = DemoStorage
 '''
 
+COMMAND = """
+from shardbeam.pipelines.cli.logging import write_stdout
+from shardbeam.readers.open.stored_dataset import open_dataset
+
+
+def run_names(arguments):
+    for split in open_dataset(arguments.path).splits:
+        write_stdout(f"{split.name} has {len(split.shards)} shard\\n")
+"""
+
+ARGUMENTS = '''class NamesArguments(DatasetArguments, frozen=True, kw_only=True):
+    """`names`."""
+
+    RUN = "commands.names:run_names"
+    USAGE = "shardbeam names PATH"
+    HELP = "Prints the names of a dataset's splits."
+
+
+class TopArguments('''
+
 CONTAINER = '''
 import contextlib
 
@@ -108,7 +137,7 @@ class Recipe(NamedTuple):
         name: What is added; stands where the row says NAME or SCHEME.
         added: Content of new files.
         changed: `{file: {text: what replaces it}}`.
-        words: The build's command line; `{images}` stands for the folder of images.
+        words: The build's command line; `{in}` stands for the folder of the input.
         shown: What the command must print of the dataset, as a regular expression.
         shards: Names of the shards.
         command: The command that shows the dataset.
@@ -135,7 +164,7 @@ RECIPES = (
                 '    "coco":'
             }
         },
-        "initials --images {images}",
+        "initials --images {in}/images",
         "'c'",
     ),
     Recipe(
@@ -150,15 +179,41 @@ RECIPES = (
                 '        "image/pixels": [image.width * image.height],',
             },
         },
-        "image-folder --images {images}",
+        "image-folder --images {in}/images",
         r"image/pixels.*\b1200\b",
+    ),
+    Recipe(
+        "a field of COCO's images as an Example key",
+        "",
+        {},
+        {
+            "transforms/formats/coco/coco_file.py": {
+                "    file_name: str\n": '    file_name: str\n    date_captured: str = ""\n'
+            },
+            "transforms/formats/coco/annotations.py": {
+                "stuff=tuple(self.stuff),": "stuff=tuple(self.stuff),\n"
+                '            values={"image/date_captured": (image.date_captured,)},',
+            },
+            "transforms/formats/coco/coco.py": {
+                "    def resolve(self) -> CocoFormat:": "    def extra_features(self):\n"
+                '        spec = one_value("image/date_captured", FeatureKind.BYTES)\n'
+                "        return [ExtraFeature(spec)]\n\n"
+                "    def resolve(self) -> CocoFormat:",
+                "\nfrom shardbeam.transforms.formats.base import": "\n"
+                "from shardbeam.transforms.examples.features import (\n"
+                "    ExtraFeature,\n    FeatureKind,\n    one_value,\n)\n"
+                "from shardbeam.transforms.formats.base import",
+            },
+        },
+        "coco --images {in}/images --annotations {in}/coco.json",
+        "2013-11-14 11:18:45",
     ),
     Recipe(
         "a storage scheme",
         "demo",
         {"transforms/storage/demo.py": SCHEME},
         {},
-        "image-folder --images demo://{images}",
+        "image-folder --images demo://{in}/images",
         "'cat'",
     ),
     Recipe(
@@ -166,7 +221,7 @@ RECIPES = (
         "hex_lines",
         {"transforms/containers/hex_lines.py": CONTAINER},
         {},
-        "image-folder --images {images} --set output.container=hex_lines",
+        "image-folder --images {in}/images --set output.container=hex_lines",
         "'cat'",
         "images-train.hex-00000-of-00001",
     ),
@@ -190,7 +245,7 @@ RECIPES = (
                 '    Histogram("sides", "longer side in px", "Images by longer side in px"),'
             },
         },
-        "image-folder --images {images}",
+        "image-folder --images {in}/images",
         "longer side in px",
         command="stats",
     ),
@@ -222,16 +277,32 @@ RECIPES = (
                 '    Histogram("brightness", "mean brightness", "Images by mean brightness"),'
             },
         },
-        "image-folder --images {images}",
+        "image-folder --images {in}/images",
         "mean brightness",
         command="stats",
+    ),
+    Recipe(
+        "a command",
+        "names",
+        {"pipelines/commands/names.py": COMMAND},
+        {
+            "pipelines/cli/commands.py": {
+                "class TopArguments(": ARGUMENTS,
+                '    "sample": SampleArguments,': '    "sample": SampleArguments,\n'
+                '    "names": NamesArguments,',
+                "  sample    draw": "  names     print the names of the splits\n  sample    draw",
+            }
+        },
+        "image-folder --images {in}/images",
+        "train has 1 shard",
+        command="names",
     ),
     Recipe(
         "the names of shards",
         "",
         {},
         {"transforms/dataset/shard_plan.py": {'"-SSSSS-of-NNNNN"': '"_SSSSS_of_NNNNN"'}},
-        "image-folder --images {images}",
+        "image-folder --images {in}/images",
         "'cat'",
         "images-train.tfrecord_00000_of_00001",
     ),
@@ -298,10 +369,10 @@ def test_recipe(recipe: Recipe, tmp_path: Path) -> None:
             assert text.count(old) == 1
             text = text.replace(old, new)
         (project / path).write_text(text, encoding="utf-8")
-    images = write_files(tmp_path / "images", IMAGES)
+    given = write_files(tmp_path / "in", INPUT)
     output = tmp_path / "out"
 
-    words = recipe.words.replace("{images}", str(images)).split()
+    words = recipe.words.replace("{in}", str(given)).split()
     build = ["build", *words, "--set", "name=images", "--output", str(output)]
     shown = _shardbeam(project, build, [recipe.command, str(output)])
 
