@@ -37,9 +37,13 @@ PRELOADED = ("apache_beam", "fsspec", "hypothesis", "msgspec", "numpy", "PIL.Ima
 MODULES = {
     "pipelines.plan": ("pipelines/test_plan.py",),
     "transforms.core.sharding": ("core/test_sharding.py",),
-    "transforms.commit.commit": ("commit/test_commit.py",),
+    "transforms.commit.commit": ("commit/test_commit.py", "commit/test_expect.py"),
     "transforms.commit.moves": ("commit/test_commit.py",),
-    "transforms.commit.gate": ("commit/test_gate.py",),
+    "transforms.commit.gate": (
+        "commit/test_gate.py",
+        "commit/test_warnings.py",
+        "duplicates/test_duplicates.py",
+    ),
     "transforms.dataset.collectors.statistics": ("dataset/test_statistics.py",),
     "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
     "transforms.formats.voc.voc": ("formats/test_voc.py",),

@@ -9,6 +9,7 @@ import pytest
 from shardbeam.configs.schema import ExpectConfig
 from shardbeam.transforms.commit.commit import find_unmet
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
+from shardbeam.transforms.dataset.findings import KindFound
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_counts, make_dataset
@@ -44,18 +45,16 @@ def find(
     statistics: Mapping[str, Statistics],
     *,
     classes: Sequence[str] = (),
+    findings: Sequence[KindFound] = (),
 ) -> list[str]:
     dataset = msgspec.structs.replace(make_dataset(), expect=ExpectConfig(**keys))
     label_map = make_label_map({name: number for number, name in enumerate(classes, 1)})
-    return list(
-        find_unmet(
-            make_counts(dataset=dataset, label_map=label_map, splits=splits, statistics=statistics)
-        )
-    )
+    counts = make_counts(dataset=dataset, label_map=label_map, splits=splits, statistics=statistics)
+    return list(find_unmet(counts, findings=findings))
 
 
 def unmet(keys: Mapping[str, Any]) -> list[str]:
-    splits = {"train": OUTCOME, "": SplitOutcome()}
+    splits = {"": SplitOutcome(), "train": OUTCOME}
     found = find(keys, splits, {"train": COUNTED}, classes=CLASSES)
     return [line.removeprefix("split 'train': expect.") for line in found]
 
@@ -144,3 +143,21 @@ def test_a_correction_of_what_is_not_there_is_too_much() -> None:
 def test_a_split_without_images_has_no_sizes() -> None:
     keys = {"image_width": [5, 6], "image_height": [5, 6], "max_unannotated": 0, "max_crowds": 0}
     assert not find(keys, {"a": SplitOutcome()}, {"a": Statistics()})
+
+
+def test_findings_are_counted_by_images_or_else_one_by_one() -> None:
+    """Findings about classes have no images, and may be about the dataset as a whole."""
+    found = [
+        KindFound(kind="duplicate_box", split="train", images=3),
+        KindFound(kind="duplicate_box", split="test", images=2),
+        KindFound(kind="rare_class", text="class 'cat' is rare"),
+        KindFound(kind="rare_class", text="class 'dog' is rare"),
+        KindFound(kind="tiny_box", split="train", images=9),
+    ]
+    limits = {"duplicate_box": 2, "rare_class": 1}
+    lines = find({"max_findings": limits}, {}, {}, findings=found)
+    assert [line.rpartition(":")[0] for line in lines] == [
+        "split 'train': expect.max_findings: duplicate_box: expected at most 2, found 3: "
+        "3 images of train (0.00%)",
+        "expect.max_findings: rare_class: expected at most 1, found 2",
+    ]
