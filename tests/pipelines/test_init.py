@@ -22,6 +22,7 @@ from tests.support.builds import coco_document, write_coco
 from tests.support.dataset import Run, run
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.image_makers import plain_jpeg, save
+from tests.support.label_studio_files import region, task
 from tests.support.screens import check_screen
 from tests.support.voc_files import small_voc, voc_object, voc_xml
 
@@ -90,6 +91,8 @@ def zipped(files: Files) -> bytes:
 
 _OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
 _VOC = voc_xml(voc_object(ymin=2), size=(32, 24))
+# Of Label Studio, in percent.
+_SIDES = {"x": 1, "y": 1, "width": 9, "height": 9}
 
 LAYOUTS: dict[str, Files] = {
     "folders of splits without classes": {**images("train/1.jpg", "val/2.jpg"), "README": "x"},
@@ -279,6 +282,11 @@ LAYOUTS: dict[str, Files] = {
         "b.xml": voc_xml(voc_object(ymin=2))[:20],
         **{f"{name}.xml": voc_xml(voc_object(ymin=2)) for name in "cd"},
     },
+    "Label Studio with a folder of images for each split": {
+        **images("train/a.jpg", "val/b.jpg"),
+        "train.json": json.dumps([task("a.jpg", region("rectangle", "cat", **_SIDES))]),
+        "val.json": json.dumps([task("b.jpg", region("rectangle", "cat", **_SIDES))]),
+    },
     "two COCO files about the same images": {
         **images("images/a.jpg"),
         "a.json": coco("a.jpg"),
@@ -357,7 +365,12 @@ _VIA_REGION = {
     "shape_attributes": {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9},
     "region_attributes": {"class": "cat"},
 }
-_VIA = {"a.jpg1": {"filename": "a.jpg", "size": 1, "regions": [_VIA_REGION]}}
+_VIA_FILE = {"filename": "a.jpg", "size": 1, "regions": [_VIA_REGION]}
+_VIA = {"a.jpg1": _VIA_FILE}
+
+
+def _via_file(image: str) -> str:
+    return json.dumps({image: {**_VIA_FILE, "filename": image}})
 
 
 UNCERTAIN: dict[str, Files] = {
@@ -398,6 +411,26 @@ UNCERTAIN: dict[str, Files] = {
         **images("a.jpg", "b.jpg"),
         "boxes.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,Dog,0,1,0,1\n",
         "test-boxes.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\nb,Dog,0,1,0,1\n",
+    },
+    **{
+        f"{name} of which some name a split": {
+            **images("a.jpg", "b.jpg"),
+            f"ann.{ending}": content("a.jpg"),
+            f"test.{ending}": content("b.jpg"),
+        }
+        for name, ending, content in (
+            ("COCO files", "json", coco),
+            (
+                "VIA's files",
+                "json",
+                lambda image: json.dumps({image: {**_VIA_FILE, "filename": image}}),
+            ),
+            ("keras-txt's files", "txt", "{} 1,2,9,9,0\n".format),
+            ("tables", "csv", "image,label\n{},cat\n".format),
+        )
+    },
+    "zips of folders of classes of which some name a split": {
+        name: zipped(images("cat/1.jpg", "dog/2.jpg")) for name in ("a.zip", "test.zip")
     },
     "files whose images are in several folders": {
         **images("x/a.jpg", "y/b.jpg"),
