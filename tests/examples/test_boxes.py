@@ -364,28 +364,6 @@ def test_a_resized_image_has_the_same_aspect_ratio(
     assert is_scaled(size, resized)
 
 
-@pytest.mark.parametrize(
-    ("size", "other", "expected"),
-    [
-        ((320, 240), (1280, 960), True),
-        ((500, 375), (4000, 3000), True),
-        ((320, 239), (1280, 960), True),
-        # Rounded by more than a pixel.
-        ((320, 238), (1280, 960), False),
-        ((1279, 958), (320, 240), True),
-        ((640, 640), (1280, 960), False),
-        ((240, 320), (1280, 960), False),
-        ((1280, 720), (1280, 960), False),
-        # A picture that is turned, not one that is rounded.
-        ((40, 41), (41, 40), False),
-        ((40, 40), (41, 40), True),
-    ],
-)
-def test_sizes_of_one_aspect_ratio(size: Size, other: tuple[int, int], expected: bool) -> None:
-    assert is_scaled(size, other) is expected
-    assert is_scaled(other, size) is expected
-
-
 @given(boxes_inside(), st.sampled_from(ORIENTATIONS))
 def test_boxes_end_in_the_stored_frame_where_the_orientation_is_kept(
     case: tuple[Size, tuple[int, int, int, int]], orientation: int

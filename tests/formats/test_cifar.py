@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import Category, Coding, ListedImage
+from shardbeam.transforms.core.records import Coding, ListedImage
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.cifar import Cifar10Format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
@@ -125,12 +125,6 @@ def test_names_decide_how_many_classes_there_are(tmp_path: Path) -> None:
     assert found.annotations["data_batch_1.bin/00000"].labels == ("class 11",)
 
 
-def test_only_the_splits_that_are_there(tmp_path: Path) -> None:
-    write_batch(tmp_path / "data_batch_1.bin", labels=[(1,)])
-
-    assert Cifar10Format(root=str(tmp_path)).resolve().predefined_splits() == ("train",)
-
-
 @pytest.mark.parametrize(
     ("path", "role"),
     [
@@ -139,7 +133,6 @@ def test_only_the_splits_that_are_there(tmp_path: Path) -> None:
         ("batches.meta.txt", Role.OTHER),
         ("data_batch_1", Role.OTHER),
         ("__MACOSX/data_batch_1.bin", Role.OTHER),
-        ("a.jpg", Role.OTHER),
     ],
 )
 def test_roles_of_files(path: str, role: Role) -> None:
@@ -172,11 +165,3 @@ def test_what_is_no_cifar(tmp_path: Path, name: str, content: bytes, problem: st
 
     with pytest.raises(InputError, match=problem):
         report("cifar10", tmp_path)
-
-
-def test_classes_without_images_are_declared(tmp_path: Path) -> None:
-    write_batch(tmp_path / "test.bin", labels=[(1, 2)])
-
-    found = report("cifar100", tmp_path)
-
-    assert Category(name="99", source_id=99, origin=str(tmp_path)) in found.categories

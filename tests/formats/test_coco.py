@@ -245,13 +245,6 @@ def test_what_becomes_of_annotations(
     assert found.corrections == corrections
 
 
-@pytest.mark.parametrize("iscrowd", [0, 1, True, False])
-def test_crowd(iscrowd: object) -> None:
-    (item,) = read_image(document(annotations=[annotation(iscrowd=iscrowd)])).objects
-
-    assert item.is_crowd is bool(iscrowd)
-
-
 @pytest.mark.parametrize(
     ("segmentation", "kept"),
     [
@@ -260,7 +253,6 @@ def test_crowd(iscrowd: object) -> None:
         ({"counts": 'a"\\]}b', "size": [3, 4]}, True),
         ([], False),
         ({}, False),
-        (None, False),
         (..., False),
     ],
 )
@@ -388,20 +380,10 @@ def test_annotations_of_unknown_images_are_one_entry_an_id() -> None:
 # Keys
 
 
-@pytest.mark.parametrize(
-    ("file_name", "key"),
-    [
-        ("./train//a b.jpg", "train/a b.jpg"),
-        ("../../etc/passwd", "../../etc/passwd"),
-        ("/etc/passwd", "/etc/passwd"),
-        (unicodedata.normalize("NFD", "é.jpg"), "é.jpg"),
-        ("臉書.jpg", "臉書.jpg"),
-    ],
-)
-def test_key_is_the_normalized_file_name(file_name: str, key: str) -> None:
-    (entry,) = read_coco(document(images=[image(file_name=file_name)])).entries
+def test_key_is_the_normalized_file_name() -> None:
+    (entry,) = read_coco(document(images=[image(file_name="./train//a e\u0301.jpg")])).entries
 
-    assert (entry.key, entry.defect) == (key, None)
+    assert (entry.key, entry.defect) == ("train/a é.jpg", None)
 
 
 @pytest.mark.parametrize(
@@ -495,7 +477,7 @@ def _documents(draw: st.DrawFn) -> dict[str, Any]:
             category_id=draw(st.sampled_from(categories))["id"],
             bbox=draw(st.lists(_NUMBERS, min_size=4, max_size=4)),
             area=draw(st.floats(0, 1e6)),
-            iscrowd=draw(st.integers(0, 1)),
+            iscrowd=draw(st.sampled_from([0, 1, False, True])),
             extra={"attributes": [None, {}]},
         )
         for index in range(draw(st.integers(0, 6)) if image_ids else 0)

@@ -71,7 +71,6 @@ def test_malformed_keypoints_are_left_out_and_counted(keypoints: object) -> None
     [
         (..., ("keypoint_1", "keypoint_2")),
         (None, ("keypoint_1", "keypoint_2")),
-        ([], ("keypoint_1", "keypoint_2")),
         (["nose"], ("nose", "keypoint_2")),
         (["nose", "nose", ""], ("nose", "keypoint_2", "keypoint_3")),
     ],

@@ -74,13 +74,6 @@ def test_a_source_is_sent_by_name_and_keys() -> None:
     assert first.format is again.format
 
 
-def test_class_of_a_file(tmp_path: Path) -> None:
-    name = f"{_own_file(tmp_path)}:Prefixes"
-
-    assert _labels(make_format(name), "abc.jpg") == ("a",)
-    assert _labels(make_format(name, length=2), "abc.jpg") == ("ab",)
-
-
 def test_class_of_a_relative_file_and_of_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,9 +90,11 @@ def test_a_file_hides_no_module_and_is_hidden_by_none(tmp_path: Path, name: str)
     before = {module: sys.modules.get(module) for module in ("json", "transforms", "configs")}
     path_before = list(sys.path)
 
-    source = make_format(f"{_own_file(tmp_path, name=name)}:Prefixes")
+    source_name = f"{_own_file(tmp_path, name=name)}:Prefixes"
+    source = make_format(source_name)
 
     assert _labels(source, "abc.jpg") == ("a",)
+    assert _labels(make_format(source_name, length=2), "abc.jpg") == ("ab",)
     assert {module: sys.modules.get(module) for module in before} == before
     assert sys.path == path_before
 
@@ -159,7 +154,6 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
         ("coc", r"unknown format 'coc'.*did you mean 'coco'\?"),
         ("imagefolder", r"unknown format.*did you mean 'image-folder'\?"),
         ("own.py", "unknown format.*path/to/file.py:Class"),
-        ("", "unknown format ''"),
         ("nowhere/own.py:Prefixes", "nowhere/own.py cannot be imported: .*no such file"),
         ("no_such_package.module:Class", "ModuleNotFoundError: No module named 'no_such_package'"),
         (":Class", "cannot be imported"),

@@ -168,7 +168,6 @@ def test_image_labels() -> None:
         (("1", "0"), (), ("/m/0",)),
         (("0.5", "0.8"), (("/m/0", 0.8),), ()),
         (("0.8", "0.5", "0.6"), (("/m/0", 0.8),), ()),
-        (("0", "0"), (), ("/m/0",)),
     ],
 )
 def test_what_was_verified_to_be_absent_is_no_label_whoever_else_says_so(

@@ -84,7 +84,6 @@ def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         (["/d/i"], "/d/i/a.jpg", "a.jpg"),
         (["/d/i/"], "/d//i/./b/../a.jpg", "a.jpg"),
         (["/d/i"], "a.jpg", "a.jpg"),
-        (["/d/i"], "./x/a.jpg", "x/a.jpg"),
         (["/d/i"], "../i/a.jpg", "a.jpg"),
         (["/d/i"], "file:///d/i/a.jpg", "a.jpg"),
         (["/d/i"], "/d/i/cafe\u0301.jpg", "café.jpg"),
@@ -99,18 +98,14 @@ def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         # Outside.
         (["/d/i"], "/d/j/a.jpg", None),
         (["/d/i"], "/d/ij/a.jpg", None),
-        (["/d/i"], "/d/i", None),
         (["/d/i"], "/d/i/../j/a.jpg", None),
         (["/d/i"], "../a.jpg", None),
-        (["/d/i"], "../../../../d/i/a.jpg", "a.jpg"),
         (["/d/i"], "gs://d/i/a.jpg", None),
-        (["/d/i"], "s3://d/i/a.jpg", None),
         (["gs://b/i"], "/b/i/a.jpg", None),
         (["gs://b/i"], "gs://b/i/../../c/i/a.jpg", None),
         (["/d/a", "/d/b"], "/d/c/x.jpg", None),
         (["/d/a", "/d/b"], "x.jpg", None),
         (["/d/i"], "", None),
-        (["/d/i"], "..", None),
     ],
 )
 def test_keys_of_names(roots: list[str], name: str, key: str | None) -> None:

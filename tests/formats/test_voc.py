@@ -158,13 +158,11 @@ def test_encodings(encoding: str) -> None:
     ("data", "place", "problem"),
     [
         (b"", "", "the file is empty"),
-        (b" \n", "", "the file is empty"),
         (b"<html><body/></html>", "line 1", "expected <annotation>, found <html>"),
         (b"<annotation>\n<object></annotation>", "line 2, column 11", "mismatched tag"),
         (b"<annotation>\n<object>", "line 2, column 9", "no element found"),
         (b"<annotation/><annotation/>", "line 1, column 14", "junk after document element"),
         (b"\x1f\x8b\x08\0", "", "compressed with gzip"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "", "Git LFS pointer"),
         (b"<annotation>\xff</annotation>", "line 1, column 13", "invalid token"),
         (b"<?xml version='1.0' encoding='gbk'?>\n<annotation>\x81</annotation>", "line 2", "gbk"),
         (b"<?xml version='1.0' encoding='nope'?><annotation/>", "line 1", "encoding"),
@@ -175,7 +173,6 @@ def test_encodings(encoding: str) -> None:
         (voc_xml(voc_object(xmin="")), "line 1", "<xmin>: expected a number, got ''"),
         (voc_xml(voc_object(xmin="nan")), "line 1", "expected a number, got 'nan'"),
         (voc_xml(voc_object(xmin="1e999")), "line 1", "expected a number, got '1e999'"),
-        (voc_xml(voc_object(xmin="1,5")), "line 1", "expected a number, got '1,5'"),
         (voc_xml(voc_object(xmin="1_0")), "line 1", "expected a number, got '1_0'"),
         (voc_xml(size=("x", 1)), "line 1", "<width>: expected a number, got 'x'"),
         (voc_xml(size=(1, -1)), "line 1", "<height>: expected pixels, got '-1'"),
@@ -279,14 +276,6 @@ _TRIANGLE = [[1.0, 2.0, 9.0, 2.0, 9.0, 7.0]]
 @pytest.mark.parametrize(
     ("inside", "box", "outlines", "area", "corrections"),
     [
-        # A quarter turn exchanges the sides.
-        (
-            _robndbox(math.pi / 2),
-            (18, 6, 22, 14),
-            [[22, 6, 22, 14, 18, 14, 18, 6]],
-            32,
-            {"box_turned": 1},
-        ),
         # Clockwise: the right end of the rectangle goes down.
         (
             _robndbox(math.pi / 6),
@@ -418,13 +407,11 @@ def _image(key: str, join: str) -> Place:
         ("VOC2012/JPEGImages/a.b.JPG", _image("VOC2012/JPEGImages/a.b.JPG", "VOC2012/a.b")),
         ("a.jpg", _image("a.jpg", "a")),
         ("train/a.jpg", _image("train/a.jpg", "train/a")),
-        ("Annotations/a.xml", Place(role=Role.ANNOTATION, join="a")),
         ("annotations/xmls/a.XML", Place(role=Role.ANNOTATION, join="a")),
         ("train/a.xml", Place(role=Role.ANNOTATION, join="train/a")),
         ("train/a.jpg.xml", Place(role=Role.ANNOTATION, join="train/a")),
         ("Annotations/sub/a.xml", Place(role=Role.ANNOTATION, join="sub/a")),
         ("SegmentationObject/a.png", Place(role=Role.OTHER)),
-        ("SegmentationClass/a.png", Place(role=Role.OTHER)),
         ("SegmentationClassVisualization/a.jpg", Place(role=Role.OTHER)),
         ("ImageSets/Main/train.txt", Place(role=Role.OTHER)),
         ("labelmap.txt", Place(role=Role.OTHER)),

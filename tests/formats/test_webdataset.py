@@ -156,7 +156,6 @@ def test_what_a_sample_says(
         (sample(json=[1]), ".json: expected an object"),
         (sample(json={"label": 1.5}), ".json: label: expected text, got 1.5"),
         (sample(json={"label": True}), ".json: label: expected text, got True"),
-        (sample(json={"label": 10**30}), ".json: label: expected text"),
         (sample(json={"caption": 3}), ".json: caption: expected text, got 3"),
         (sample(json=b'{"a":' * 5000), ".json: "),
         (sample(cls="1", CLS="2"), ".cls occurs twice"),
@@ -301,11 +300,6 @@ ODD_NUMBER = {"1": sample(jpg=b"1", cls="30")}
 @pytest.mark.parametrize(
     ("tars", "numbered", "rejects"),
     [
-        (
-            [ODD_NAME | NUMBERS],
-            True,
-            {"a.tar/1.jpg": "'1.cls': the class 'cat' is no", "a.tar/2.jpg": "'2.json': the class"},
-        ),
         # One tar of odd samples alone, read first.
         ([ODD_NAME, NUMBERS], True, {"a.tar/1.jpg": "'1.cls'", "a.tar/2.jpg": "'2.json'"}),
         ([ODD_NUMBER | NAMES], False, {"a.tar/1.jpg": "'1.cls': the class '30' is a number"}),
