@@ -38,8 +38,7 @@ from shardbeam.transforms.staging.lease import LEASE_PATH
 from tests.support.dataset import Tree, check_whole, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import FAULTS
 from tests.support.gcs_server import ProxiedGcs, find_server, running_server
-from tests.support.gcs_timings import Timings, get_timings, set_timings
-from tests.support.killable import Launch, Program
+from tests.support.killable import Launch, Program, Timings, get_timings, set_timings
 from tests.support.processes import worker_processes
 
 CHAINS = 500

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shardbeam.configs.schema import DuplicatesConfig
-from shardbeam.transforms.commit.gate import decide_by_duplicates, describe_duplicates
+from shardbeam.transforms.commit.gate import decide_by_duplicates
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_path
@@ -381,17 +381,6 @@ NEAR_CONTRADICTIONS = (
 )
 
 
-def test_leaks_and_contradictions_in_words() -> None:
-    assert describe_duplicates(FOUND, splits={}) == {
-        "leaks": LEAKS,
-        "contradictions": CONTRADICTIONS,
-        "near_contradictions": NEAR_CONTRADICTIONS,
-    }
-    assert (
-        describe_duplicates(Duplicates(counts=DuplicateCounts(groups=1, images=2)), splits={}) == {}
-    )
-
-
 def test_leaks_as_shares_of_the_smaller_splits() -> None:
     counts = DuplicateCounts(leaks=65, leaking={"test": 12, "train": 70, "validation": 65})
     images = {"train": 4000, "validation": 125, "test": 100}
@@ -457,39 +446,6 @@ def conflicts(
     )
     found = find_conflicts(np.array(groups, np.intp), rows, near=near)
     return {kind: strengths.tolist() for kind, strengths in found.items()}
-
-
-def test_pictures_of_other_classes() -> None:
-    assert find((0, 0xFF, (1,)), (0, 0xFE, (2, 3))) == [63, 63]
-    assert find((0, 0xFF, (1,)), (0, 0xFF, (2,)), near=0) == [64, 64]
-
-
-def test_one_class_in_common_is_enough() -> None:
-    assert find((0, 0xFF, (1, 2)), (0, 0xFE, (2, 3))) == [0, 0]
-
-
-def test_other_numbers_of_objects() -> None:
-    found = conflicts((0, 1, (1,) * 18 + (2,)), (0, 1, (2,) * 18 + (1,)), (0, 3, (1, 1, 3)))
-    # 34 of 36; 3 of 20, and 20 of 21 objects have no counterpart.
-    assert found[UNEQUAL_OBJECTS] == [944_444, 952_381, 952_381]
-    assert found[SAME_PICTURE] == [0, 0, 0]
-    assert not any(conflicts((0, 1, (1, 2)), (0, 2, (2, 1)))[UNEQUAL_OBJECTS])
-
-
-def test_pictures_without_objects_are_not_compared() -> None:
-    assert find((0, 0xFF, ()), (0, 0xFF, (1,))) == [0, 0]
-    assert find() == []
-
-
-def test_only_pictures_that_are_near_each_other_are_compared() -> None:
-    """The pictures between two that differ put them in one group."""
-    assert find((0, 0b000, (1,)), (0, 0b111, (1, 2)), (0, 0b111111, (2,))) == [0, 0, 0]
-    assert find((0, 0b000, (1,)), (0, 0b11, (1,)), (0, 0b1111, (2,))) == [0, 62, 62]
-    assert find((0, 0, (1,)), (1, 0, (2,))) == [0, 0]
-
-
-def test_one_wrong_label_among_many() -> None:
-    assert find(*[(0, 5, (1,))] * 3, (0, 4, (2,))) == [63] * 4
 
 
 def test_only_neighbours_in_large_groups_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

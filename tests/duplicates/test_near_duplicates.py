@@ -162,11 +162,6 @@ def test_rows_of_one_image_count_once_and_those_without_one_never() -> None:
     assert groups.equal.all()
 
 
-def test_nothing_to_compare() -> None:
-    groups, crowded = find([])
-    assert (named(groups), crowded) == ([], 0)
-
-
 def test_where_all_agree_in_a_band_not_all_pairs_are_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

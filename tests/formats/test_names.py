@@ -41,7 +41,6 @@ def test_normalize_key(name: str, key: str) -> None:
     ("name", "suffix", "bare"),
     [
         ("/data/A/b.JPG", "a/b", "b"),
-        ("gs://bucket/a/b.c.png", "a/b.c", "b.c"),
         ("C:\\a\\b.jpg", "a/b", "b"),
         ("b.001", "b.001", "b.001"),
         ("./b.jpg", "b", "b"),

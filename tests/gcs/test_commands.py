@@ -11,7 +11,6 @@ import pytest
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
 from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_server import ProxiedGcs
-from tests.support.map_files import write_maps
 from tests.support.pages import commands
 
 
@@ -101,18 +100,6 @@ def test_a_report_reads_only_the_examples_that_it_shows(
     assert len({name for name in rest if "/index/" in name}) >= 1
     assert all(rest.count(name) == 1 for name in rest if "/index/" in name or "statistics" in name)
     assert sum(name.endswith("manifest.json") for name in rest) == 1
-
-
-def test_a_report_reads_maps_only_of_the_examples_that_it_shows(
-    gcs: ProxiedGcs, bucket: str, tmp_path: Path
-) -> None:
-    assert run("build", *write_maps(tmp_path), "--output", f"{bucket}/out").exit_code == 0
-    gcs.proxy.reset()
-    page = str(tmp_path / "page.html")
-    run("report", f"{bucket}/out", "--output", page, "--examples", "2", exit_code=0)
-    read = [request.name for request in gcs.proxy.requests if request.is_media]
-    assert sum("/index/" not in name and ".tfrecord-" in name for name in read) == 2
-    assert sum("/index/" in name for name in read) == 1
 
 
 def test_a_committed_output_is_refused_and_replaced(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.dataset import check_whole, coco_words, run
 from tests.support.gcs_server import ProxiedGcs
-from tests.support.pages import blocks
 
 
 @pytest.fixture
@@ -72,24 +70,3 @@ def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
     assert second["output"] != first["output"]
     assert gcs.read(f"{bucket}/out/latest") == f"{second['output']}\n".encode()
     assert check_whole(gcs.read_tree(first["output"]))
-
-
-def test_the_pages_example_builds(
-    gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
-) -> None:
-    (config,) = blocks("docs/guide/scheduling.md", "yaml")
-    config = (
-        "name: coco\nsource: {format: coco, images: gs://my-bucket/images,"
-        f" annotations: gs://my-bucket/instances.json}}\n{config}"
-    )
-    gcs.write_folder(f"{bucket}/images", shapes / "images")
-    gcs.write(f"{bucket}/instances.json", (shapes / "annotations/instances.json").read_bytes())
-    (tmp_path / "coco.yaml").write_text(config.replace("gs://my-bucket", bucket))
-    words = ["build", str(tmp_path / "coco.yaml"), "--if-changed"]
-    first = run(*words)
-    assert (first.exit_code, "committed: " in first.stdout) == (0, True), first.stderr
-    second = run(*words)
-    assert (second.exit_code, "unchanged: " in second.stdout) == (0, True), second.stderr
-    named = gcs.read(f"{bucket}/tfrecords/coco/latest").decode().strip()
-    assert named.startswith(f"{bucket}/tfrecords/coco/1.0.0-")
-    assert f"latest: {bucket}/tfrecords/coco/latest" in first.stdout.splitlines()

@@ -26,17 +26,54 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.shards.worker import _without_main
 from shardbeam.transforms.staging import lease
 from shardbeam.transforms.staging.staging import Staging
-from shardbeam.transforms.storage import local
+from shardbeam.transforms.storage import failures, local
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs import storage as gcs
 from tests.support.dataset import COMMAND
-from tests.support.gcs_timings import Timings, set_timings
 
-__all__ = ["Launch", "Program", "shardbeam"]
+__all__ = ["Launch", "Program", "Timings", "get_timings", "set_timings", "shardbeam"]
 
 # Audit events that it asks about; it also asks when a file is opened, written or synced.
 _EVENTS = ("os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir")
+
+
+class Timings(NamedTuple):
+    """The times that tests change.
+
+    Attributes:
+        timeout_s: The timeout of an answer.
+        deadline_s: The deadline of all repetitions.
+        initial_wait_s: The wait before the first repetition.
+        max_wait_s: The longest wait before another one.
+        part_bytes: Size of one request of an upload.
+    """
+
+    timeout_s: float = 1.0
+    deadline_s: float = 20.0
+    initial_wait_s: float = 0.01
+    max_wait_s: float = 0.05
+    part_bytes: int = 8 << 20
+
+
+def get_timings() -> Timings:
+    """Returns the present values."""
+    return Timings(
+        timeout_s=failures.TIMEOUT_S[1],
+        deadline_s=failures.DEADLINE_S,
+        initial_wait_s=failures._INITIAL_WAIT_S,
+        max_wait_s=failures._MAX_WAIT_S,
+        part_bytes=gcs.PART_BYTES,
+    )
+
+
+def set_timings(timings: Timings) -> None:
+    """Sets the values in this process."""
+    failures.TIMEOUT_S = (timings.timeout_s, timings.timeout_s)
+    failures.DEADLINE_S = timings.deadline_s
+    failures._INITIAL_WAIT_S = timings.initial_wait_s
+    failures._MAX_WAIT_S = timings.max_wait_s
+    gcs.PART_BYTES = timings.part_bytes
 
 
 class Launch(NamedTuple):
