@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 import apache_beam as beam
 from apache_beam import pvalue
@@ -16,9 +15,7 @@ from shardbeam.transforms.commit.moves import (
     CommitBatch,
     check_moved,
     clear,
-    delete_old,
     end_commit,
-    list_staging,
     move,
 )
 from shardbeam.transforms.core.labels import LabelMap
@@ -29,8 +26,6 @@ from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
-
-T = TypeVar("T")
 
 # `((split, path of a file of rejects), reject)`
 _Assigned = tuple[tuple[str, str], Reject]
@@ -104,13 +99,10 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             ).with_output_types(CommitBatch)
             | "SpreadBatches" >> beam.Reshuffle()
         )
-        # The number of files or moves in each batch. Each step waits for all of the step before.
-        deleted = batches | "DeleteOld" >> beam.Map(counting(delete_old), staging=staging)
-        moved = batches | "Move" >> beam.Map(
-            counting(move), pvalue.AsIter(deleted), staging=staging
-        )
+        # the number of old files, and then of moves, in each batch; each step waits for all batches
+        deleted = batches | "Move" >> beam.Map(counting(move), staging=staging)
         checked = batches | "CheckMoved" >> beam.Map(
-            counting(check_moved), pvalue.AsIter(moved), staging=staging
+            counting(check_moved), pvalue.AsIter(deleted), staging=staging
         )
         # the dataset's folder
         committed = self.inputs | "Finish" >> beam.Map(
@@ -122,7 +114,12 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             statistics=statistics,
             duplicates=duplicates,
         ).with_output_types(str)
-        return clear_staging(committed, staging=staging)
+        cleared = batches | "ClearStaging" >> beam.Map(
+            counting(clear), pvalue.AsSingleton(committed), staging=staging
+        )
+        return committed | "EndCommit" >> beam.Map(
+            counting(end_commit), pvalue.AsIter(cleared), staging=staging
+        ).with_output_types(str)
 
 
 def _one_each(reject: Reject) -> tuple[str, int]:
@@ -140,23 +137,3 @@ def _write_rejects(
     with explain_write_errors(staging.output):
         staging.check_mark()
         return write_rejects(split, path, rejects, root=staging.root, folder=staging.run_folder)
-
-
-def clear_staging(done: PCollection[T], *, staging: Staging) -> PCollection[T]:
-    """Adds the steps that delete what is left in staging, by all workers, and then give `done`.
-
-    Args:
-        done: The result of a commit, one element.
-        staging: The run's staging area.
-    """
-    cleared = (
-        done
-        | "ListStaging"
-        >> beam.FlatMap(counting(list_staging), staging=staging).with_output_types(CommitBatch)
-        # CommitBatch
-        | "SpreadClearing" >> beam.Reshuffle()
-        | "ClearStaging" >> beam.Map(counting(clear), staging=staging)
-    )
-    return done | "EndCommit" >> beam.Map(
-        counting(end_commit), pvalue.AsIter(cleared), staging=staging
-    ).with_output_types(done.element_type)

@@ -26,8 +26,14 @@ from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
 from shardbeam.transforms.beam.stages import MergeCounts, counting
 from shardbeam.transforms.commit.gate import count_splits, decide, find_lost
 from shardbeam.transforms.commit.join_checks import check_arrived
-from shardbeam.transforms.commit.moves import CommitBatch, Move, check_all_moved, move
-from shardbeam.transforms.commit_dataset import clear_staging
+from shardbeam.transforms.commit.moves import (
+    CommitBatch,
+    Move,
+    check_all_moved,
+    check_moved,
+    end_commit,
+    move,
+)
 from shardbeam.transforms.core.counts import REJECTS, Count, Counts, encode_element
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
@@ -235,8 +241,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         # (split, CountedStatistics)
         statistics = written.statistics | beam.CombinePerKey(merge_counted)
         shards = pvalue.AsList(written.shards)
-        # the number of moves in each batch
-        moved = (
+        # CommitBatch; without this barrier a retry of a move would repeat the check.
+        batches = (
             inputs
             | "Approve"
             >> beam.FlatMap(
@@ -248,15 +254,15 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
                 max_ratio=self._max_reject_ratio,
                 statistics=pvalue.AsDict(statistics),
             ).with_output_types(CommitBatch)
-            # CommitBatch; without this barrier a retry of a move would repeat the check.
             | "SpreadMoves" >> beam.Reshuffle()
-            | "Move" >> beam.Map(counting(move), staging=settings.staging)
         )
-        named = inputs | "NameFiles" >> beam.Map(
-            _name_files, shards, pvalue.AsIter(moved), output=settings.staging.output
-        ).with_output_types(list[str])
-        files = clear_staging(named, staging=settings.staging) | "GiveFiles" >> beam.FlatMap(
-            list
+        # the number of old files, of which there are none, and then of moves, in each batch
+        deleted = batches | "Move" >> beam.Map(counting(move), staging=settings.staging)
+        checked = batches | "CheckMoved" >> beam.Map(
+            counting(check_moved), pvalue.AsIter(deleted), staging=settings.staging
+        )
+        files = inputs | "EndCommit" >> beam.FlatMap(
+            counting(_end_commit), shards, pvalue.AsIter(checked), staging=settings.staging
         ).with_output_types(str)
         return WrittenFiles(files=files, rejects=rejects, label_map=label_map)
 
@@ -329,14 +335,14 @@ def _move_of(shard: ShardResult) -> Move:
     return Move(shard.staged, (shard.data,))
 
 
-def _name_files(
+def _end_commit(
     inputs: InputCounts,
     shards: Iterable[ShardResult],
     moved: Iterable[Count],
     *,
-    output: str,
+    staging: Staging,
 ) -> list[str]:
-    """Names the shards after all of them have been moved.
+    """Removes staging and names the shards, after all of them have been moved.
 
     Returns:
         The shards' URIs.
@@ -347,7 +353,8 @@ def _name_files(
     del inputs
     moves = [_move_of(shard) for shard in shards]
     check_all_moved(moves, moved)
-    return sorted(join_uri(output, move.files[0].path) for move in moves)
+    names = sorted(join_uri(staging.output, move.files[0].path) for move in moves)
+    return end_commit(names, staging=staging)
 
 
 def _read(

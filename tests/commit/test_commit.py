@@ -22,10 +22,8 @@ from shardbeam.transforms.commit.moves import (
     Move,
     check_moved,
     clear,
-    delete_old,
     end_commit,
     foreign_files,
-    list_staging,
     make_batches,
     move,
     prepare_output,
@@ -37,7 +35,13 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Corrected, Reject
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
 from shardbeam.transforms.dataset.manifest import DatasetFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import (
+    DuplicateCounts,
+    Outcome,
+    SplitOutcome,
+    Status,
+    WriteProgress,
+)
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.staging import staging as staging_module
@@ -167,9 +171,8 @@ class Commit:
     def move(self) -> Count:
         staging = self.settings.staging
         batches = self.gate()
-        deleted = [delete_old(batch, staging=staging) for batch in batches]
-        moved = [move(batch, deleted, staging=staging) for batch in batches]
-        return sum_counts(check_moved(batch, moved, staging=staging) for batch in batches)
+        deleted = [move(batch, staging=staging) for batch in batches]
+        return sum_counts(check_moved(batch, deleted, staging=staging) for batch in batches)
 
     def finish(self) -> str:
         moved = [shard.data for shard in self.shards] + [each.file for each in self.rejects]
@@ -188,15 +191,12 @@ class Commit:
         )
 
     def end(self) -> str:
-        staging = self.settings.staging
-        done = self.finish()
-        cleared = [clear(batch, staging=staging) for batch in list_staging(done, staging=staging)]
-        return end_commit(done, cleared, staging=staging)
+        return end_commit(self.finish(), staging=self.settings.staging)
 
 
 def prepare(*moves: Move, staging: Staging) -> None:
     for batch in make_batches([], prepare_output(moves, metadata=[], staging=staging)):
-        delete_old(batch, staging=staging)
+        move(batch, staging=staging)
 
 
 REJECT = Reject(
@@ -223,21 +223,28 @@ COMMITTED = [
 ]
 
 
-def test_every_step_may_be_repeated(staging: Staging) -> None:
+def test_every_step_may_be_repeated(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Commit(staging)
-    assert len(commit.gate()) == 1
+    (batch,) = commit.gate()
+    for shard in commit.shards:
+        staging.write_progress(WriteProgress(1, True), shard_key=shard.key)
     for _ in range(2):
         assert commit.move().number == 2
     for _ in range(2):
         commit.finish()
         assert [path for path in tree(staging.output) if path[0] != "."] == COMMITTED
     for _ in range(2):
-        for batch in list_staging("", staging=staging):
-            clear(batch, staging=staging)
-        # The commit's list goes last: it shows that something is left to clear.
-        assert tree(staging.output) in ([COMMIT_LIST, *COMMITTED], COMMITTED)
-        assert end_commit("done", (), staging=staging) == "done"
+        clear(batch, "done", staging=staging)
+        left = [path for path in tree(staging.output) if path.startswith(".staging")]
+        run = f".staging/plan/{staging.run_folder}"
+        assert left == [COMMIT_LIST, f"{run}/files/dataset_info.json", f"{run}/{OUTCOME}"]
+    deleted: list[str] = []
+    before_each(monkeypatch, "delete", deleted.append)
+    for _ in range(2):
+        assert end_commit("done", staging=staging) == "done"
         assert tree(staging.output) == COMMITTED
+    # The commit's list goes last: it shows that something is left to clear.
+    assert deleted[-1] == staging.commit_uri
 
 
 def test_the_gate_refuses_before_anything_is_touched(staging: Staging) -> None:
@@ -366,7 +373,7 @@ def test_a_repair_that_would_change_the_dataset_keeps_nothing(staging: Staging) 
     assert not Path(staging.uri("shards")).exists()
 
 
-@pytest.mark.parametrize("step", ["delete", "move", "finish", "clear", "end"])
+@pytest.mark.parametrize("step", ["move", "finish", "clear", "end"])
 def test_a_run_that_was_overtaken_changes_nothing(
     step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,10 +381,7 @@ def test_a_run_that_was_overtaken_changes_nothing(
     write_output(staging, "manifest.json", data=make_manifest("old"))
     commit = Commit(staging)
     batches = commit.gate()
-    if step == "move":
-        for batch in batches:
-            delete_old(batch, staging=staging)
-    elif step != "delete":
+    if step != "move":
         commit.move()
     before = tree(staging.output)
 
@@ -386,11 +390,10 @@ def test_a_run_that_was_overtaken_changes_nothing(
 
     monkeypatch.setattr(Staging, "check_lease", overtaken)
     steps: dict[str, Callable[[], object]] = {
-        "delete": partial(delete_old, batches[0], staging=staging),
-        "move": partial(move, batches[0], [batches[0].all_deletes], staging=staging),
+        "move": partial(move, batches[0], staging=staging),
         "finish": commit.finish,
-        "clear": partial(clear, *list_staging("", staging=staging), staging=staging),
-        "end": partial(end_commit, "", (), staging=staging),
+        "clear": partial(clear, batches[0], "", staging=staging),
+        "end": partial(end_commit, "", staging=staging),
     }
     with pytest.raises(InputError, match="another run has taken it"):
         steps[step]()
@@ -399,9 +402,7 @@ def test_a_run_that_was_overtaken_changes_nothing(
     assert left == [path for path in before if not path.startswith(".staging/plan/runs")]
 
 
-@pytest.mark.parametrize(
-    "step", ["gate", "delete", "move", "check", "finish", "index", "duplicates"]
-)
+@pytest.mark.parametrize("step", ["gate", "move", "check", "finish", "index", "duplicates"])
 def test_a_machine_that_sees_another_folder_changes_nothing(
     step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,7 +418,6 @@ def test_a_machine_that_sees_another_folder_changes_nothing(
     settings: dict[str, Any] = {"splits": ("train",), "near": 0}
     steps: dict[str, Callable[..., object]] = {
         "gate": commit.gate,
-        "delete": partial(delete_old, CommitBatch(deletes=(StoredFile("old", "old", 0, ""),))),
         "move": partial(move, CommitBatch((elsewhere,))),
         "check": partial(check_moved, CommitBatch((elsewhere,)), ()),
         "finish": commit.finish,
@@ -479,7 +479,7 @@ def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging:
         found = prepare_output([new], metadata=["manifest.json"], staging=staging)
         assert not Path(staging.output, "dataset_info.json").exists()
         for _ in range(2):
-            delete_old(CommitBatch(deletes=tuple(found)), staging=staging)
+            move(CommitBatch(deletes=tuple(found)), staging=staging)
         assert [path for path in tree(staging.output) if not path.startswith(".staging")] == sorted(
             ["kept.tfrecord", "manifest.json", records[0], *mine]
         )
@@ -575,17 +575,17 @@ def test_what_is_not_ours_is_foreign(staging: Staging) -> None:
     assert foreign_files(staging.output) == ["a.txt", "runs/1.json"]
 
 
-def test_nothing_moves_if_a_runner_lost_deletions_of_the_old_dataset(staging: Staging) -> None:
+def test_nothing_is_committed_if_a_runner_lost_deletions_of_old_files(staging: Staging) -> None:
     names = [f"old-{number}" for number in range(200)]
     write_output(staging, *names)
     write_output(staging, "manifest.json", data=make_manifest(*names))
     batches = Commit(staging).gate()
     assert len(batches) == 2
     assert {batch.all_deletes.number for batch in batches} == {200}
-    deleted = [delete_old(batch, staging=staging) for batch in batches]
+    deleted = [move(batch, staging=staging) for batch in batches]
     with pytest.raises(InputError, match="old dataset: 200 were sent and 100 arrived"):
-        move(batches[0], deleted[:1], staging=staging)
-    assert move(batches[0], deleted, staging=staging).number == 1
+        check_moved(batches[0], deleted[:1], staging=staging)
+    assert check_moved(batches[0], deleted, staging=staging).number == 1
 
 
 @given(st.integers(0, 300), st.integers(0, 900))

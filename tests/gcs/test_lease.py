@@ -53,10 +53,10 @@ def test_what_a_lease_asks_for(gcs: ProxiedGcs, bucket: str, words: list[str]) -
         gcs.proxy.reset()
         result = run(*words, *more, "--json", exit_code=0)
         requests = [request for request in gcs.proxy.requests if is_lease(request)]
-        # It is looked at and taken; looked at before the shard, the gate, the deletion of old
-        # files, the moves, the finish and, twice, the clearing, for its generation and its
-        # content; and released.
-        first, looks = ["get"] if not more else ["get", "get"], ["get"] * (12 if not more else 14)
+        # It is looked at and taken; looked at before the shard, the gate, the moves,
+        # the finish and, twice, the clearing, for its generation and its content; and released.
+        first = ["get"] if not more else ["get", "get"]
+        looks = ["get"] * 12
         assert [request.kind for request in requests] == [*first, "insert", *looks, "insert"]
         taken, released = (request for request in requests if request.kind == "insert")
         assert (taken.query["ifGenerationMatch"] == "0") == (not more)

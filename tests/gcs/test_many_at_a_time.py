@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from shardbeam.transforms.commit.moves import CommitBatch, delete_old, prepare_output
+from shardbeam.transforms.commit.moves import CommitBatch, move, prepare_output
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
@@ -87,7 +87,7 @@ def test_an_old_dataset_is_deleted_many_files_at_a_time(
     write_output([f"{number}.tfrecord" for number in range(FILES)])
     deletes = meet(monkeypatch, "rm_file")
     old = prepare_output([], metadata=[], staging=staging)
-    delete_old(CommitBatch(deletes=tuple(old)), staging=staging)
+    move(CommitBatch(deletes=tuple(old)), staging=staging)
     assert deletes.has_met
     assert deletes.calls == FILES
     left = [name for name in memory.read_tree(OUTPUT) if not name.startswith(".staging/")]
@@ -109,7 +109,7 @@ def test_progress_is_read_many_files_at_a_time_and_once(
     staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(FILES):
-        staging.write_progress(WriteProgress(number, True), split="train", shard_index=number)
+        staging.write_progress(WriteProgress(number, True), shard_key=f"{number}")
     reads = meet(monkeypatch, "cat_file")
     seen: dict[str, tuple[str, WriteProgress]] = {}
     for _ in range(2):

@@ -271,7 +271,7 @@ def test_what_is_said_of_finished_shards(finished: int, said: str, tmp_path: Pat
     staging.write_state(TOTALS, PlannedCounts(shards=3, examples=30, num_bytes=300))
     for index in range(3):
         progress = WriteProgress(examples=10, finished=index < finished)
-        staging.write_progress(progress, split="train", shard_index=index)
+        staging.write_progress(progress, shard_key=f"{index}")
     assert _end_early(staging, lease=Lease(str(tmp_path))) == f"interrupted; {said}"
 
 

@@ -22,9 +22,7 @@ from shardbeam.transforms.commit.moves import (
     CommitBatch,
     check_moved,
     clear,
-    delete_old,
     end_commit,
-    list_staging,
     move,
 )
 from shardbeam.transforms.commit.runs import RunSettings
@@ -139,19 +137,16 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
     statistics = statistics_of(*shards)
     batches = gate(inputs, shards, [], _LABEL_MAP, settings=settings, statistics=statistics)
     # As if each file went to another worker.
-    for batch in batches:
-        for old in batch.deletes:
-            delete_old(CommitBatch(deletes=(old,)), staging=staging)
     moves = [CommitBatch((one,)) for batch in batches for one in batch.moves]
-    for one in moves:
+    deletes = [CommitBatch(deletes=(old,)) for batch in batches for old in batch.deletes]
+    for one in (*moves, *deletes):
         move(one, staging=staging)
     moved = [check_moved(one, (), staging=staging) for one in moves]
     _renew(lease)
     done = finish(inputs, shards, [], _LABEL_MAP, moved, settings=settings, statistics=statistics)
-    for batch in list_staging(done, staging=staging):
-        for left in batch.deletes:
-            clear(CommitBatch(deletes=(left,)), staging=staging)
-    end_commit(done, (), staging=staging)
+    for one in moves:
+        clear(one, done, staging=staging)
+    end_commit(done, staging=staging)
 
 
 def _renew(lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""The moves of a commit: from staging into the output, after the old dataset's files are deleted.
+"""The moves of a commit: old files of the output are deleted, and staged ones moved into it.
 
 Each step can be repeated at any point, also by a run that is started again after a kill.
 """
@@ -66,8 +66,7 @@ class CommitBatch(msgspec.Struct, frozen=True):
 
     Attributes:
         moves: The moves.
-        deletes: Files to delete, in the versions that were listed: files of the old dataset, or
-            files in staging after the commit.
+        deletes: Files of the old dataset, in the versions that were listed.
         all_deletes: The count of the files that all batches delete, so that a lost one is noticed.
     """
 
@@ -128,7 +127,7 @@ def prepare_output(
         keep: Files of the old dataset that stay.
 
     Returns:
-        The files that `delete_old` has to delete before the moves.
+        The files of the old dataset that `move` has to delete.
 
     Raises:
         InputError: A list of files that may be deleted is damaged; nothing was deleted.
@@ -176,50 +175,32 @@ def _look_alone(staging: Staging) -> dict[str, StoredFile]:
         storage.delete_many(scratch)
 
 
-def delete_old(batch: CommitBatch, *, staging: Staging) -> Count:
-    """Deletes files of the old dataset; files that are gone already are skipped.
-
-    Returns:
-        The count of the files.
-
-    Raises:
-        InputError: Another run has taken the output or written one of the files meanwhile, or the
-            output cannot be written.
-    """
-    with explain_write_errors(staging.output):
-        if batch.deletes:
-            staging.check_mark()
-            staging.check_lease()
-            _delete(batch.deletes, output=staging.output)
-    return _count_files(batch.deletes)
-
-
-def move(batch: CommitBatch, deleted: Iterable[Count] = (), *, staging: Staging) -> Count:
-    """Moves staged files into the output; a move that was made before is skipped.
+def move(batch: CommitBatch, *, staging: Staging) -> Count:
+    """Deletes old files and moves staged ones into the output, unless that was done before.
 
     Args:
-        batch: The moves.
-        deleted: What `delete_old` returned for each batch: no file moves before all are deleted.
+        batch: The files.
         staging: The run's staging area.
 
     Returns:
-        The count of the moves.
+        The count of the old files.
 
     Raises:
-        InputError: The runner lost a deletion, a file is neither in staging nor in place, another
-            run has taken the output, or it cannot be written.
+        InputError: A staged file is neither in staging nor in place, another run has taken the
+            output or written one of the old files meanwhile, or the output cannot be written.
     """
-    check_arrived("files of the old dataset", sent=batch.all_deletes, received=sum_counts(deleted))
     storage = storage_for(staging.output)
     with explain_write_errors(staging.output):
+        staging.check_mark()
         seen = find_files(
             [path for move in batch.moves for path in _paths(move)], output=staging.output
         )
         staging.check_lease()
+        _delete(batch.deletes, output=staging.output)
         one = functools.partial(_move, seen=seen, staging=staging)
         for _ in storage.map_many(one, batch.moves):
             pass
-    return count_moves(batch.moves)
+    return _count_files(batch.deletes)
 
 
 def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging) -> None:
@@ -239,7 +220,6 @@ def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging
                 stored is None
                 or find_misplaced([file], output=staging.output, read=True) is not None
             ):
-                staging.check_mark()
                 raise InputError(
                     uri=destination,
                     problem="its staged file is gone; was it deleted? Run the same command again",
@@ -250,21 +230,22 @@ def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging
         keep_record(move.shard_key, replaces=seen[record_path(move.shard_key)], staging=staging)
 
 
-def check_moved(batch: CommitBatch, moved: Iterable[Count], *, staging: Staging) -> Count:
+def check_moved(batch: CommitBatch, deleted: Iterable[Count], *, staging: Staging) -> Count:
     """Checks that files are still as they were moved.
 
     Args:
-        batch: The moves.
-        moved: What `move` returned for each batch: no file is checked before all have moved.
+        batch: The files.
+        deleted: What `move` returned for each batch: no file is checked before all have moved.
         staging: The run's staging area.
 
     Returns:
         The count of the moves.
 
     Raises:
-        InputError: A moved file is gone or was changed, or the output cannot be read.
+        InputError: The runner lost a deletion, a moved file is gone or was changed, or the output
+            cannot be read.
     """
-    del moved
+    check_arrived("files of the old dataset", sent=batch.all_deletes, received=sum_counts(deleted))
     files = [file for move in batch.moves for file in move.files]
     with explain_write_errors(staging.output):
         staging.check_mark()
@@ -278,38 +259,24 @@ def check_moved(batch: CommitBatch, moved: Iterable[Count], *, staging: Staging)
     return count_moves(batch.moves)
 
 
-def list_staging(done: object, *, staging: Staging) -> list[CommitBatch]:
-    """Lists what is left in staging after a commit, except for the list of the commit.
+def clear(batch: CommitBatch, done: object, *, staging: Staging) -> None:
+    """Deletes what is left in staging of the shards of a batch; `end_commit` deletes the rest.
 
     Args:
+        batch: The batch.
         done: The result of the commit, whose files are all in place.
         staging: The run's staging area.
 
     Raises:
-        InputError: It cannot be listed.
+        InputError: Another run has taken the output, or the output cannot be written.
     """
     del done
     with explain_write_errors(staging.output):
-        left = storage_for(staging.root).list(staging.root)
-        return make_batches((), [file for file in left if file.uri != staging.commit_uri])
-
-
-def clear(batch: CommitBatch, *, staging: Staging) -> Count:
-    """Deletes files in staging; a file that was changed meanwhile is left to `end_commit`.
-
-    Returns:
-        The count of the files.
-
-    Raises:
-        InputError: Another run has taken the output, or the output cannot be written.
-    """
-    with explain_write_errors(staging.output):
         staging.check_lease()
-        storage_for(staging.root).delete_many(batch.deletes)
-    return _count_files(batch.deletes)
+        staging.forget_shards(move.shard_key for move in batch.moves if move.shard_key)
 
 
-def end_commit(done: T, cleared: Iterable[Count], *, staging: Staging) -> T:
+def end_commit(done: T, cleared: Iterable[None] = (), *, staging: Staging) -> T:
     """Removes the rest of staging and releases the lease, after all batches are cleared.
 
     Args:

@@ -478,8 +478,7 @@ class _Progress:
             self._written_at_s = now_s
             self._staging.write_progress(
                 WriteProgress(examples=self._records, finished=False),
-                split=self._shard.split,
-                shard_index=self._shard.shard_index,
+                shard_key=self._shard.key,
             )
 
 
@@ -487,6 +486,5 @@ def finish_progress(shard: Shard, *, staging: Staging, resumed: bool = False) ->
     """Records that a shard is done, perhaps by an earlier run."""
     staging.write_progress(
         WriteProgress(examples=len(shard.records), finished=True, resumed=resumed),
-        split=shard.split,
-        shard_index=shard.shard_index,
+        shard_key=shard.key,
     )

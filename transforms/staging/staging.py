@@ -234,6 +234,17 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage.delete_many(list(storage.list(self.uri("shards"))))
         storage.prune(self.uri("shards"))
 
+    def forget_shards(self, shard_keys: Iterable[str]) -> None:
+        """Deletes the files that say of shards that they are finished, after a commit."""
+        storage = storage_for(self.root)
+        uris = [
+            uri
+            for key in shard_keys
+            for uri in (self._done_uri(key), self.uri(self.run_folder, _progress_file(key)))
+        ]
+        for _ in storage.map_many(storage.delete, uris):
+            pass
+
     def _done_uri(self, shard_key: str) -> str:
         return self.uri("shards", shard_key, "done")
 
@@ -250,9 +261,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         data = read_optional(uri, max_bytes=limits.METADATA_BYTES)
         return None if data is None else JsonDecoder(state_type).decode(data)
 
-    def write_progress(self, progress: WriteProgress, *, split: str, shard_index: int) -> None:
+    def write_progress(self, progress: WriteProgress, *, shard_key: str) -> None:
         """Records how far a shard is."""
-        self.write_state(f"progress/{split}-{shard_index}.json", progress)
+        self.write_state(_progress_file(shard_key), progress)
 
     def read_progress(self, seen: dict[str, tuple[str, WriteProgress]]) -> list[WriteProgress]:
         """Returns the progress of each shard that was begun.
@@ -372,6 +383,10 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
                 "it is started again; if you will not start it again, delete the folder",
                 folder,
             )
+
+
+def _progress_file(shard_key: str) -> str:
+    return f"progress/{shard_key}.json"
 
 
 @functools.lru_cache
