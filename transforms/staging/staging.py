@@ -235,7 +235,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage.prune(self.uri("shards"))
 
     def forget_shards(self, shard_keys: Iterable[str]) -> None:
-        """Deletes the files that say of shards that they are finished, after a commit."""
+        """Deletes the done-files and the progress of shards that were committed."""
         storage = storage_for(self.root)
         uris = [
             uri
