@@ -107,6 +107,8 @@ def test_without_names_classes_are_numbers(tmp_path: Path) -> None:
     found = report("cifar10", tmp_path)
 
     assert set(found.splits.values()) == {"test"}
+    made = make_format("cifar10", root=str(tmp_path)).resolve()
+    assert list(made.predefined_splits()) == ["test"]
     assert [each.labels for each in found.annotations.values()] == [("3",), ("9",)]
     assert len(found.categories) == 10
     ((key, reason, detail),) = [

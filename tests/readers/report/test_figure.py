@@ -40,6 +40,21 @@ def test_a_class_has_the_colour_of_its_id_or_of_its_name() -> None:
     assert named == set(range(len(PALETTE)))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (0, 0, True),
+        # Blue and indigo, red and orange; red and green, blue and violet.
+        (1, 9, True),
+        (0, 8, True),
+        (0, 2, False),
+        (1, 13, False),
+    ],
+)
+def test_close_colours(one: int, other: int, expected: bool) -> None:
+    assert are_close(one, other) == are_close(other, one) == expected
+
+
 def luminance(colour: Colour) -> float:
     """The relative luminance of a colour (WCAG 2.2)."""
     linear = [
