@@ -74,7 +74,9 @@ def make_wheel(make: Callable[[Path], None], *, folder: Path) -> Path:
     return wheel
 
 
-@pytest.mark.parametrize("make", [checkout, source_zip, no_links])
+@pytest.mark.parametrize(
+    "make", [checkout, no_links, pytest.param(source_zip, marks=pytest.mark.slow)]
+)
 def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Path) -> None:
     wheel = make_wheel(make, folder=tmp_path)
     with zipfile.ZipFile(wheel) as archive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
@@ -120,6 +122,9 @@ def test_detection(tmp_path: Path) -> None:
         kinds=[Kind.DETECTION],
         shard_lengths=[1, 0, 3],
     )
+    # Files of TensorFlow's own writer are read here, too.
+    files = [io.BytesIO(path.read_bytes()) for path in sorted(tmp_path.glob("*tfrecord*"))]
+    assert [len([*read_records(file)]) for file in files] == [1, 0, 3]
     builder, examples = load(tmp_path)
     assert builder.info.full_name == "toy/1.2.3"
     assert builder.info.description == "A “toy”."

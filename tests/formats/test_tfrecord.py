@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,19 +109,6 @@ def test_objects_and_other_keys_come_back(tmp_path: Path) -> None:
     assert built.manifest["labels"] == {"cat": 17, "dog": 18}
 
 
-def test_files_of_tensorflows_own_writer(tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
-    path = str(tmp_path / "any name")
-    with tf.io.TFRecordWriter(path) as writer:
-        for number in range(5):
-            writer.write(tf.train.Example.FromString(with_keys(number, TWO)).SerializeToString())
-    built = build("tfrecord", "--tfrecords", path, output=tmp_path / "out")
-    assert sorted(built.by_key()) == [f"{number}.jpg" for number in range(5)]
-    for number in range(5):
-        assert built.by_key()[f"{number}.jpg"].encoded == picture(number)
-        assert built.by_key()[f"{number}.jpg"].labels == [("cat", 17), ("dog", 18)]
-
-
 def test_class_names_come_from_the_label_map_beside_the_files(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -176,15 +162,13 @@ def test_a_lone_image_under_another_key_is_found(tmp_path: Path) -> None:
 
 
 def test_splits_come_from_the_names_of_files(tmp_path: Path) -> None:
-    train, val = (tfrecord(example(number)) for number in range(2))
-    built = build_files(tmp_path, x_train=train, x_val=val)
-    assert list(built.by_key("train")) == ["0.jpg"]
-    assert list(built.by_key("val")) == ["1.jpg"]
-    shutil.rmtree(tmp_path / "data")
-    shutil.rmtree(tmp_path / "out")
+    for number, name in enumerate(("x_train", "x_val")):
+        write_tfrecord(tmp_path / f"{name}.tfrecord", example(number))
+    source = TFRecordFormat(tfrecords=[str(tmp_path)])
+    assert check_format(source, damages=0).splits == {"0.jpg": "train", "1.jpg": "val"}
     # One file without a split is enough to make one split of all.
-    built = build_files(tmp_path, x_train=train, x_val=val, more=tfrecord(example(2)))
-    assert sorted(built.by_key()) == ["0.jpg", "1.jpg", "2.jpg"]
+    write_tfrecord(tmp_path / "more.tfrecord", example(2))
+    assert list(source.resolve().predefined_splits()) == []
 
 
 def test_of_two_examples_with_one_key_the_first_is_written(tmp_path: Path) -> None:
