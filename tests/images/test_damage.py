@@ -55,7 +55,7 @@ def test_a_reduced_picture_shows_all_that_the_full_one_shows(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(1)
-    photographs = make_photographs(count=3, seed=1, **options)
+    photographs = make_photographs(count=4, seed=1, **options)
     damaged = [damage(each, rng) for damage in DAMAGES.values() for each in photographs]
     found = [judge(data) for data in damaged]
     assert len(set(found)) > 10
