@@ -18,6 +18,7 @@ from shardbeam.transforms.dataset.manifest import describe_data
 def age_records(
     output: Path,
     *,
+    records: slice = slice(None),
     unknown: bool = False,
     lost_columns: Collection[str] | None = None,
     other_hashes: bool = False,
@@ -27,6 +28,7 @@ def age_records(
 
     Args:
         output: The dataset.
+        records: Which of its shards' records, sorted by their keys.
         unknown: Whether records do not say what has counted them, like those of the first versions
             of Shardbeam.
         lost_columns: Columns to replace by one that is unknown today, as if that version had not
@@ -34,7 +36,7 @@ def age_records(
         other_hashes: Whether pictures have other hashes, of another version.
         same_statistics: Whether the statistics are those of this version.
     """
-    for path in sorted((output / "runs" / ".shards").iterdir()):
+    for path in sorted((output / "runs" / ".shards").iterdir())[records]:
         record = json.loads(path.read_bytes())["record"]
         record["collected"] |= other_versions(
             *(() if same_statistics else ("objects", "statistics")),
