@@ -6,7 +6,6 @@ import zlib
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -42,18 +41,6 @@ def test_masks_survive(mask: npt.NDArray[np.uint8]) -> None:
     png = encode_mask(crop_mask(mask), width=width, height=height)
 
     np.testing.assert_array_equal(decode(png), mask)
-
-
-@pytest.mark.parametrize(
-    ("left", "top", "columns", "rows"),
-    [(0, 0, 1, 1), (639, 479, 1, 1), (0, 0, 640, 480), (0, 100, 640, 1), (200, 0, 1, 480)],
-)
-def test_crops_at_the_borders(left: int, top: int, columns: int, rows: int) -> None:
-    crop = MaskCrop(np.ones((rows, columns), np.uint8), left=left, top=top)
-    expected = np.zeros((480, 640), np.uint8)
-    expected[top : top + rows, left : left + columns] = 1
-
-    np.testing.assert_array_equal(decode(encode_mask(crop, width=640, height=480)), expected)
 
 
 def test_a_mask_has_one_channel_of_8_bits() -> None:

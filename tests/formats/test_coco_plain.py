@@ -22,35 +22,6 @@ from tests.support.coco_reading import (
 )
 
 
-@pytest.mark.parametrize(
-    ("written", "key"),
-    [
-        ('"iscrowd": 0, "iscrowd": 0', "iscrowd"),
-        ('"iscrowd": 0, "iscrowd": null', "iscrowd"),
-        ('"segmentation": [], "segmentation": {"size": [], "counts": []}', "segmentation"),
-        ('"caption": "a", "caption": "a\\"b\\"c"', "caption"),
-        (r'"caption": "\u0022\u0022", "iscrowd": 0, "iscrowd": 0', "iscrowd"),
-        ('"note": 1, "note": {"note": "note"}', "note"),
-    ],
-)
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_key_is_repeated_in_one_entry_and_missing_in_another(
-    written: str, key: str, is_first: bool
-) -> None:
-    """So that the entries together have the key only as often as there are entries."""
-    bare = '{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4], "area": 12'
-    rows = [f"{bare}, {written}}}", f"{bare}}}", f"{bare}}}"]
-    rows = rows if is_first else rows[::-1]
-    content = document(annotations=[{"rows": 1}])
-    data = json.dumps(content).replace('{"rows": 1}', ", ".join(rows)).encode()
-
-    with pytest.raises(InputError) as raised:
-        read_coco(data, tasks=["detection", "captions"])
-
-    assert raised.value.place == f"$.annotations[{0 if is_first else 2}]"
-    assert raised.value.problem == f"the key {key!r} is given twice"
-
-
 def _outcome(data: bytes, *, tasks: list[str] | None, masks: bool) -> ParsedCoco | str:
     try:
         if tasks is None:
