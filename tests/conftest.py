@@ -91,7 +91,7 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def find_shared_data(request: pytest.FixtureRequest) -> Callable[[], Path]:
     """Returns `shared_data` when it is called, so that only tests that call it are skipped."""
     return lambda: request.getfixturevalue("shared_data")

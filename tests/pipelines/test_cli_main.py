@@ -305,10 +305,17 @@ def test_what_follows_from_a_damaged_file_is_no_lack_of_memory(
     ],
 )
 def test_a_limit_of_addresses(
-    limit_mb: int, flags: tuple[str, ...], cause: str, large: Path, tmp_path: Path
+    limit_mb: int,
+    flags: tuple[str, ...],
+    cause: str,
+    shapes: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     limit = limit_mb * 1_000_000 + (reachable_cpus() - 2) * 16_000_000
-    words = ["build", "image-folder", "--images", str(large), "--output", str(tmp_path / "out")]
+    is_read = cause == "MemoryError"
+    images = request.getfixturevalue("large") if is_read else shapes / "class_folders"
+    words = ["build", "image-folder", "--images", str(images), "--output", str(tmp_path / "out")]
     result = subprocess.run(
         [COMMAND, *words, "--set", "output.num_shards=4", *flags],
         capture_output=True,

@@ -24,7 +24,9 @@ from tests.support.tfrecords import draw_image
 
 # Maps of segments cannot be read back, and tables have no images.
 NOT_CONVERTED = {"coco-panoptic"}
-QUICK = {"coco-masks", "voc-maps", "yolo-pose", "cifar100"}
+# These are converted once, and that through all containers.
+QUICK = {"coco-masks", "yolo-pose"}
+THROUGH_ALL = {"voc-maps", "cifar100", *QUICK}
 
 
 def convert(
@@ -103,10 +105,7 @@ def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 def test_settings_do_not_matter(mixed: Build, tmp_path: Path) -> None:
-    converted = convert(mixed.output, tmp_path / "again")
-    check_same(mixed, converted)
-    # A converted dataset can be converted.
-    check_same(mixed, convert(converted.output, tmp_path / "once more"))
+    check_same(mixed, convert(mixed.output, tmp_path / "again"))
 
 
 def test_an_example_of_each_object(shapes: Path, tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def test_an_example_of_each_object(shapes: Path, tmp_path: Path) -> None:
     [
         pytest.param(each, marks=() if each.name == "voc-maps" else pytest.mark.slow, id=each.name)
         for each in SAMPLES
-        if each.name in QUICK
+        if each.name in THROUGH_ALL
     ],
 )
 def test_a_dataset_comes_back_through_all_containers(
@@ -132,7 +131,7 @@ def test_a_dataset_comes_back_through_all_containers(
     data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     before = build(*sample.command(data), "--set", "output.num_shards=2", output=tmp_path / "out")
     after = before
-    containers = ["webdataset", "hf_parquet", "array_record", "webdataset", "tfrecord"]
+    containers = ["webdataset", "hf_parquet", "array_record", "tfrecord"]
     if importlib.util.find_spec("array_record") is None:
         containers.remove("array_record")
     for number, container in enumerate(containers):
@@ -143,48 +142,82 @@ def test_a_dataset_comes_back_through_all_containers(
     check_same(before, after)
 
 
-@pytest.mark.parametrize("container", ["webdataset", "hf_parquet"])
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Eight images in two shards with as many Examples."""
+    folder = tmp_path_factory.mktemp("halves")
+    for number in range(8):
+        path = folder / "images" / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw_image("JPEG", width=20 + number, height=10))
+    built = build(
+        *("image-folder", "--images", folder / "images", "--name", "pets"),
+        *("--set", "output.num_shards=2", "--set", "seed=13"),
+        output=folder / "out",
+    )
+    assert [shard["examples"] for shard in built.manifest["splits"]["train"]["shards"]] == [4, 4]
+    return built
+
+
+@pytest.fixture(scope="module", params=["webdataset", "hf_parquet", "array_record"])
+def other(
+    request: pytest.FixtureRequest, halves: Build, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Build]:
+    """The dataset in another container, and its name."""
+    if request.param == "array_record":
+        pytest.importorskip("array_record")
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, convert(halves.output, folder / "out", container=request.param)
+
+
 def test_a_build_reads_other_containers_where_they_lie(
-    container: str, halves: Build, tmp_path: Path
+    other: tuple[str, Build], halves: Build, tmp_path: Path
 ) -> None:
-    converted = convert(halves.output, tmp_path / "converted", container=container)
-    built = build("tfrecord", "--tfrecords", converted.output, output=tmp_path / "again")
-    words = ("init", str(converted.output), "--output", str(tmp_path / "config.yaml"))
-    assert f"dataset of Shardbeam ({container})" in run(*words).stderr
-    planned = run("plan", str(tmp_path / "config.yaml"), "--json")
-    assert (planned.exit_code, json.loads(planned.stdout)["splits"]["train"]["images"]) == (0, 8)
-    old, new = (each.by_key("train") for each in (halves, built))
+    container, converted = other
+    if container == "array_record":
+        check_refused(converted, tmp_path)
+        return
+    words = ("init", str(converted.output))
+    assert f"dataset of Shardbeam ({container})" in run(*words, exit_code=0).stderr
+    shutil.copytree(converted.output, tmp_path / "above" / "one")
+    places = {
+        "dataset": converted.output,
+        "folder_of_datasets": tmp_path / "above",
+        "file": converted.output / converted.shards()[0],
+    }
+    splits = {
+        name: {"format": "tfrecord", "tfrecords": [str(path)]} for name, path in places.items()
+    }
+    built = build_config({"splits": splits}, folder=tmp_path)
+    assert {name: built.counts(name)["examples"] for name in splits} == {
+        "dataset": 8,
+        "folder_of_datasets": 8,
+        "file": 4,
+    }
+    old, new = halves.by_key("train"), built.by_key("dataset")
     assert {key: each.features for key, each in new.items()} == {
         key: each.features for key, each in old.items()
     }
-    # A folder of datasets, and a file alone.
-    shutil.copytree(converted.output, tmp_path / "above" / "one")
-    above = build("tfrecord", "--tfrecords", tmp_path / "above", output=tmp_path / "2")
-    assert (above.exit_code, above.summary["splits"]["train"]["examples"]) == (0, 8)
-    one = converted.output / converted.shards()[0]
-    alone = build("tfrecord", "--tfrecords", one, output=tmp_path / "3")
-    assert (alone.exit_code, alone.summary["splits"]["train"]["examples"]) == (0, 4)
 
 
-def test_a_build_of_compressed_containers_is_refused(halves: Build, tmp_path: Path) -> None:
-    pytest.importorskip("array_record")
-    converted = convert(halves.output, tmp_path / "converted", container="array_record")
+def check_refused(converted: Build, folder: Path) -> None:
+    """Checks that compressed images are read neither by a build nor on a cluster."""
     source = ("tfrecord", "--tfrecords", converted.output)
-    built = build(*source, output=tmp_path / "again", exit_code=1)
+    built = build(*source, output=folder / "again", exit_code=1)
     assert "array_record files do not store images in one piece" in built.stderr
     command = f"shardbeam convert {converted.output} --container tfrecord --output DIR"
     assert command in built.stderr
     words = ("convert", str(converted.output), "--container", "tfrecord")
-    cluster = run(*words, "--output", str(tmp_path / "again"), "--runner", "FlinkRunner")
+    cluster = run(*words, "--output", str(folder / "again"), "--runner", "FlinkRunner")
     assert cluster.exit_code == 2
     assert "--runner=FlinkRunner: array_record files are unpacked" in cluster.stderr
 
 
-@pytest.mark.parametrize("container", ["webdataset", "hf_parquet", "array_record"])
-def test_open_unpacks_other_containers(container: str, halves: Build, tmp_path: Path) -> None:
-    if container == "array_record":
-        pytest.importorskip("array_record")
-    converted = convert(halves.output, tmp_path / "converted", container=container).output
+def test_open_unpacks_other_containers(
+    other: tuple[str, Build], halves: Build, tmp_path: Path
+) -> None:
+    converted = tmp_path / "converted"
+    shutil.copytree(other[1].output, converted)
     with pytest.raises(InputError, match="with cache=DIR, their Examples are unpacked into DIR"):
         shardbeam.open(str(converted), split="train")
     cache = str(tmp_path / "cache")
@@ -214,11 +247,8 @@ def test_open_unpacks_other_containers(container: str, halves: Build, tmp_path: 
         list(shardbeam.open(str(converted), split="train", cache=cache))
 
 
-@pytest.mark.parametrize("container", ["webdataset", "hf_parquet", "array_record"])
-def test_damaged_files_of_other_containers(container: str, halves: Build, tmp_path: Path) -> None:
-    if container == "array_record":
-        pytest.importorskip("array_record")
-    good = convert(halves.output, tmp_path / "good", container=container)
+def test_damaged_files_of_other_containers(other: tuple[str, Build], tmp_path: Path) -> None:
+    container, good = other
     first, second = good.shards()
 
     def truncate(folder: Path) -> None:
@@ -275,6 +305,9 @@ def test_a_dataset_that_changed_is_refused(mixed: Build, tmp_path: Path) -> None
     shutil.copy(mixed.output / other, copy / name)
     changed = convert(copy, tmp_path / "again", exit_code=1)
     assert "the dataset has changed" in changed.stderr
+    change_index(copy / "index" / f"{name}.parquet", set_first("length", 7))
+    changed = convert(copy, tmp_path / "again", exit_code=1)
+    assert "--repair CONFIG.yaml" in changed.stderr
     (copy / "index" / f"{name}.parquet").unlink()
     gone = convert(copy, tmp_path / "again", exit_code=1)
     assert "the index of a shard is missing" in gone.stderr
@@ -282,23 +315,6 @@ def test_a_dataset_that_changed_is_refused(mixed: Build, tmp_path: Path) -> None
 
 
 # What was read is compared with the manifest
-
-
-@pytest.fixture(scope="module")
-def halves(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Eight images in two shards with as many Examples."""
-    folder = tmp_path_factory.mktemp("halves")
-    for number in range(8):
-        path = folder / "images" / ("cat", "dog")[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(draw_image("JPEG", width=20 + number, height=10))
-    built = build(
-        *("image-folder", "--images", folder / "images", "--name", "pets"),
-        *("--set", "output.num_shards=2", "--set", "seed=13"),
-        output=folder / "out",
-    )
-    assert [shard["examples"] for shard in built.manifest["splits"]["train"]["shards"]] == [4, 4]
-    return built
 
 
 @pytest.fixture
@@ -336,8 +352,6 @@ def test_an_index_that_does_not_fit_its_shard(
 ) -> None:
     name = halves.shards()[1]
     change_index(copied / "index" / f"{name}.parquet", change)
-    refused = convert(copied, copied.parent / "again", exit_code=1)
-    assert "--repair CONFIG.yaml" in refused.stderr
     # As if someone had written manifest and index.
     list_again(copied)
     refused = convert(copied, copied.parent / "again", exit_code=1)
@@ -407,17 +421,6 @@ def test_a_dataset_that_is_not_what_its_manifest_says(
 def test_less_is_written_only_where_the_config_says_so(halves: Build, tmp_path: Path) -> None:
     words = ("tfrecord", "--tfrecords", halves.output)
     some = build(*words, "--limit", "3", output=tmp_path / "some")
-    assert (some.exit_code, some.summary["splits"]["train"]["examples"]) == (0, 3)
-    build(
-        *words,
-        "--set",
-        "labels.exclude=[dog]",
-        "--set",
-        "rejects.max_ratio=1",
-        output=tmp_path / "cats",
-    )
-    # A single shard, by its name.
-    one = build(
-        "tfrecord", "--tfrecords", halves.output / halves.shards()[0], output=tmp_path / "1"
-    )
-    assert (one.exit_code, one.summary["splits"]["train"]["examples"]) == (0, 4)
+    assert some.counts()["examples"] == 3
+    more = ("--set", "labels.exclude=[dog]", "--set", "rejects.max_ratio=1")
+    assert build(*words, *more, output=tmp_path / "cats").exit_code == 0

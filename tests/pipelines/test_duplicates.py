@@ -17,12 +17,17 @@ from tests.support.builds import build_config
 from tests.support.dataset import read_dataset, run
 from tests.support.image_makers import photograph, save
 
+# Photographs that are re-encoded in the other class folder.
+RECODED = range(20, 25)
 SPLITS = ("--fractions", "train=0.75,validation=0.25")
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight pictures in two class folders each; ten others; two nearly the same, two flat."""
+    """Eight pictures in two class folders each; ten others; two nearly the same, two flat.
+
+    Five photographs are in both folders, too, with another quality.
+    """
     folder = tmp_path_factory.mktemp("pictures")
     for name in ("cats", "dogs"):
         (folder / name).mkdir()
@@ -34,6 +39,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "cats" / f"{number}.jpg").write_bytes(data)
     near = photograph(width=160, height=120, seed=17).resize((80, 60))
     (folder / "cats" / "small.jpg").write_bytes(save(near, "JPEG", quality=50))
+    for name, quality in (("cats", 95), ("dogs", 60)):
+        for number in range(20, 25):
+            data = save(photograph(width=160, height=120, seed=number), "JPEG", quality=quality)
+            (folder / name / f"{number}.jpg").write_bytes(data)
     for number, level in enumerate((250, 255)):
         flat = Image.new("RGB", (160, 120), (level,) * 3)
         (folder / "cats" / f"flat{number}.jpg").write_bytes(save(flat, "JPEG"))
@@ -52,10 +61,16 @@ def rows_of(output: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def built(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def printed(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The dataset, and what the command has printed."""
     output = tmp_path_factory.mktemp("built") / "dataset"
-    build(pictures, output)
-    return output
+    words = ("build", "image-folder", "--images", str(pictures), "--output", str(output))
+    return output, run(*words, *SPLITS, exit_code=0).stdout
+
+
+@pytest.fixture(scope="module")
+def built(printed: tuple[Path, str]) -> Path:
+    return printed[0]
 
 
 def test_eight_pictures_in_two_class_folders(built: Path) -> None:
@@ -66,26 +81,28 @@ def test_eight_pictures_in_two_class_folders(built: Path) -> None:
     keys = sorted(sorted(row["key"] for row in group) for group in groups.values())
     assert keys == sorted(
         [
-            *([f"cats/{number}.jpg", f"dogs/{number}.jpg"] for number in range(8)),
+            *([f"cats/{number}.jpg", f"dogs/{number}.jpg"] for number in (*range(8), *RECODED)),
             ["cats/17.jpg", "cats/small.jpg"],
         ]
     )
     for group in groups.values():
-        is_near = any(row["key"] == "cats/small.jpg" for row in group)
+        recoded = any(f"cats/{number}.jpg" == row["key"] for row in group for number in RECODED)
+        is_near = recoded or any(row["key"] == "cats/small.jpg" for row in group)
         assert {row["contradiction"] for row in group} == {not is_near}
+        assert {row["near_contradiction"] for row in group} == {recoded}
         assert {row["leak"] for row in group} == {len({row["split"] for row in group}) > 1}
         assert [row["keep"] for row in group] == [True, False]
     manifest = json.loads((built / "manifest.json").read_bytes())
     leaks = sum(group[0]["leak"] for group in groups.values())
     assert leaks
     assert manifest["duplicates"] == {
-        "groups": 9,
-        "images": 18,
+        "groups": 14,
+        "images": 28,
         "equal": 8,
         "leaks": leaks,
         "leaking": dict(Counter(row["split"] for row in rows_of(built) if row["leak"])),
         "contradictions": 8,
-        "near_contradictions": 0,
+        "near_contradictions": 5,
         "near": 3,
         "crowded": 0,
         "unlisted": 0,
@@ -104,32 +121,52 @@ def test_rows_are_where_the_file_says(built: Path) -> None:
             assert found[column] == row[column]
 
 
-def test_the_summary_says_it(pictures: Path, built: Path) -> None:
-    words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))
-    done = run(*words, *SPLITS, "--overwrite")
-    assert "duplicates: 9 groups of 18 equal or nearly equal pictures, " in done.stdout
-    assert ", 8 with different labels of equal files\n" in done.stdout
-    assert "warning: 8 groups of equal files have different labels, such as " in done.stdout
-    assert " in another split, too, such as " in done.stdout
+def test_the_summary_says_it(printed: tuple[Path, str]) -> None:
+    _, stdout = printed
+    assert "duplicates: 14 groups of 28 equal or nearly equal pictures, " in stdout
+    assert ", 8 with different labels of equal files" in stdout
+    assert "warning: 8 groups of equal files have different labels, such as " in stdout
+    assert " in another split, too, such as " in stdout
+    near = "warning: 5 groups of nearly equal pictures have different classes, such as "
+    (line,) = [line for line in stdout.splitlines() if line.startswith(near)]
+    assert "cats/" in line
+    assert "dogs/" in line
 
 
-@pytest.mark.parametrize("key", ["leaks", "contradictions"])
-def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
+REFUSED = ("leaks", "contradictions", "near_contradictions")
+
+
+def test_they_can_be_refused(pictures: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    summary = build(pictures, output, "--set", f"duplicates.{key}=refuse", exit_code=3)
+    refuse, warn = (
+        [word for key in REFUSED for word in ("--set", f"duplicates.{key}={rule}")]
+        for rule in ("refuse", "warn")
+    )
+    summary = build(pictures, output, *refuse, exit_code=3)
     assert summary["status"] == "refused"
     assert not (output / "dataset_info.json").exists()
-    assert "it has duplicates that the config refuses: " in summary["message"]
-    assert "cats/" in summary["message"]
+    message = summary["message"]
+    assert "it has duplicates that the config refuses: " in message
+    for key, words in zip(
+        REFUSED,
+        (
+            "in another split",
+            "8 groups of equal files have different labels",
+            "5 groups of nearly equal pictures have different classes",
+        ),
+        strict=True,
+    ):
+        assert words in message
+        assert f"--set duplicates.{key}=warn" in message
     (where,) = [
         line.removeprefix("all of them: ")
-        for line in summary["message"].splitlines()
+        for line in message.splitlines()
         if line.startswith("all of them: ")
     ]
-    assert parquet.read_table(where).num_rows == 18
+    assert parquet.read_table(where).num_rows == 28
     # The shards are kept.
-    summary = build(pictures, output, "--set", f"duplicates.{key}=warn")
-    assert summary["resumed"]["images"] == 28 + 1
+    summary = build(pictures, output, *warn)
+    assert summary["resumed"]["images"] == 39
 
 
 @pytest.mark.parametrize(
@@ -143,46 +180,13 @@ def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
 def test_what_is_looked_for(
     settings: tuple[str, ...], groups: int | None, pictures: Path, tmp_path: Path
 ) -> None:
-    summary = build(pictures, tmp_path, *settings)
-    found = summary["duplicates"]
+    refuse = ("--set", "duplicates.near_contradictions=refuse") if groups else ()
+    found = build(pictures, tmp_path, *settings, *refuse)["duplicates"]
     assert (found and (found["groups"], found["near"])) == (groups and (groups, 0))
+    assert not (found and found["near_contradictions"])
     assert (tmp_path / "duplicates.parquet").exists() == (groups is not None)
     manifest = json.loads((tmp_path / "manifest.json").read_bytes())
     assert ("duplicates" in manifest) == (groups is not None)
-
-
-@pytest.fixture(scope="module")
-def recoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five photographs in one class folder, and the same five re-encoded in another."""
-    folder = tmp_path_factory.mktemp("recoded")
-    for name, quality in (("cat", 95), ("dog", 60)):
-        (folder / name).mkdir()
-        for number in range(5):
-            data = save(photograph(width=160, height=120, seed=number), "JPEG", quality=quality)
-            (folder / name / f"{number}.jpg").write_bytes(data)
-    return folder
-
-
-def test_re_encoded_pictures_in_two_class_folders(recoded: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    summary = build(recoded, output)
-    assert summary["duplicates"]["near_contradictions"] == 5
-    assert summary["duplicates"]["contradictions"] == 0
-    (warning,) = [line for line in summary["warnings"] if "different" in line]
-    assert warning.startswith("5 groups of nearly equal pictures have different classes, such as ")
-    assert "cat/" in warning
-    assert "dog/" in warning
-    assert all(row["near_contradiction"] for row in rows_of(output))
-    # Such pictures are not looked for.
-    for more in ("image.verify=header", "duplicates.near=0"):
-        refuse = ("--set", "duplicates.near_contradictions=refuse")
-        summary = build(recoded, tmp_path / more, "--set", more, *refuse)
-        assert summary["duplicates"]["near_contradictions"] == 0
-    summary = build(recoded, tmp_path / "refused", *refuse, exit_code=3)
-    assert summary["status"] == "refused"
-    assert "5 groups of nearly equal pictures have different classes" in summary["message"]
-    assert "--set duplicates.near_contradictions=warn" in summary["message"]
-    assert not (tmp_path / "refused" / "dataset_info.json").exists()
 
 
 # Excluding what was found
@@ -207,8 +211,8 @@ def test_all_but_one_of_each_group_are_left_out(
     build(pictures, tmp_path / "old", *shards)
     words = ("--exclude", str(listed), "--set", "duplicates.leaks=refuse", *shards)
     summary = build(pictures, tmp_path / "new", *words, "--reuse", str(tmp_path / "old"))
-    assert counts_of(summary, "excluded") == 9
-    assert sum(split["images"] for split in summary["splits"].values()) == 29 - 9
+    assert counts_of(summary, "excluded") == 14
+    assert sum(split["images"] for split in summary["splits"].values()) == 39 - 14
     assert summary["duplicates"]["groups"] == 0
     assert summary["warnings"] == []
     # Shards that have lost nothing are copied.
@@ -222,8 +226,8 @@ def test_each_group_stays_in_one_split(pictures: Path, listed: Path, tmp_path: P
     for more in ((), ("--exact",)):
         output = tmp_path / f"out{len(more)}"
         summary = build(pictures, output, "--group-by", str(listed), *more)
-        assert (summary["duplicates"]["groups"], summary["duplicates"]["leaks"]) == (9, 0)
-        assert sum(split["images"] for split in summary["splits"].values()) == 29
+        assert (summary["duplicates"]["groups"], summary["duplicates"]["leaks"]) == (14, 0)
+        assert sum(split["images"] for split in summary["splits"].values()) == 39
         assert {split for split, counts in summary["splits"].items() if counts["images"]} == {
             "train",
             "validation",
@@ -238,7 +242,7 @@ def test_a_group_of_several_sources_stays_in_one_split(pictures: Path, tmp_path:
     groups.write_bytes((torn.output / "duplicates.parquet").read_bytes())
     whole = build_config({**config, "group_by": str(groups)}, folder=tmp_path, name="whole")
     counts = [each.summary["duplicates"] for each in (torn, whole)]
-    assert [each["images"] for each in counts] == [58, 58]
+    assert [each["images"] for each in counts] == [78, 78]
     assert counts[0]["leaks"] > 0
     assert counts[1]["leaks"] == 0
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 import sys
 from collections import Counter
+from collections.abc import Container
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,8 +22,9 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.formats.base import built_in_formats
 from shardbeam.transforms.shards.count import count_shard, merge_counts
+from tests.support.archive_files import write_tar, write_zip
 from tests.support.builds import Build, build
-from tests.support.dataset import read_dataset
+from tests.support.dataset import read_dataset, read_tree
 from tests.support.dataset import run as run_command
 from tests.support.format_samples import SAMPLES, Features, FormatSample, SharedData, observe
 from tests.support.image_makers import Pixels
@@ -52,12 +56,38 @@ def test_no_format_is_left_out() -> None:
     assert {sample.format_name for sample in SAMPLES} == set(built_in_formats())
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_every_reject_and_every_example_is_what_the_source_says(
-    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
-) -> None:
-    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
-    run = build(*sample.command(data), output=tmp_path / "out")
+class BuiltSample(NamedTuple):
+    """A sample, the folder of its input, and its build."""
+
+    sample: FormatSample
+    data: Path
+    run: Build
+
+
+@pytest.fixture(scope="module")
+def built(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    find_shared_data: SharedData,
+) -> BuiltSample:
+    sample: FormatSample = request.param
+    folder = tmp_path_factory.mktemp(sample.name)
+    data = sample.place(folder / "data", shared_data=find_shared_data)
+    return BuiltSample(sample, data, build(*sample.command(data), output=folder / "out"))
+
+
+def of_samples(quick: Container[str]) -> pytest.MarkDecorator:
+    """Runs a test for each sample; those that are not quick are slow."""
+    samples = [
+        pytest.param(each, marks=() if each.name in quick else pytest.mark.slow, id=each.name)
+        for each in SAMPLES
+    ]
+    return pytest.mark.parametrize("built", samples, indirect=True)
+
+
+@of_samples({sample.name for sample in SAMPLES})
+def test_every_reject_and_every_example_is_what_the_source_says(built: BuiltSample) -> None:
+    sample, run = built.sample, built.run
     assert Counter(reject["reason"] for reject in run.rejects()) == sample.rejects
     check_tf_data(sample, run)
     check_tfds(sample, run)
@@ -66,30 +96,38 @@ def test_every_reject_and_every_example_is_what_the_source_says(
 
 
 # One sample for each kind of annotation; the others are counted by the same code.
-COUNTED_AGAIN = {"coco-masks", "voc-maps", "yolo-pose", "csv", "webdataset"}
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [
-        pytest.param(
-            each, marks=() if each.name in COUNTED_AGAIN else pytest.mark.slow, id=each.name
-        )
-        for each in SAMPLES
-    ],
-)
+@of_samples({"coco-masks", "voc-maps", "yolo-pose", "csv", "webdataset"})
 def test_statistics_of_another_version_are_counted_again_from_the_shards_alone(
-    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
+    built: BuiltSample, tmp_path: Path
 ) -> None:
-    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
-    run = build(*sample.command(data), output=tmp_path / "out")
-    written = read_dataset(run.output)
-    age_records(run.output, lost_columns=["crc32c", "map_classes"])
-    words = (*sample.command(data), "--reuse", str(run.output))
-    again = build(*words, output=run.output.with_name("again"))
+    written = read_dataset(built.run.output)
+    shutil.copytree(built.run.output, tmp_path / "aged")
+    age_records(tmp_path / "aged", lost_columns=["crc32c", "map_classes"])
+    words = (*built.sample.command(built.data), "--reuse", str(tmp_path / "aged"))
+    again = build(*words, output=tmp_path / "again")
     copied = again.summary["reuse"]["copied_shards"]
     assert copied == sum(split["shards"] for split in again.summary["splits"].values())
     assert read_dataset(again.output) == written
+
+
+# What reads annotations through an archive; the other samples differ in what these hold.
+@of_samples({"lvis", "voc", "yolo", "cvat", "labelme", "csv", "jsonl"})
+def test_a_format_as_a_whole_in_an_archive(built: BuiltSample, tmp_path: Path) -> None:
+    sample = built.sample
+    if sample.format_name in {"cifar10", "cifar100", "idx", "webdataset", "tfrecord"}:
+        pytest.skip("its files hold many Examples, and are read in place")
+    files = {f"set/{path}": data for path, data in read_tree(built.data).items()}
+    write, kind = ((write_zip, "zip"), (write_tar, "tar"))[SAMPLES.index(sample) % 2]
+    archive = write(tmp_path / f"all.{kind}", files)
+
+    archived = build(*sample.command(f"{archive}/set"), output=tmp_path / "out")
+
+    before, after = (
+        {path: data for path, data in read_tree(each.output).items() if ".tfrecord-" in path}
+        for each in (built.run, archived)
+    )
+    assert before == after
+    assert archived.reasons() == built.run.reasons()
 
 
 def check_tf_data(sample: FormatSample, run: Build) -> None:

@@ -91,20 +91,6 @@ def start_endless(*words: str, cwd: Path) -> subprocess.Popen[str]:
     return start(*words, cwd=cwd, command=(sys.executable, "-c", ENDLESS))
 
 
-def test_sighup_ends_a_command(shapes: Path, tmp_path: Path) -> None:
-    """The terminal is gone: all processes get the signal."""
-    output = tmp_path / "out"
-    process = start_endless(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
-    wait_for_a_shard(process, output)
-    workers = workers_of(process)
-    os.killpg(process.pid, signal.SIGHUP)
-    result = finish(process)
-    assert result.exit_code == 130
-    last = result.stderr.splitlines()[-1]
-    assert last.endswith("shards are finished, and the same command goes on with the others")
-    check_gone(workers)
-
-
 @pytest.mark.slow
 def test_nohup_is_respected(shapes: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
@@ -227,14 +213,19 @@ def test_other_commands_interrupted_at_any_moment(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_finished_is_resumed(shapes: Path, expected: Tree, tmp_path: Path) -> None:
+def test_sighup_ends_a_command_and_what_was_finished_is_resumed(
+    shapes: Path, expected: Tree, tmp_path: Path
+) -> None:
+    """The terminal is gone: all processes get the signal."""
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS)
     process = start_endless(*words, *WORKERS, cwd=tmp_path)
     wait_for_a_shard(process, output)
-    os.killpg(process.pid, signal.SIGINT)
+    workers = workers_of(process)
+    os.killpg(process.pid, signal.SIGHUP)
     said = check_interrupted(finish(process))
     assert said.endswith("shards are finished, and the same command goes on with the others")
+    check_gone(workers)
     state = read_tree(output)
     assert "dataset_info.json" not in state
     shards = [
