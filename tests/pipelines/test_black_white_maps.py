@@ -90,7 +90,6 @@ def build_source(folder: Path, source: object, *, exit_code: int = 0, **keys: ob
 @pytest.mark.parametrize(
     ("classes", "keys", "number", "names"),
     [
-        (None, {"mask_classes": {1: "crack"}}, 1, ["crack"]),
         ({5: "crack"}, {}, 5, ["crack"]),
         ({0: "background", 1: "crack"}, {}, 1, ["background", "crack"]),
         (None, {"mask_values": {255: 7}, "mask_classes": {"7": "crack"}}, 7, ["crack"]),

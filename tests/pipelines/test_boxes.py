@@ -99,61 +99,53 @@ def check_box(example: WrittenExample, *, tolerance_px: float) -> None:
     np.testing.assert_allclose(in_pixels, red_box(picture), atol=tolerance_px, err_msg=example.key)
 
 
+# {split: how many pixels of the annotated picture are one of the written picture}
+SCALES = {"same": 1, "half": 0.5, "triple": 3}
+
+
 @pytest.mark.parametrize("orientation", ["apply", "keep"])
 @pytest.mark.parametrize(
     ("annotated_as", "frame"),
-    [("auto", "upright"), ("upright", "upright"), ("stored", "stored")],
+    [
+        ("auto", "upright"),
+        ("upright", "upright"),
+        ("stored", "stored"),
+        # The aspect ratio tells that the stored pixels were annotated.
+        ("auto", "stored"),
+    ],
 )
 def test_a_box_stays_around_what_it_was_drawn_around(
     annotated_as: str, frame: str, orientation: str, tmp_path: Path
 ) -> None:
-    source = make_dataset(tmp_path, frame=frame)
+    orientations = range(5, 9) if (annotated_as, frame) == ("auto", "stored") else ORIENTATIONS
+    splits = {}
+    for split, scale in SCALES.items():
+        (tmp_path / split).mkdir()
+        splits[split] = make_dataset(
+            tmp_path / split, frame=frame, scale=scale, orientations=orientations
+        )
     image = {"annotated_as": annotated_as, "orientation": orientation}
-    built = build_config({"splits": {"train": source}, "image": image}, folder=tmp_path)
-    examples = built.by_key()
-    assert set(examples) == {f"{orientation}.jpg" for orientation in ORIENTATIONS}
-    for name, example in examples.items():
-        check_box(example, tolerance_px=0.01)
-        if orientation == "keep":
-            assert example.encoded == (tmp_path / "images" / name).read_bytes()
-        else:
-            assert example.size == SIZE
-            assert example.picture.getexif().get(ExifTags.Base.Orientation, 1) == 1
-            np.testing.assert_allclose(red_box(example.picture), RECTANGLE)
-    applied = {"orientation_applied": 7} if orientation == "apply" else {}
-    assert built.counts()["corrections"] == applied
-
-
-@pytest.mark.parametrize(
-    ("annotated_as", "frame", "orientations", "orientation", "scale"),
-    [
-        ("auto", "upright", ORIENTATIONS, "apply", 0.5),
-        ("upright", "upright", ORIENTATIONS, "keep", 3),
-        ("stored", "stored", ORIENTATIONS, "apply", 0.5),
-        # The aspect ratio tells that the stored pixels were annotated.
-        ("auto", "stored", range(5, 9), "keep", 3),
-    ],
-)
-def test_a_box_stays_around_it_where_a_picture_of_another_size_was_annotated(
-    annotated_as: str,
-    frame: str,
-    orientations: range,
-    orientation: str,
-    scale: float,
-    tmp_path: Path,
-) -> None:
-    source = make_dataset(tmp_path, frame=frame, scale=scale, orientations=orientations)
-    image = {"annotated_as": annotated_as, "orientation": orientation}
-    built = build_config({"splits": {"train": source}, "image": image}, folder=tmp_path)
-    examples = built.examples()
-    assert len(examples) == len(orientations)
-    for example in examples:
-        check_box(example, tolerance_px=0.01)
-        xmin, ymin, xmax, ymax = RECTANGLE
-        assert example.features["image/object/area"] == [(xmax - xmin) * (ymax - ymin)]
-    corrections = built.counts()["corrections"]
-    assert corrections["annotated_size_scaled"] == len(orientations)
-    assert corrections.keys() <= {"annotated_size_scaled", "orientation_applied"}
+    built = build_config({"splits": splits, "image": image}, folder=tmp_path)
+    applied = len(orientations) - (1 in orientations) if orientation == "apply" else 0
+    for split in splits:
+        examples = built.by_key(split)
+        assert set(examples) == {f"{number}.jpg" for number in orientations}
+        for name, example in examples.items():
+            check_box(example, tolerance_px=0.01)
+            xmin, ymin, xmax, ymax = RECTANGLE
+            area = example.features["image/object/area"]
+            assert area == [pytest.approx((xmax - xmin) * (ymax - ymin))]
+            if orientation == "keep":
+                assert example.encoded == (tmp_path / split / "images" / name).read_bytes()
+            else:
+                assert example.size == SIZE
+                assert example.picture.getexif().get(ExifTags.Base.Orientation, 1) == 1
+                np.testing.assert_allclose(red_box(example.picture), RECTANGLE)
+        scaled = 0 if split == "same" else len(orientations)
+        assert built.counts(split)["corrections"] == {
+            **({"orientation_applied": applied} if applied else {}),
+            **({"annotated_size_scaled": scaled} if scaled else {}),
+        }
 
 
 def test_a_box_stays_around_it_in_a_resized_picture(tmp_path: Path) -> None:

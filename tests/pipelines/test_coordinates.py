@@ -264,12 +264,6 @@ def test_coco_and_lvis_take_any_four_numbers_that_the_config_names(tmp_path: Pat
             assert int(pixels(mask).sum()) == 40 * 30, split
 
 
-def test_an_area_that_is_no_fraction_is_computed_from_the_box(tmp_path: Path) -> None:
-    words = coco(tmp_path, {"a.jpg": [[0.1, 0.1, 0.2, 0.3]]}, area=1000)
-    built = build("coco", *words, "--box-units", "fraction", output=tmp_path / "out")
-    assert built.by_key()["a.jpg"].features["image/object/area"] == [pytest.approx(1200)]
-
-
 def test_a_key_about_boxes_is_refused_in_a_table_without_boxes(tmp_path: Path) -> None:
     words = csv(tmp_path / "data", {"a.jpg": [[1, 2, 3, 4]]}, header="a,b,c,d")
     for flags in (("--box-format", "xyxy"), ("--box-units", "px")):
@@ -288,9 +282,9 @@ def texts(value: object) -> object:
     return f"{value:.4f}" if isinstance(value, (int, float)) else value
 
 
-@pytest.mark.parametrize("name", ["coco", "lvis"])
-def test_numbers_of_coco_may_be_texts(name: str, tmp_path: Path) -> None:
-    coco(tmp_path, {"a.jpg": [], "b.jpg": []})
+def write_texts(folder: Path) -> list[str | Path]:
+    """Writes a COCO file in which numbers and ids may be texts, and returns the words for it."""
+    words = coco(folder, {"a.jpg": [], "b.jpg": []})
     polygon = outline([20, 10, 60, 40])
     annotation = {"bbox": [20, 10, 40, 30], "area": 1100, "segmentation": polygon, "iscrowd": 0}
     document = {
@@ -311,41 +305,49 @@ def test_numbers_of_coco_may_be_texts(name: str, tmp_path: Path) -> None:
             {"id": 12, "image_id": 7, "category_id": 3, **annotation},
         ],
     }
-    write_coco(tmp_path / "instances.json", document)
-    words = ("--images", tmp_path / "images", "--annotations", tmp_path / "instances.json")
-    flags = ["--masks", "png", "--set", "rejects.max_ratio=1"]
-    built = build(name, *words, *flags, output=tmp_path / "out")
-    assert in_pixels(built) == [PIXELS] * 2
-    assert in_pixels(built, "b.jpg") == [PIXELS]
-    examples = built.by_key()
-    assert examples["a.jpg"].labels == [("dog", 3), ("cat", 4)]
-    assert examples["b.jpg"].labels == [("cat", 4)]
-    for key, source_id in (("a.jpg", b"1"), ("b.jpg", b"007")):
-        features = examples[key].features
-        assert features["image/source_id"] == [source_id]
-        assert features["image/object/area"][0] == 1100
-        assert int(pixels(features["image/object/mask"][0]).sum()) == 40 * 30
-    # Ids keep their text: 7 is not 007.
-    assert built.reasons() == {("image_id=7", "unknown_image_id"): 1}
-    assert built.counts()["corrections"] == {}
+    write_coco(folder / "instances.json", document)
+    return words
 
 
-def test_numbers_of_labelme_may_be_texts(tmp_path: Path) -> None:
-    words = WRITERS["labelme"](tmp_path / "data", {"a.jpg": [["20", "10.0", "60.00", "40"]]})
-    path = tmp_path / "data" / "a.json"
-    path.write_text(path.read_text().replace(f'"imageWidth": {WIDTH}', '"imageWidth": "200.0"'))
-    built = build("labelme", *words, output=tmp_path / "out")
-    assert in_pixels(built) == [PIXELS]
-    assert built.counts()["corrections"] == {}
-
-
-def test_numbers_of_vertex_may_be_texts(tmp_path: Path) -> None:
-    words = jsonl(tmp_path / "data", {"a.jpg": []})
+def test_numbers_may_be_texts(tmp_path: Path) -> None:
+    words = {name: write_texts(tmp_path / name) for name in ("coco", "lvis")}
+    folder = tmp_path / "labelme"
+    words["labelme"] = WRITERS["labelme"](folder, {"a.jpg": [["20", "10.0", "60.00", "40"]]})
+    text = (folder / "a.json").read_text().replace(f'"imageWidth": {WIDTH}', '"imageWidth": "2e2"')
+    (folder / "a.json").write_text(text)
+    words["jsonl"] = jsonl(tmp_path / "vertex", {"a.jpg": []})
     sides = {"xMin": "0.1", "yMin": "0.1", "xMax": "0.3", "yMax": "0.4"}
     row = vertex("a.jpg", use="training", boundingBoxAnnotations=[{"displayName": "dog", **sides}])
-    write_lines(tmp_path / "data" / "boxes.jsonl", [row])
-    built = build("jsonl", *words, output=tmp_path / "vertex")
-    assert in_pixels(built) == [PIXELS]
+    write_lines(tmp_path / "vertex" / "boxes.jsonl", [row])
+    splits = {name: source(name, each) for name, each in words.items()}
+    # An area that is no fraction is computed from the box.
+    fraction = coco(tmp_path / "area", {"a.jpg": [[0.1, 0.1, 0.2, 0.3]]}, area=1000)
+    file = tmp_path / "area" / "instances.json"
+    # Another class, because of its id.
+    file.write_text(file.read_text().replace("dog", "cow"))
+    splits["area"] = source("coco", fraction, box_units="fraction")
+    config = {"splits": splits, "masks": "png", "rejects": {"max_ratio": 1}}
+    built = build_config(config, folder=tmp_path)
+
+    for split in ("labelme", "jsonl", "area"):
+        assert in_pixels(built, split=split) == [PIXELS]
+    assert built.by_key("area")["a.jpg"].features["image/object/area"] == [pytest.approx(1200)]
+    for split in ("coco", "lvis"):
+        assert in_pixels(built, split=split) == [PIXELS] * 2
+        assert in_pixels(built, "b.jpg", split=split) == [PIXELS]
+        examples = built.by_key(split)
+        assert examples["a.jpg"].labels == [("dog", 3), ("cat", 4)]
+        assert examples["b.jpg"].labels == [("cat", 4)]
+        for key, source_id in (("a.jpg", b"1"), ("b.jpg", b"007")):
+            features = examples[key].features
+            assert features["image/source_id"] == [source_id]
+            assert features["image/object/area"][0] == 1100
+            assert int(pixels(features["image/object/mask"][0]).sum()) == 40 * 30
+    # Ids keep their text: 7 is not 007.
+    assert {each["key"]: each["reason"] for each in built.rejects()} == {
+        "image_id=7": "unknown_image_id"
+    }
+    assert all(built.counts(split)["corrections"] == {} for split in words)
 
 
 def test_a_class_id_with_a_decimal_point_is_the_whole_number(tmp_path: Path) -> None:
