@@ -113,22 +113,10 @@ def outlined(number: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("file", "tasks", "categories", "images", "expected"),
     [
-        (
-            "dali/coco_dummy/instances.json",
-            "detection",
-            80,
-            64,
-            {"objects": 194, "segmentations": 7},
-        ),
+        (_DUMMY, "detection", 80, 64, {"objects": 194, "segmentations": 7}),
         ("dali/coco_pixelwise/instances.json", "detection", 3, 6, outlined(12)),
         ("lvis/lvis_val_100.json", "detection", 1230, 100, outlined(977)),
-        (
-            "datumaro/kaggle_dataset/relaxed_coco/annotations.json",
-            "detection",
-            2,
-            2,
-            {"objects": 2},
-        ),
+        (_RELAXED, "detection", 2, 2, {"objects": 2}),
         (_ROBOFLOW, "detection", 2, 1, {"objects": 2, "crowds": 1}),
         (f"{_TOYS}/person_keypoints_val.json", "detection keypoints", 2, 1, _POSES),
         (f"{_TOYS}/captions_val.json", "captions", 0, 1, {"captions": 2}),
