@@ -347,10 +347,10 @@ def test_numbers_may_be_texts(tmp_path: Path) -> None:
     assert {each["key"]: each["reason"] for each in built.rejects()} == {
         "image_id=7": "unknown_image_id"
     }
-    # The rectangle of LabelMe has no outline.
-    corrections = {split: built.counts(split)["corrections"] for split in words}
-    assert corrections.pop("labelme") == {"mask_empty_no_segmentation": 1}
-    assert not any(corrections.values())
+    # Boxes of LabelMe and Vertex AI have no outlines.
+    no_outline = {"mask_empty_no_segmentation": 1}
+    corrections = [built.counts(split)["corrections"] for split in words]
+    assert corrections == [{}, {}, no_outline, no_outline]
 
 
 def test_a_class_id_with_a_decimal_point_is_the_whole_number(tmp_path: Path) -> None:
