@@ -117,7 +117,8 @@ def test_the_bytes_are_the_same_and_shards_are_reused(
     assert read_dataset(tmp_path / "again") == read_dataset(folders[name])
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_killed_build_goes_on_with_its_shards(
     name: str, folders: dict[str, Path], shapes: Path, tmp_path: Path
 ) -> None:

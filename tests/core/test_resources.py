@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core import resources
@@ -300,7 +300,6 @@ class Load:
         self.weight -= size
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 50)), max_items=st.integers(1, 10), max_bytes=st.integers(1, 100)
 )

@@ -50,7 +50,6 @@ _COCO: list[FormatSample | OddSample] = [
     *(sample for sample in SAMPLES if sample.format_name in ("coco", "lvis")),
     *(sample for sample in ODD_SAMPLES if sample.name.startswith("coco")),
 ]
-_QUICK = ("coco-masks", "coco: a category 0")
 _PANOPTIC: dict[str, Any] = {"panoptic": URI, "panoptic_masks": "m", "_masks": True}
 
 
@@ -85,7 +84,9 @@ def test_real_files(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        pytest.param(each, marks=() if each.name in _QUICK else pytest.mark.slow, id=each.name)
+        pytest.param(
+            each, marks=() if each.name == "coco-masks" else pytest.mark.slow, id=each.name
+        )
         for each in _COCO
     ],
 )

@@ -169,7 +169,7 @@ else:
 
 
 # The thread is one of a script.
-@pytest.mark.parametrize("way", ["stdin", "thread"])
+@pytest.mark.parametrize("way", [pytest.param("stdin", marks=pytest.mark.slow), "thread"])
 def test_any_program_may_start_workers(way: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(_PROGRAM)
