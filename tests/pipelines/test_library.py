@@ -280,49 +280,11 @@ def test_credentials_are_left_out_until_the_build_ends(
     assert not is_anonymous()
 
 
-# State that it leaves as it is
-
-PROGRAM = """
-    import json, logging, os, signal, sys, tempfile, threading
-
-    import shardbeam
-
-    def state():
-        handlers = {{number: signal.getsignal(number) for number in signal.valid_signals()}}
-        root = logging.getLogger()
-        return [dict(os.environ), tempfile.gettempdir(), [*root.handlers], root.level, handlers,
-                threading.excepthook, sys.excepthook, os.getcwd(), threading.active_count()]
-
-    config = json.loads({config!r})
-    before = state()
-    shardbeam.plan(config)
-    shardbeam.build(config, processes=3)
-    assert state() == before, (before, state())
-    assert "tensorflow" not in sys.modules
-"""
+# Programs and processes
 
 
 def python(program: str, **values: object) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(program).format(**values)]
-
-
-def test_a_program_stays_as_it_is(config: Json, tmp_path: Path) -> None:
-    """Worker processes are started from a script without a guard, too."""
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(PROGRAM).format(config=json.dumps(config)))
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    ended = subprocess.run(
-        [sys.executable, script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    assert list(temporary.iterdir()) == []
 
 
 CAUGHT = """
@@ -407,8 +369,9 @@ def test_a_mark_that_cannot_be_removed_does_not_hide_why_the_run_failed(
         shardbeam.build(config, runner="PrismRunner")
 
 
-INTERRUPTED = """
-    import json, multiprocessing, os, signal, threading
+# Worker processes are started from a script without a guard, too.
+PROGRAM = """
+    import json, logging, multiprocessing, os, signal, sys, tempfile, threading
 
     import shardbeam
     from shardbeam.transforms.staging import staging
@@ -416,9 +379,22 @@ INTERRUPTED = """
 
     # Tests in the background of a shell inherit that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def state():
+        handlers = {{number: signal.getsignal(number) for number in signal.valid_signals()}}
+        root = logging.getLogger()
+        return [dict(os.environ), tempfile.gettempdir(), [*root.handlers], root.level, handlers,
+                threading.excepthook, sys.excepthook, os.getcwd(), threading.active_count()]
+
     config = json.loads({config!r})
-    shardbeam.build({{**config, "output": {{"path": config["output"]["path"] + "-before"}}}})
-    threads = threading.active_count()
+    before = state()
+    shardbeam.plan(config)
+    shardbeam.build(
+        {{**config, "output": {{"path": config["output"]["path"] + "-before"}}}},
+        processes={processes},
+    )
+    assert state() == before, (before, state())
+    assert "tensorflow" not in sys.modules
     finish_shard = staging.Staging.finish_shard
     once = threading.Lock()
 
@@ -429,13 +405,15 @@ INTERRUPTED = """
             os.kill(os.getpid(), signal.SIGINT)
 
     staging.Staging.finish_shard = interrupt
+    # Until here nothing is printed; Beam logs an interrupt.
+    print("interrupting", file=sys.stderr)
     try:
         shardbeam.build(config, processes={processes})
     except KeyboardInterrupt:
         pass
     else:
         raise AssertionError("not interrupted")
-    assert threading.active_count() == threads, threading.enumerate()
+    assert state() == before, (before, state())
     assert multiprocessing.active_children() == []
     lock = FolderLock(config["output"]["path"])
     assert lock.take()
@@ -446,12 +424,25 @@ INTERRUPTED = """
 
 
 @pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_an_interrupt_comes_out_when_all_has_ended(
-    processes: int, shapes: Path, output: Path
+def test_a_program_stays_as_it_is_after_builds_and_an_interrupt(
+    processes: int, shapes: Path, output: Path, tmp_path: Path
 ) -> None:
     config = make_config(shapes, output)
     config["output"]["num_shards"] = 30
-    program = python(INTERRUPTED, config=json.dumps(config), processes=processes)
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    script, temporary = tmp_path / "script.py", tmp_path / "tmp"
+    temporary.mkdir()
+    program = textwrap.dedent(PROGRAM).format(config=json.dumps(config), processes=processes)
+    script.write_text(program)
+    ended = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert ended.stderr.startswith("interrupting\n")
+    assert list(temporary.iterdir()) == []
     assert (output / "dataset_info.json").exists()
