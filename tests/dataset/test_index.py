@@ -122,14 +122,10 @@ def other_columns() -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (b"", "not a Parquet file"),
-        (render_index(ROWS)[:-5], "not a Parquet file"),
-        (other_columns(), r"its columns are \['key'\]"),
-    ],
-)
-def test_all_else_is_damaged(data: bytes, problem: str) -> None:
-    with pytest.raises(DamagedError, match=problem):
-        decode_index(data, uri="index")
+def test_all_else_is_damaged() -> None:
+    with pytest.raises(DamagedError, match="not a Parquet file"):
+        decode_index(b"", uri="index")
+    with pytest.raises(DamagedError, match="not a Parquet file"):
+        decode_index(render_index(ROWS)[:-5], uri="index")
+    with pytest.raises(DamagedError, match=r"its columns are \['key'\]"):
+        decode_index(other_columns(), uri="index")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,17 +47,11 @@ def test_which_mask_belongs_to_an_image(image: str, mask: str) -> None:
     assert naming.join_mask(mask) == naming.join_image(image)
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["with_mask/1.jpg", "without_mask/1.jpg"],
-        ["images/a.jpg", "masks/b.png"],
-        ["a/1.jpg", "b/1.jpg"],
-        ["_mask.png", "a.jpg"],
-    ],
-)
-def test_nothing_is_a_mask_of_these(paths: Sequence[str]) -> None:
-    assert not find_pairs(paths).joins
+def test_nothing_is_a_mask_of_these() -> None:
+    assert not find_pairs(["with_mask/1.jpg", "without_mask/1.jpg"]).joins
+    assert not find_pairs(["images/a.jpg", "masks/b.png"]).joins
+    assert not find_pairs(["a/1.jpg", "b/1.jpg"]).joins
+    assert not find_pairs(["_mask.png", "a.jpg"]).joins
 
 
 def test_the_ending_of_most_masks_counts() -> None:

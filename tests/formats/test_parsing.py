@@ -123,17 +123,13 @@ def test_paths_are_resolved_as_the_standard_library_does(parts: list[str]) -> No
         assert roots.key_of(name) == (resolved.removeprefix("/d/i/") if inside else None)
 
 
-@pytest.mark.parametrize(
-    ("roots", "problem"),
-    [
-        (["/d", "/d/a"], "one folder lies below another"),
-        (["/d/a", "/d/a/"], "one folder lies below another"),
-        (["/d", "gs://d"], "one file system"),
-    ],
-)
-def test_roots_that_overlap_are_refused(roots: list[str], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        TableRoots(roots)
+def test_roots_that_overlap_are_refused() -> None:
+    with pytest.raises(ValueError, match="one folder lies below another"):
+        TableRoots(["/d", "/d/a"])
+    with pytest.raises(ValueError, match="one folder lies below another"):
+        TableRoots(["/d/a", "/d/a/"])
+    with pytest.raises(ValueError, match="one file system"):
+        TableRoots(["/d", "gs://d"])
 
 
 @pytest.mark.parametrize(

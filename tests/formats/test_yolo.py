@@ -192,16 +192,11 @@ def test_bad_lines(line: str, pose: Pose | None, problem: str) -> None:
     assert problem in raised.value.problem
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        ("0 0.5 0.5 0.5 0.5".encode("utf-16"), "UTF-16"),
-        (b"\xff\xd8\xff\xe0", "got 1 values"),
-    ],
-)
-def test_other_files(data: bytes, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        parse(data)
+def test_other_files() -> None:
+    with pytest.raises(InputError, match="UTF-16"):
+        parse("0 0.5 0.5 0.5 0.5".encode("utf-16"))
+    with pytest.raises(InputError, match="got 1 values"):
+        parse(b"\xff\xd8\xff\xe0")
 
 
 @pytest.mark.parametrize(

@@ -276,23 +276,14 @@ def test_too_many_rejects_move_nothing(images: list[Path], tmp_path: Path) -> No
     assert labels == [[0]] * 9
 
 
-@pytest.mark.parametrize(
-    ("said", "options", "message"),
-    [
-        ({"split": "tset"}, {"splits": ["train", "test"]}, "unknown split 'tset'; the splits are"),
-        ({}, {"splits": ["train", "test"]}, "it has no split; the splits are train, test"),
-        ({"split": "test"}, {}, "unknown split 'test'; the splits are train"),
-    ],
-)
-def test_a_record_names_a_split_that_there_is(
-    said: dict[str, Any],
-    options: dict[str, Any],
-    message: str,
-    images: list[Path],
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(RuntimeError, match=message):
-        write(make_records(images, **said), tmp_path / "{split}", **options)
+def test_a_record_names_a_split_that_there_is(images: list[Path], tmp_path: Path) -> None:
+    prefix, splits = tmp_path / "{split}", ["train", "test"]
+    with pytest.raises(RuntimeError, match="unknown split 'tset'; the splits are"):
+        write(make_records(images, split="tset"), prefix, splits=splits)
+    with pytest.raises(RuntimeError, match="it has no split; the splits are train, test"):
+        write(make_records(images), prefix, splits=splits)
+    with pytest.raises(RuntimeError, match="unknown split 'test'; the splits are train"):
+        write(make_records(images, split="test"), prefix)
 
 
 def test_other_elements_are_refused(tmp_path: Path) -> None:
