@@ -134,7 +134,6 @@ def test_a_dataset_within_another_can_be_repaired(dataset: Path) -> None:
     (dataset / "new/labels.txt").unlink()
     run(*words, "--if-changed", exit_code=0)
     assert "unchanged: " in run(*words, "--if-changed").stdout
-    assert run(*words, "--overwrite").exit_code == 0
 
 
 # Another dataset in the output

@@ -76,7 +76,7 @@ def check_hidden(result: Run, *, exit_code: int) -> None:
         assert SECRET not in text
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",), ("--log-format", "json")])
+@pytest.mark.parametrize("flags", [(), ("--json", "--log-format", "json")])
 def test_a_build_and_its_dataset(flags: tuple[str, ...], remote: str) -> None:
     system = fsspec.filesystem("memory")
     system.pipe_file(f"{remote}/shapes/images/bad.jpg", b"no image")

@@ -34,13 +34,12 @@ def check_refused(built: Build, *parts: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "file_name", "fix"),
+    ("listed", "file_name", "fix", "unannotated"),
     [
-        ("train2017/1.jpg", "1.jpg", "add /train2017 to `images`"),
-        ("1.jpg", "2.jpg", "check that the images and the annotations belong together"),
+        ("train2017/1.jpg", "1.jpg", "add /train2017 to `images`", "keep"),
+        ("1.jpg", "2.jpg", "check that the images and the annotations belong together", "drop"),
     ],
 )
-@pytest.mark.parametrize("unannotated", ["keep", "drop"])
 def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_fix(
     listed: str, file_name: str, fix: str, unannotated: str, tmp_path: Path
 ) -> None:

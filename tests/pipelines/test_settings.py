@@ -82,9 +82,7 @@ SMALL_BOXES = {"square": [1, 1, 9, 9], "thin": [40, 10, 4, 30], "cut": [-5, 10, 
     ("labels", "kept"),
     [
         ({"min_side_px": 4, "min_area_px": 81}, ["square", "thin", "cut"]),
-        ({"min_side_px": 4.5}, ["square", "cut"]),
-        ({"min_area_px": 82}, ["thin", "cut"]),
-        ({"min_side_px": 5, "min_area_px": 121}, ["cut"]),
+        ({"min_side_px": 4.5, "min_area_px": 82}, ["cut"]),
         # Nothing is lost: the image is a negative.
         ({"min_side_px": 10}, []),
     ],

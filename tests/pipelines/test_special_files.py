@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.dataset import Run, run
+from tests.support.archive_files import write_files
+from tests.support.builds import build
+from tests.support.dataset import run
 from tests.support.image_makers import photograph, save
 
 # A command that hangs fails.
@@ -206,52 +207,41 @@ def test_files_that_a_config_names(named: str, kind: str, images: Path, tmp_path
 # An archive's name is one that a folder may have.
 FOLDERS_ARE_ROOTS = (("archive", "folder"), ("tar", "folder"))
 
-# {a listed file: the reason by which its image is rejected}
-LISTED: dict[str, tuple[str, Callable[[Path], list[str]], str]] = {
-    "image": ("cat/1.jpg", lambda root: ["image-folder", "--images", str(root)], "unreadable"),
-    "xml": ("Annotations/1.xml", lambda root: ["voc", "--root", str(root)], "malformed"),
-    "json": ("1.json", lambda root: ["labelme", "--root", str(root)], "malformed"),
+# {a listed file: its name, that of its image, and the format}
+LISTED = {
+    "image": ("cat/{}.jpg", "cat/{}.jpg", "image-folder --images"),
+    "xml": ("Annotations/{}.xml", "JPEGImages/{}.jpg", "voc --root"),
+    "json": ("{}.json", "{}.jpg", "labelme --root"),
 }
 
 
-# A folder's files are listed.
-LISTED_KINDS = [kind for kind in KINDS if kind != "folder"]
-
-
-@pytest.mark.parametrize(
-    ("listed", "kind"),
-    [
-        pytest.param(
-            listed,
-            kind,
-            # Each kind, and each file.
-            marks=() if listed == "image" or kind in ("pipe", "sparse") else pytest.mark.slow,
-        )
-        for listed in LISTED
-        for kind in LISTED_KINDS
-    ],
-)
-def test_a_listed_file_costs_itself(listed: str, kind: str, tmp_path: Path) -> None:
-    name, words, reason = LISTED[listed]
+@pytest.mark.parametrize("listed", LISTED)
+def test_a_listed_file_costs_itself(listed: str, tmp_path: Path) -> None:
+    name, image, words = LISTED[listed]
     root = tmp_path / "root"
-    for each in ("cat/2.jpg", "cat/1.jpg", "JPEGImages/1.jpg", "JPEGImages/2.jpg", "1.jpg"):
-        (root / each).parent.mkdir(parents=True, exist_ok=True)
-        (root / each).write_bytes(JPEG)
-    if listed == "image":
-        shutil.rmtree(root / "JPEGImages")
-        (root / "1.jpg").unlink()
-    (root / name).parent.mkdir(exist_ok=True)
-    (root / "2.json").write_text('{"imagePath": "cat/2.jpg", "shapes": []}')
-    result: Run
-    with placed(root / name, kind):
-        result = run(
-            *("build", *words(root), "--output", str(tmp_path / "out"), "--json"),
+    # A folder's files are listed.
+    kinds = [kind for kind in KINDS if kind != "folder"]
+    write_files(root, {image.format(each): JPEG for each in ("good", *kinds)})
+    write_files(root, {"good.json": '{"imagePath": "good.jpg", "shapes": []}'})
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            (root / name.format(kind)).parent.mkdir(exist_ok=True)
+            stack.enter_context(placed(root / name.format(kind), kind))
+        built = build(
+            *words.split(),
+            root,
             *("--set", "rejects.max_ratio=1", "--set", "objects=none"),
             *("--set", "unannotated=keep"),
+            output=tmp_path / "out",
         )
-    assert result.exit_code == 0, result.stderr
-    rejected = {
-        code for split in json.loads(result.stdout)["splits"].values() for code in split["rejected"]
+    reasons = dict.fromkeys(
+        kinds, "image_unreadable" if listed == "image" else "annotation_malformed"
+    )
+    if listed == "image":
+        reasons = dict.fromkeys(kinds, "image_unreadable") | {"sparse": "file_too_large"}
+    # The images beside LabelMe's files are listed for themselves.
+    rejected = name if listed == "json" else image
+    assert dict(built.reasons()) == {
+        (rejected.format(kind), reason): 1 for kind, reason in reasons.items()
     }
-    wanted = "file_too_large" if (listed, kind) == ("image", "sparse") else reason
-    assert any(code.endswith(wanted) for code in rejected), result.stdout
+    assert image.format("good") in built.by_key()
