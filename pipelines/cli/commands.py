@@ -582,7 +582,7 @@ shape with pictures of 160 to 224 pixels.
         named("decides what is drawn (default: 0)", metavar="S"),
     ] = 0
     workers: Annotated[
-        _Count | None, named("processes that draw (default: one per CPU)", metavar="W")
+        _Count | None, named("threads that draw (default: one per CPU)", metavar="W")
     ] = None
     width: Annotated[
         _Side, named("width of the annotated pictures (default: 640)", metavar="PX")
