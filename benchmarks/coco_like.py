@@ -42,7 +42,7 @@ _Floats = npt.NDArray[np.float64]
 _HUNDREDTHS = tuple(repr(hundredth / 100) for hundredth in range(WIDTH * 100 + 1))
 
 
-def write_coco_like(folder: Path, *, images: int, seed: int = 0) -> None:
+def write_coco_like(folder: Path, *, images: int) -> None:
     """Writes `folder/images/*.jpg` and `folder/annotations/instances.json`.
 
     Deterministic; memory is bounded, but for a few bytes an image.
@@ -50,10 +50,9 @@ def write_coco_like(folder: Path, *, images: int, seed: int = 0) -> None:
     Args:
         folder: Where to; it must not exist.
         images: How many images; the annotations are in proportion.
-        seed: Decides the annotations.
     """
-    rng = np.random.default_rng(seed)
-    image_ids = _image_ids(images, rng=rng)
+    rng = np.random.default_rng(0)
+    image_ids = np.sort(rng.choice(6 * images, size=images, replace=False) + 1)
     (folder / "images").mkdir(parents=True)
     stand_in = _stand_in_jpeg()
     for image_id in image_ids:
@@ -61,16 +60,6 @@ def write_coco_like(folder: Path, *, images: int, seed: int = 0) -> None:
 
     (folder / "annotations").mkdir()
     _write_instances(folder / "annotations" / "instances.json", image_ids, rng=rng)
-
-
-def write_instances(path: Path, *, images: int, seed: int = 0) -> None:
-    """Writes only the file of annotations; for 4 GB, a million images."""
-    rng = np.random.default_rng(seed)
-    _write_instances(path, _image_ids(images, rng=rng), rng=rng)
-
-
-def _image_ids(images: int, *, rng: np.random.Generator) -> _Integers:
-    return np.sort(rng.choice(6 * images, size=images, replace=False) + 1)
 
 
 def _write_instances(path: Path, image_ids: _Integers, *, rng: np.random.Generator) -> None:

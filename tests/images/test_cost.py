@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.decoders import KINDS, make_image, measure_check
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
@@ -28,6 +27,7 @@ from shardbeam.transforms.images import mask_file
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.jpeg import count_scans, scan_jpeg
 from tests.conftest import PROJECT_ROOT
+from tests.images.decoder_costs import KINDS, make_image, measure_check
 from tests.support import example_builders
 from tests.support.hostile_images import (
     avif_of_twelve_bits,

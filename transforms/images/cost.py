@@ -2,8 +2,8 @@
 
 Nothing else estimates memory: `pillow_bytes`, `icon_bytes` and `gray_jpeg_bytes` are for the three
 ways to decode an image, `mask_bytes` is for the files that annotate it. The figures are the peak of
-resident memory with Pillow 12 and simplejpeg 1.9; `python -m benchmarks.decoders` measures them,
-and docs/internals/scale.md has the table.
+resident memory with Pillow 12 and simplejpeg 1.9; `python -m tests.images.decoder_costs` measures
+them, and docs/internals/scale.md has the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory and time decoders take: `python -m benchmarks.decoders [MEGAPIXELS]`.
+"""How much memory and time decoders take: `python -m tests.images.decoder_costs [MEGAPIXELS]`.
 
 Prints, for each kind of image, the peak of resident memory over the file itself, in bytes a
 pixel, and the CPU time in ns a pixel: of decoding it, and of all that `check_image` does with it.
