@@ -29,6 +29,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,12 @@ from pycocotools import mask as coco_mask
 from shardbeam.pipelines.cli.commands import SampleArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.interrupts import delay_interrupts, folder_inside, say_when_interrupted
+from shardbeam.pipelines.interrupts import (
+    FOLDER_INSIDE,
+    delay_interrupts,
+    folder_inside,
+    say_when_interrupted,
+)
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.resources import map_many, usable_cpus
@@ -149,11 +155,10 @@ def write_shapes(
     """
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; name a new or an empty folder")
-    if output.exists() and any(output.iterdir()):
+    # A command that was killed may have left its folder.
+    if any(not path.name.startswith(FOLDER_INSIDE) for path in output.glob("*")):
         raise UsageError(f"{output} is not empty; name a new folder")
-    entries: dict[str, list[Json]] = {
-        section: [] for section in ("images", "captions", *_CATEGORIES)
-    }
+    entries: dict[str, list[Json]] = defaultdict(list)
     with folder_inside(str(output)) as name:
         folder = Path(name)
         for made in (*_FOLDERS, *(f"class_folders/{shape}" for shape in SHAPES)):
@@ -165,10 +170,7 @@ def write_shapes(
             counters.pictures.add()
         for file in ("instances", "person_keypoints", "captions", "panoptic"):
             content: Json = {
-                "info": {
-                    "description": f"Shapes drawn from seed {seed}",
-                    "contributor": "Shardbeam",
-                },
+                "info": {"description": f"Shapes drawn by Shardbeam from seed {seed}"},
                 "licenses": [_LICENSE],
                 "images": entries["images"],
                 "annotations": entries[file],
@@ -204,9 +206,8 @@ def _draw_images(
     path = folder / "class_folders" / shape / f"{name}.jpg"
     alone.render().save(path, quality=_JPEG_QUALITY)
 
-    width, height = size
-    image = {"license": 1, "file_name": f"{name}.jpg", "height": height, "width": width}
-    entries = {"images": [{**image, "id": number}]}
+    image = {"id": number, "file_name": f"{name}.jpg", "width": size[0], "height": size[1]}
+    entries = {"images": [{**image, "license": _LICENSE["id"]}]}
     if scene.instances:
         channels = np.stack([scene.ids, scene.ids >> 8, scene.ids >> 16], axis=-1)
         Image.fromarray(channels.astype(np.uint8)).save(folder / "panoptic" / f"{name}.png")

@@ -259,6 +259,12 @@ def test_nothing_is_left_when_it_is_interrupted(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_a_killed_command_has_left_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / ".shardbeam-killed").mkdir()
+    draw(tmp_path, images=1)
+    assert (tmp_path / "images" / "000000000001.jpg").exists()
+
+
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     kept = tmp_path / "images" / "mine.jpg"
     kept.parent.mkdir()
