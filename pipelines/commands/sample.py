@@ -61,10 +61,10 @@ Points = npt.NDArray[np.float64]
 
 # Category ids have gaps, and stuff comes after things, as in COCO.
 _THINGS = [
-    {"supercategory": "shape", "isthing": 1, "id": 1, "name": "circle"},
-    {"supercategory": "shape", "isthing": 1, "id": 3, "name": "square"},
-    {"supercategory": "shape", "isthing": 1, "id": 4, "name": "triangle"},
-    {"supercategory": "shape", "isthing": 1, "id": 7, "name": "star"},
+    {"supercategory": "shape", "id": 1, "name": "circle"},
+    {"supercategory": "shape", "id": 3, "name": "square"},
+    {"supercategory": "shape", "id": 4, "name": "triangle"},
+    {"supercategory": "shape", "id": 7, "name": "star"},
 ]
 _STUFF = [
     {"supercategory": "background", "isthing": 0, "id": 92, "name": "sky"},
@@ -87,7 +87,7 @@ _CATEGORIES: dict[str, list[Json]] = {
         }
         for thing, count in zip(_THINGS, _CORNERS.values(), strict=True)
     ],
-    "panoptic": [*_THINGS, *_STUFF],
+    "panoptic": [*({**thing, "isthing": 1} for thing in _THINGS), *_STUFF],
 }
 _CC0 = "https://creativecommons.org/publicdomain/zero/1.0/"
 _LICENSE = {"id": 1, "name": "CC0 1.0 Universal", "url": _CC0}
