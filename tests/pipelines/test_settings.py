@@ -55,21 +55,12 @@ def build_settings(source: Json, *, folder: Path, name: str = "out", **settings:
 # labels
 
 
-# Without either, they are shifted, and a warning says so (test_classes.py).
-@pytest.mark.parametrize(
-    ("labels", "ids"),
-    [
-        ({"first_id": 0}, {"cat": 0, "dog": 1}),
-        ({"ids": "contiguous"}, {"cat": 1, "dog": 2}),
-    ],
-)
-def test_ids_that_are_asked_for_are_no_reason_to_warn(
-    labels: Json, ids: dict[str, int], tmp_path: Path
-) -> None:
+# Without it, they are shifted, and a warning says so (test_classes.py).
+def test_an_id_0_that_is_asked_for_is_no_reason_to_warn(tmp_path: Path) -> None:
     source = make_coco(tmp_path / "in", {"cat": 0, "dog": 1})
-    built = build_settings(source, folder=tmp_path, labels=labels)
+    built = build_settings(source, folder=tmp_path, labels={"first_id": 0})
     (example,) = built.examples()
-    assert dict(example.labels) == ids
+    assert dict(example.labels) == {"cat": 0, "dog": 1}
     assert built.summary["warnings"] == []
 
 
@@ -295,7 +286,6 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
     by_group = {"group_by": r"(video\d+)_"}
     for name, group_by in (
         ("grouped", by_group),
-        ("exact", {**by_group, "exact": True}),
         ("uneven", {**by_group, "exact": True, "fractions": {"train": 0.8, "test": 0.2}}),
         ("single", {}),
     ):
@@ -308,10 +298,8 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
         assert bool(told) is (name == "uneven")
         rejects = {("cat/still.jpg", "group_not_matched"): 1} if group_by else {}
         assert built.reasons() == rejects
-    for name in ("grouped", "exact"):
-        assert all(len(found) == 1 for found in splits[name].values())
-        assert len(splits[name]) == 12
-    assert Counter(split for (split,) in splits["exact"].values()) == {"train": 6, "test": 6}
+    assert all(len(found) == 1 for found in splits["grouped"].values())
+    assert len(splits["grouped"]) == 12
     # Nine groups of five are 45 images.
     assert Counter(split for (split,) in splits["uneven"].values()) == {"train": 9, "test": 3}
     assert any(len(found) == 2 for found in splits["single"].values())
