@@ -268,6 +268,10 @@ damages: $(READY)  ## Damage a dataset 1,000 times, and check that `verify` find
 bench: $(READY)  ## Run the benchmarks, and write benchmarks/data/results.md.
 	$(BIN)/python -m benchmarks.run
 
+.PHONY: bench-large
+bench-large: $(READY)  ## Read COCO files of 367 MB and 4 GB, and print the memory and CPU time.
+	$(BIN)/python -m benchmarks.large_coco
+
 .PHONY: bench-findings
 bench-findings: $(READY)  ## Plant errors of many kinds in pictures, and count which of them a build finds.
 	$(BIN)/python -m benchmarks.findings

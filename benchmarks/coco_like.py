@@ -52,7 +52,7 @@ def write_coco_like(folder: Path, *, images: int) -> None:
         images: How many images; the annotations are in proportion.
     """
     rng = np.random.default_rng(0)
-    image_ids = np.sort(rng.choice(6 * images, size=images, replace=False) + 1)
+    image_ids = _image_ids(images, rng=rng)
     (folder / "images").mkdir(parents=True)
     stand_in = _stand_in_jpeg()
     for image_id in image_ids:
@@ -60,6 +60,16 @@ def write_coco_like(folder: Path, *, images: int) -> None:
 
     (folder / "annotations").mkdir()
     _write_instances(folder / "annotations" / "instances.json", image_ids, rng=rng)
+
+
+def write_instances(path: Path, *, images: int) -> None:
+    """Writes only the file of annotations; for 4 GB, a million images."""
+    rng = np.random.default_rng(0)
+    _write_instances(path, _image_ids(images, rng=rng), rng=rng)
+
+
+def _image_ids(images: int, *, rng: np.random.Generator) -> _Integers:
+    return np.sort(rng.choice(6 * images, size=images, replace=False) + 1)
 
 
 def _write_instances(path: Path, image_ids: _Integers, *, rng: np.random.Generator) -> None:

@@ -136,3 +136,13 @@ def _tree_bytes(pid: int) -> tuple[int, int]:
         # On Linux `shared` are the pages of files, and of shared memory.
         anonymous += memory.rss - memory.shared
     return resident, anonymous
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Returns a process's memory without pages of files; 0 if it has ended. Linux only."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    sizes = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")]
+    return int(sizes[0]) * 1024 if sizes else 0
