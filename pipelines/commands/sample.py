@@ -158,7 +158,7 @@ def write_shapes(
     # A command that was killed may have left its folder.
     if any(not path.name.startswith(FOLDER_INSIDE) for path in output.glob("*")):
         raise UsageError(f"{output} is not empty; name a new folder")
-    entries: dict[str, list[Json]] = defaultdict(list)
+    entries: dict[str, list[msgspec.Raw]] = defaultdict(list)
     with folder_inside(str(output)) as name:
         folder = Path(name)
         for made in (*_FOLDERS, *(f"class_folders/{shape}" for shape in SHAPES)):
@@ -166,7 +166,8 @@ def write_shapes(
         draw = functools.partial(_draw_images, folder, seed, (width, height))
         for of_image in map_many(draw, range(1, images + 1), threads=workers or usable_cpus()):
             for section, added in of_image.items():
-                entries[section] += added
+                # As JSON, they take half of the memory.
+                entries[section] += [msgspec.Raw(msgspec.json.encode(entry)) for entry in added]
             counters.pictures.add()
         for file in ("instances", "person_keypoints", "captions", "panoptic"):
             content: Json = {
