@@ -27,6 +27,7 @@ from shardbeam.transforms.commit.moves import (
     make_batches,
     move,
     prepare_output,
+    staged_commits,
 )
 from shardbeam.transforms.commit.runs import RunSettings
 from shardbeam.transforms.core.counts import Count, count_all, sum_counts
@@ -240,11 +241,14 @@ def test_every_step_may_be_repeated(staging: Staging, monkeypatch: pytest.Monkey
         assert left == [COMMIT_LIST, f"{run}/files/dataset_info.json", f"{run}/{OUTCOME}"]
     deleted: list[str] = []
     before_each(monkeypatch, "delete", deleted.append)
+    released: list[Staging] = []
+    monkeypatch.setattr(Staging, "release_lease", lambda staging: released.append(staging))
     for _ in range(2):
         assert end_commit("done", staging=staging) == "done"
         assert tree(staging.output) == COMMITTED
     # The commit's list goes last: it shows that something is left to clear.
     assert deleted[-1] == staging.commit_uri
+    assert released == [staging, staging]
 
 
 def test_the_gate_refuses_before_anything_is_touched(staging: Staging) -> None:
@@ -373,7 +377,7 @@ def test_a_repair_that_would_change_the_dataset_keeps_nothing(staging: Staging) 
     assert not Path(staging.uri("shards")).exists()
 
 
-@pytest.mark.parametrize("step", ["move", "finish", "clear", "end"])
+@pytest.mark.parametrize("step", ["gate", "move", "finish", "clear", "end"])
 def test_a_run_that_was_overtaken_changes_nothing(
     step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,7 +385,7 @@ def test_a_run_that_was_overtaken_changes_nothing(
     write_output(staging, "manifest.json", data=make_manifest("old"))
     commit = Commit(staging)
     batches = commit.gate()
-    if step != "move":
+    if step not in ("gate", "move"):
         commit.move()
     before = tree(staging.output)
 
@@ -390,6 +394,7 @@ def test_a_run_that_was_overtaken_changes_nothing(
 
     monkeypatch.setattr(Staging, "check_lease", overtaken)
     steps: dict[str, Callable[[], object]] = {
+        "gate": commit.gate,
         "move": partial(move, batches[0], staging=staging),
         "finish": commit.finish,
         "clear": partial(clear, batches[0], "", staging=staging),
@@ -521,7 +526,10 @@ def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(
     assert foreign_files(staging.output) == []
     new = stage_move(staging, "new.tfrecord")
     for _ in range(2):
+        # Otherwise that run might still move it into place.
+        other.stage_file("dataset_info.json", b"{}")
         prepare(new, staging=staging)
+        assert staged_commits(staging.output)["other"] == []
         assert tree(staging.output) == [
             ".staging/other/shards/key/1/finished.tfrecord",
             ".staging/plan/commit.json",
