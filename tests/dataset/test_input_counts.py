@@ -333,3 +333,10 @@ def test_neither_order_nor_division_matters(
     shuffled = shuffle.sample(all_of_them, len(images))
     parts = (add_fingerprints(*shuffled[:cut]), add_fingerprints(*shuffled[cut:]))
     assert add_fingerprints(*parts) == add_fingerprints(*all_of_them)
+
+
+@pytest.mark.parametrize(
+    "others", [[("b", "a", 1)], [("a", "b", 1)], [("a", "a", 2)], [("a", "a", 1)] * 2, []]
+)
+def test_every_element_and_all_of_it_matter(others: list[tuple[str, str, int]]) -> None:
+    assert add_fingerprints(*(fingerprint(*image) for image in others)) != fingerprint("a", "a", 1)

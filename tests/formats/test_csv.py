@@ -145,6 +145,7 @@ def test_an_open_quote_rejects_each_line_that_it_takes_along(tmp_path: Path) -> 
         ("", "line 1: the first line is empty; expected a header"),
         (",,\n1,2,3\n", "the first line is empty; expected a header"),
         ("a,a\n", "the column 'a' occurs twice; is the header missing?"),
+        ("5,1,1\n", "the column '1' occurs twice"),
         ("sep=,\na,b\n", "the first line, 'sep=,', is a hint for Excel and no header: delete it$"),
         ('"sep=;"\na;b\n', "is a hint for Excel and no header: delete it and set delimiter to ';'"),
         ("a;b\n1;2\n", "separated by commas, not ';'; set delimiter to ';'"),

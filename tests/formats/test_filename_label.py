@@ -17,6 +17,8 @@ from shardbeam.transforms.formats.image_folder import FilenameLabelFormat
         ("_cat.JPG", "cat"),
         ("deep/er_/x_night heron.png", "night heron"),
         ("a_b.c.jpg", "b.c"),
+        ("a__7.webp", "7"),
+        ("臉_書.jpg", "書"),
     ],
 )
 def test_the_label_is_what_stands_after_the_last_underscore(key: str, label: str) -> None:

@@ -123,7 +123,9 @@ _PACKED = _pack(idx_bytes(_TWO))
         (_header(0x0803, 2, 0, 7), "2 items of 0 x 7: nothing to read"),
         # 32-bit values, and four dimensions.
         (_header(0x0C03, 2, 5, 7) + bytes(280), "expected an idx file of bytes .* got 00000c03"),
+        (_header(0x0804, 2, 5, 7, 1) + bytes(70), "expected an idx file of bytes .* got 00000804"),
         (b"<html>not found</html>", "HTML or XML"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
         (idx_bytes(_TWO[:1]), "holds 1 images, but its labels are 2"),
         (_PACKED[:-9], "cannot be decompressed: Compressed file ended"),
         (_PACKED[:-8] + bytes(8), "cannot be decompressed: CRC check failed"),

@@ -28,6 +28,8 @@ def _classes_file(folder: Path, content: str | bytes) -> str:
         ("cat/a.jpg", "cat"),
         ("cat/2024/05/a.jpg", "cat"),
         ("night heron/a b.JPG", "night heron"),
+        ("臉書/a.png", "臉書"),
+        ("0/a.webp", "0"),
     ],
 )
 def test_the_class_is_the_first_folder(key: str, label: str) -> None:

@@ -76,6 +76,7 @@ def test_a_key_that_a_whole_file_lacks_may_be_missing(tmp_path: Path) -> None:
     [
         (b"[1]", "expected a JSON object"),
         (b"{nope}", "malformed"),
+        (b'{"a": 1', "truncated"),
         (b'{"a": "\xff"}', "utf-8"),
         (b'{"a": 1e999}', "out of range"),
         (b'{"a": ' + b"9" * 5000 + b"}", ""),

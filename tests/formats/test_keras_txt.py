@@ -87,6 +87,7 @@ def test_lines_of_one_image_add_up(tmp_path: Path) -> None:
         (b"a.jpg 1,2,3,4,-1", "annotation_malformed", "expected x1,y1,x2,y2,class, got"),
         (b"a.jpg 1,2,3,4,1.5", "annotation_malformed", "expected x1,y1,x2,y2,class, got"),
         (b"a.jpg nan,2,3,4,0", "annotation_malformed", "expected x1,y1,x2,y2,class, got"),
+        (b"a.jpg 1_0,2,3,4,0", "annotation_malformed", "expected x1,y1,x2,y2,class, got"),
         ("a.jpg 1,2,3,٣,0".encode(), "annotation_malformed", "expected x1,y1,x2,y2,class, got"),
         (b"a.jpg 1,2,3,1e999,0", "annotation_malformed", "expected pixels, got '1,2,3,1e999,0'"),
         (b"a.jpg 1,2,3,4,2", "annotation_malformed", "_classes.txt names 2 classes, from 0 up"),

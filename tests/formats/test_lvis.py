@@ -73,6 +73,7 @@ def test_unknown_ids_in_the_lists_are_left_out_and_counted() -> None:
         ("pictures/a.jpg", "http://x/val2017/000000397133.jpg", "pictures/a.jpg"),
         ("0001.jpg", ..., "0001.jpg"),
         (..., "https://example.org/some/a.jpg", "some/a.jpg"),
+        (..., "some/a.jpg", "some/a.jpg"),
         ("COCO_val2014_000000266409.png", ..., "COCO_val2014_000000266409.png"),
     ],
 )
@@ -89,6 +90,7 @@ def test_what_an_image_is_joined_by(file_name: object, coco_url: object, join: s
         ("000000397133.jpg", "000000397133.jpg"),
         ("val2014/COCO_val2014_000000397133.jpg", "000000397133.jpg"),
         ("val2017/0000397133.jpg", "val2017/0000397133.jpg"),
+        ("a.jpg", "a.jpg"),
     ],
 )
 def test_what_a_listed_image_is_joined_by(path: str, join: str) -> None:

@@ -20,10 +20,12 @@ from shardbeam.transforms.formats.names import (
 @pytest.mark.parametrize(
     ("name", "key"),
     [
+        ("a/b.jpg", "a/b.jpg"),
         ("./a/b.jpg", "a/b.jpg"),
         ("././a//./b.jpg", "a/b.jpg"),
         ("a/", "a"),
         ("/a//b.jpg", "/a/b.jpg"),
+        ("//a.jpg", "/a.jpg"),
         ("../a.jpg", "../a.jpg"),
         ("a/../b.jpg", "a/../b.jpg"),
         (".a.jpg", ".a.jpg"),
@@ -41,6 +43,7 @@ def test_normalize_key(name: str, key: str) -> None:
     ("name", "suffix", "bare"),
     [
         ("/data/A/b.JPG", "a/b", "b"),
+        ("gs://bucket/a/b.c.png", "a/b.c", "b.c"),
         ("C:\\a\\b.jpg", "a/b", "b"),
         ("b.001", "b.001", "b.001"),
         ("./b.jpg", "b", "b"),

@@ -241,6 +241,13 @@ def test_a_jpeg_that_nobody_can_decode_is_corrupt(settings: ImageConfig) -> None
     assert reject_of(without_tables, settings).reason is Reason.CORRUPT
 
 
+@pytest.mark.parametrize("junk", [b"junk", b"\xff\0\xff\0", b"\0" * 1000])
+def test_junk_between_segments_is_no_damage(junk: bytes) -> None:
+    frame = JPEG.index(b"\xff\xc0")
+    data = JPEG[:20] + junk + JPEG[20:frame] + junk + JPEG[frame:]
+    assert check(data).data is data
+
+
 def test_junk_between_segments_hides_no_damage() -> None:
     reject = reject_of(DAMAGED_JPEG[:20] + b"junk" + DAMAGED_JPEG[20:])
     assert reject.reason is Reason.JPEG_DAMAGED

@@ -97,6 +97,10 @@ def test_16_bit_pgm() -> None:
     assert row(b"P5 3 1 65535\n" + samples(0, 0x8000, 0xFFFF)[1:]) == gray(0, 0x80, 0xFF)
 
 
+def test_gray_with_8_bits_in_another_format_becomes_rgb() -> None:
+    assert row(save(Image.frombytes("L", (3, 1), b"\0\x80\xff"), "TIFF")) == gray(0, 0x80, 0xFF)
+
+
 @pytest.mark.parametrize(
     ("background", "expected"),
     [

@@ -72,6 +72,27 @@ def test_squares_count_by_their_pixels(height: int, width: int, seed: int) -> No
     )
 
 
+@pytest.mark.parametrize("size", [(641, 463), (263, 259), (256, 255), (900, 256)])
+def test_large_pictures_that_look_alike_have_nearly_the_same_hash(size: tuple[int, int]) -> None:
+    picture = photograph(width=size[0], height=size[1])
+
+    def find_hash(image: Image.Image, file_format: str = "JPEG", **options: object) -> int | None:
+        data = save(image, file_format, **options)
+        return check_image(data, name="", settings=ImageConfig()).measures.get("dhash")
+
+    found = find_hash(picture)
+    for alike in (
+        find_hash(picture, quality=40),
+        find_hash(picture, progressive=True, subsampling=0),
+        find_hash(picture, "PNG"),
+        find_hash(picture.convert("L")),
+        find_hash(picture.resize((size[0] // 2, size[1] // 2))),
+        find_hash(picture.resize((size[0] * 2, size[1] * 2))),
+        find_hash(ImageEnhance.Brightness(picture).enhance(0.8)),
+    ):
+        assert distance(alike, found) <= 3
+
+
 @pytest.mark.parametrize(
     "alike",
     [

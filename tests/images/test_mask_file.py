@@ -52,6 +52,13 @@ def test_the_colour_map_of_pascal_voc() -> None:
     assert len({tuple(colour) for colour in colours.tolist()}) == 256
 
 
+@pytest.mark.parametrize("voc_colours", [False, True])
+def test_a_palette_gives_its_indices(*, voc_colours: bool) -> None:
+    data = save(palette(INDICES), "PNG")
+
+    np.testing.assert_array_equal(read_indices(data, size=SIZE, voc_colours=voc_colours), INDICES)
+
+
 def with_palette(*colours: tuple[int, ...]) -> bytes:
     image = Image.fromarray(np.zeros((5, 7), np.uint8))
     image.putpalette([side for colour in colours for side in colour])
