@@ -205,7 +205,6 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
     if result.num_classes:
         names = list_classes(result.classes, number=result.num_classes)
         yield escape(f"{counted(result.num_classes, 'class', 'classes')}: {names}")
-    yield from _describe_negatives(result)
     yield from map(escape, result.notes)
     yield from _describe_duplicates(result.duplicates)
     yield from map(escape, _describe_findings(result))
@@ -255,15 +254,6 @@ def _describe_memory(size_bytes: int, *, machine: int | None) -> str:
         f"memory: a build in one process takes about {decimal(size_bytes)}, a command that submits "
         f"a job 200 MB.{more}"
     )
-
-
-def _describe_negatives(outcome: Outcome) -> Iterator[str]:
-    for name, split in outcome.splits.items():
-        if split.unannotated:
-            yield (
-                f"{split.unannotated:,} of {split.listed_images:,} images of {escape(name)} have "
-                "no annotations and are written as negatives"
-            )
 
 
 def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:

@@ -194,7 +194,7 @@ def test_no_word_and_no_number_of_a_table_is_broken(
 
 def test_a_wide_name_is_on_one_line_where_nothing_limits_the_width() -> None:
     name = "x" * 500
-    assert render_text(summary(splits={name: TRAIN})).count(name) == 6
+    assert render_text(summary(splits={name: TRAIN})).count(name) == 5
 
 
 def test_stdout_that_is_no_terminal_gets_plain_text(capsys: pytest.CaptureFixture[str]) -> None:

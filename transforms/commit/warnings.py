@@ -359,6 +359,17 @@ def make_notes(run: RunCounts) -> tuple[str, ...]:
     return tuple(line for describe in _NOTES for line in describe(run))
 
 
+def _describe_unlabelled(run: RunCounts) -> Iterator[str]:
+    """Says how many images are written without annotations: a dataset of objects has negatives."""
+    written = "as negatives" if run.dataset.objects else "without labels"
+    for name, split in run.splits.items():
+        if split.unannotated:
+            yield (
+                f"{split.unannotated:,} of {split.listed_images:,} images of {name} have no "
+                f"annotations and are written {written}"
+            )
+
+
 def _describe_empty_shards(run: RunCounts) -> Iterator[str]:
     """Says that a split has fewer images than shards."""
     config = run.dataset.config
@@ -459,6 +470,7 @@ def _describe_in_no_split(run: RunCounts) -> Iterator[str]:
 
 
 _NOTES: Sequence[Callable[[RunCounts], Iterator[str]]] = (
+    _describe_unlabelled,
     _describe_left_out,
     _describe_in_no_split,
     _describe_fractions,
