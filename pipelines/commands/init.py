@@ -27,6 +27,7 @@ from shardbeam.pipelines.failures import RunError, UsageError, blaming
 from shardbeam.pipelines.overlap import check_apart, check_file, find_replaced, write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.text import counted, escape
@@ -295,7 +296,7 @@ def _overlaps(plan: Plan, *, folder: Folder) -> bool:
 
 
 def _foresee(found: _Candidate, *, folder: Folder) -> Iterator[str]:
-    """Describes the rejects that a build would have, and tolerates them in the config.
+    """Names the classes, and describes and tolerates the rejects that a build would have.
 
     It does not tolerate images that are missing if the folder has images of their names elsewhere:
     then the config may name the wrong folder.
@@ -316,6 +317,9 @@ def _foresee(found: _Candidate, *, folder: Folder) -> Iterator[str]:
     own_temporary_files()
     inputs = count_inputs(found.plan)
     outcome = preview(inputs, plan=found.plan)
+    if outcome.num_classes:
+        names = list_classes(outcome.classes, number=outcome.num_classes)
+        yield f"{counted(outcome.num_classes, 'class', 'classes')}: {names}"
     yield from warn_of_pointers(inputs.samples.foreseen)
     ratio = max(split.reject_ratio for split in outcome.splits.values())
     if ratio > found.plan.dataset.max_reject_ratio:

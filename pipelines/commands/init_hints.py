@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterator
 
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.text import show_name
 from shardbeam.transforms.formats.annotation_file import decode_json, decode_row, foreign_content
 from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.names import foreign_name
 from shardbeam.transforms.formats.recognition import Folder, without_split
+from shardbeam.transforms.formats.sibling_folders import find_siblings
 from shardbeam.transforms.formats.table.csv import CsvFormat
 
 # The most that an error shows: members of a file, folders, characters of a line.
@@ -108,10 +110,16 @@ def explain_unrecognized(folder: Folder) -> str:
             f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "
             f"say what they are: `shardbeam build csv {shlex.join(flags)} --output tfrecords`"
         )
-    folders = sorted({path.rpartition("/")[0] for path in folder.images})
-    where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
     others = [path for path in folder.files if path not in set(folder.images)]
     seen = f"init knows no format of {others[0]}" if others else "there are only images"
+    if siblings := find_siblings(folder.images):
+        parent = shlex.quote(folder.uri(siblings.parent))
+        return (
+            f"{seen}; if {list_classes(siblings.classes)} are classes: `shardbeam init {parent} "
+            "--format image-folder`"
+        )
+    folders = sorted({path.rpartition("/")[0] for path in folder.images})
+    where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
     return (
         f"{seen}, and the images lie directly in {where}: if they have classes, put the images of "
         "each class into a folder, at least two"

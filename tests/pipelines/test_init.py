@@ -609,4 +609,4 @@ def test_the_sample_that_the_command_draws(shapes: Path) -> None:
 
 def test_masks_are_read_although_they_are_no_inputs(shared_data: Path) -> None:
     _, told = init(shared_data / "datumaro/coco_dataset/coco_panoptic")
-    assert told == "coco: 2 annotation files, 2 images; splits train, val\n"
+    assert told == "coco: 2 annotation files, 2 images; splits train, val\n2 classes: a, b\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
@@ -18,7 +19,7 @@ from shardbeam.transforms.core.text import counted, search
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.names import FILE_FOLDERS, listing_exclusion
+from shardbeam.transforms.formats.names import is_split_name, listing_exclusion
 from shardbeam.transforms.formats.parsing.table_columns import ColumnType, column_feature
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
@@ -28,7 +29,15 @@ from shardbeam.transforms.formats.recognition import (
     by_split,
     split_in,
 )
-from shardbeam.transforms.formats.split_folders import SplitFolderFormat
+from shardbeam.transforms.formats.sibling_folders import (
+    Siblings,
+    find_dates,
+    find_siblings,
+    find_twins,
+    folder_tree,
+    is_no_class,
+)
+from shardbeam.transforms.formats.split_folders import SplitFolderFormat, sort_splits
 from shardbeam.transforms.storage.archives.open import expand_root, is_archive, list_root
 from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -37,8 +46,6 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Files that may annotate the images better than the names of folders do.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
-# Names of folders that are not classes; the empty name is that of the root.
-_NO_CLASSES = FILE_FOLDERS | {""}
 # If a larger share of the images is outside of the folders of classes, init asks.
 _FEW_STRAYS = 0.1
 
@@ -73,6 +80,8 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             return None
         if zips := folder.in_zips():
             return _recognize_zips(folder, zips)
+        if recognized := _recognize_flat_splits(folder):
+            return recognized
         made = cls(images=folder.location())
         problem = ""
         try:
@@ -81,20 +90,17 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             made = resolved
         except (InputError, Problem) as error:
             problem = error.problem if isinstance(error, InputError) else error.text
-        folders = {made.below_split(path).rpartition("/")[0] for path in folder.images}
-        classes = {path.partition("/")[0] for path in folders}
-        if len(classes) == 1:
-            return _recognize_wrapped(folder)
+        below = [made.below_split(path) for path in folder.images]
+        siblings = find_siblings(below)
+        if siblings is None:
+            return None
+        if siblings.parent:
+            return _recognize_wrapped(folder, siblings)
         strays = [path for path in folder.images if "/" not in made.below_split(path)]
-        named = [path for path in folders if path]
-        if any(_is_no_class(part) for path in named for part in path.split("/")):
-            return None
-        count = len(classes) - bool(strays)
-        if strays and count < 2:
-            return None
-        what = f"{count:,} folders of classes"
+        notes = [*_describe_twins(folder)]
+        what = f"{len(siblings.classes):,} folders of classes"
         # A few strays do not make it another kind of folder: each is a reject.
-        if strays and (problem or len(strays) > max(1, _FEW_STRAYS * len(folder.images))):
+        if strays and (problem or len(strays) > _most_strays(folder.images)):
             return Recognized(
                 what=what,
                 problem=f"{counted(len(strays), 'image')} {'lies' if len(strays) == 1 else 'lie'} "
@@ -102,12 +108,15 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
                 "class, or elsewhere",
                 rank=FOLDERS,
             )
-        if not problem and (others := folder.named(*_ANNOTATIONS)):
-            problem = f"{others[0]} may say more than the names of the folders"
+        if others := {*siblings.others, *_find_no_classes(below)}:
+            problem = _ask(folder, classes=siblings.classes, others=sorted(others))
+        elif not problem and (annotations := folder.named(*_ANNOTATIONS)):
+            problem = f"{annotations[0]} may say more than the names of the folders"
         return Recognized(
             what=what,
             problem=problem,
             sources={"": {"images": folder.uri("")}},
+            notes=notes,
             rank=FOLDERS,
         )
 
@@ -232,9 +241,70 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
     return {name: class_id for class_id, name in enumerate(lines)}
 
 
-def _is_no_class(folder: str) -> bool:
-    name = folder.casefold()
-    return name in _NO_CLASSES or name == split_in(name)
+def _most_strays(images: Sequence[str]) -> float:
+    """Returns how many images may lie outside of folders of classes before `init` asks."""
+    return max(1, _FEW_STRAYS * len(images))
+
+
+def _find_no_classes(paths: Iterable[str]) -> Set[str]:
+    """Returns the names of folders, at any depth, that are splits or folders of files."""
+    tree = folder_tree(paths)
+    return {name for names in tree.values() for name in names if is_no_class(name)}
+
+
+def _ask(folder: Folder, *, classes: Sequence[str], others: Sequence[str]) -> str:
+    named = shlex.quote(folder.root)
+    return (
+        f"are {list_classes(classes)} classes? There are folders named {list_classes(others)}, "
+        f"too; `shardbeam init {named} --format image-folder` reads folders of classes, "
+        f"`shardbeam init {named} --format images` reads pictures without labels"
+    )
+
+
+def _recognize_flat_splits(folder: Folder) -> Recognized | None:
+    """Recognizes splits with folders of classes, beside splits without: these have no labels."""
+    tops: dict[str, list[str]] = {}
+    for path in folder.images:
+        top, _, inner = path.partition("/")
+        tops.setdefault(top, []).append(inner)
+    flat = [top for top, paths in tops.items() if not any("/" in path for path in paths)]
+    classed = {top: paths for top, paths in tops.items() if top not in flat}
+    below = [path for paths in classed.values() for path in paths]
+    siblings = find_siblings(below)
+    if (
+        not flat
+        or not all(map(is_split_name, tops))
+        or siblings is None
+        or siblings.parent
+        or _find_no_classes(below)
+        or sum("/" not in path for path in below) > _most_strays(below)
+        or folder.named(*_ANNOTATIONS)
+    ):
+        return None
+    sources: dict[str, Mapping[str, object]] = {}
+    for split in sort_splits(tops):
+        images = {"images": folder.uri(split)}
+        sources[split] = {"format": "images", **images} if split in flat else images
+    return Recognized(
+        what=f"{len(siblings.classes):,} folders of classes",
+        sources=sources,
+        notes=[
+            f"{split}/ has no folders of classes: its images are written without labels"
+            for split in sort_splits(flat)
+        ],
+        rank=FOLDERS,
+    )
+
+
+def _describe_twins(folder: Folder) -> Iterator[str]:
+    """Names two folders of classes with the same pictures, which may be views of one thing."""
+    if twins := find_twins(folder.images):
+        one, other = twins.pairs[0]
+        yield (
+            f"{twins.first} and {twins.second} are read as classes, and have the same names, such "
+            f"as {one} and {other}; if these belong together (stereo, depth, thumbnails), name one "
+            "of the folders"
+        )
 
 
 def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recognized | None:
@@ -253,7 +323,7 @@ def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recogn
             return None
         classes |= tops
         sources[split] = {"images": folder.uri("/".join(root))}
-    if len(classes) < 2 or any(map(_is_no_class, classes)):
+    if len(classes) < 2 or any(map(is_no_class, classes)):
         return None
     what = f"{len(zips):,} zips with {len(classes):,} folders of classes"
     problem = ""
@@ -262,20 +332,18 @@ def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recogn
     return Recognized(what=what, problem=problem, sources=sources, rank=FOLDERS)
 
 
-def _recognize_wrapped(folder: Folder) -> Recognized | None:
+def _recognize_wrapped(folder: Folder, siblings: Siblings) -> Recognized | None:
     """Recognizes folders of classes inside one folder or archive; the problem names that."""
-    wrapping, below = "", [path.split("/")[:-1] for path in folder.images]
-    while len(tops := {parts[0] if parts else "" for parts in below}) == 1:
-        (top,) = tops
-        if not top or split_in(top) == top.casefold():
-            break
-        wrapping = f"{wrapping}/{top}".lstrip("/")
-        below = [parts[1:] for parts in below]
-    if not wrapping or "" in tops:
+    inside = f"{siblings.parent}/"
+    outside = [path for path in folder.images if not path.startswith(inside)]
+    if len(outside) > _most_strays(folder.images) or any("/" in path for path in outside):
+        return None
+    if any(split_in(part) == part.casefold() for part in siblings.parent.split("/")):
         return None
     return Recognized(
-        what=f"{len(tops):,} folders of images",
-        problem=f"all are in {wrapping}: `shardbeam init {folder.uri(wrapping)}` looks there",
+        what=f"{len(siblings.classes):,} folders of images",
+        problem=f"all are in {siblings.parent}: "
+        f"`shardbeam init {folder.uri(siblings.parent)}` looks there",
         rank=FOLDERS,
     )
 
@@ -298,13 +366,26 @@ class ImagesFormat(SplitFolderFormat, frozen=True, kw_only=True):
         others = folder.files.keys() - {*folder.images}
         if len(zips) != 1 or not all(map(_DESCRIPTION.fullmatch, others)):
             return None
+        problem = ""
+        note = (
+            "nothing labels them; if they have classes, put the images of each class into a "
+            "folder, at least two"
+        )
+        if siblings := find_siblings(folder.images):
+            parent = folder.uri(siblings.parent)
+            problem = (
+                f"are {list_classes(siblings.classes)} (in {parent}) classes? "
+                f"`shardbeam init {shlex.quote(parent)} --format image-folder` reads these, "
+                f"`shardbeam init {shlex.quote(folder.root)} --format images` reads pictures "
+                "without labels"
+            )
+        elif date := find_dates(folder.images):
+            note = f"folders such as {date} are dates, and are not read as classes"
         return Recognized(
             what="pictures without labels",
+            problem=problem,
             sources={"": {"images": folder.uri(zips.pop())}},
-            notes=(
-                "nothing labels them; if they have classes, put the images of each class into a "
-                "folder, at least two",
-            ),
+            notes=[note],
             rank=IMAGES,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,11 @@ from shardbeam.transforms.formats.annotation_file import (
     text_lines,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
+from shardbeam.transforms.formats.mask_doubts import (
+    ask_about_twins,
+    describe_classes,
+    doubt_masks,
+)
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
     MaskReading,
@@ -56,6 +62,7 @@ from shardbeam.transforms.formats.parsing.lines import split_cells
 from shardbeam.transforms.formats.parsing.root_files import RootFiles, read_file, relative_path
 from shardbeam.transforms.formats.parsing.table_columns import CellError
 from shardbeam.transforms.formats.recognition import MASKS, Folder, Recognized
+from shardbeam.transforms.formats.sibling_folders import folder_tree
 from shardbeam.transforms.formats.split_folders import TopFolderFormat, sort_tops, top_folder
 from shardbeam.transforms.storage.base import Storage
 
@@ -202,8 +209,14 @@ _MASK_WORDS = _VOC_FOLDERS | {
     *("targets", "truth", "groundtruth", "gt", "gtfine", "gtcoarse", "segmentation", "semantic"),
     "trimaps",
 }
+# Words that may also name a class: `init` looks at the pictures, too.
+_MORE_MASK_WORDS = _MASK_WORDS | {
+    *("seg", "segs", "segmentations", "segmentationmask", "segmentationmasks", "gts", "lbl"),
+    *("segmentationclassaug", "segmentationclassraw", "stuffthingmaps", "matte", "alpha"),
+}
 # Words that say nothing beside one of the others: `ann_dir`, `ground_truth`, `png_masks`.
 _FILLERS = frozenset({"dir", "png", "ground", "binary"})
+_MORE_FILLERS = _FILLERS | {"sem", "rgb"}
 _OBJECT_FOLDERS = frozenset({"segmentationobject", "segmentationobjectpng"})
 _WORD = re.compile(r"[^\W_]+")
 # SegNet's names of folders have no mark between their words.
@@ -220,22 +233,27 @@ class Naming(NamedTuple):
         mask_end: The ending that `image_end` replaces.
         image_start: Beginning of an image's name where its mask's name has `mask_start`.
         mask_start: The beginning that `image_start` replaces.
+        more_words: Whether folders that are named `seg`, `lbl` or `alpha` hold masks, too.
+        image_folder: A folder beside those of masks that holds their images; empty if its name is
+            a usual one, such as `images`.
     """
 
     image_end: str = ""
     mask_end: str = ""
     image_start: str = ""
     mask_start: str = ""
+    more_words: bool = False
+    image_folder: str = ""
 
     def is_mask(self, path: str) -> bool:
         """Whether a picture is a mask, by its folders or its name."""
         folders, stem = _split(path)
-        return any(_read_folder(each)[0] for each in folders) or self._rename(stem) != stem
+        return any(self._read(each)[0] for each in folders) or self._rename(stem) != stem
 
     def join_image(self, path: str) -> str:
         """Returns an image's path without its extension and without folders such as `images`."""
         folders, stem = _split(path)
-        read = ((folder, *_read_folder(folder)) for folder in folders)
+        read = ((folder, *self._read(folder)) for folder in folders)
         return _join((folder if is_of_masks else rest for folder, is_of_masks, rest in read), stem)
 
     def join_mask(self, path: str) -> str:
@@ -246,11 +264,16 @@ class Naming(NamedTuple):
         folders, stem = _split(path)
         if self.mask_end.endswith("_labelIds") and stem.endswith(_BESIDE_LABEL_IDS):
             return ""
-        return _join((_read_folder(folder)[1] for folder in folders), self._rename(stem))
+        return _join((self._read(folder)[1] for folder in folders), self._rename(stem))
 
     def may_rename(self, stem: str) -> bool:
         """Whether a name without extension begins and ends like those of masks."""
         return stem.startswith(self.mask_start) and stem.endswith(self.mask_end)
+
+    def _read(self, folder: str) -> tuple[bool, str]:
+        if self.image_folder and folder == self.image_folder:
+            return False, ""
+        return _read_folder(folder, more_words=self.more_words)
 
     def _rename(self, stem: str) -> str:
         core = stem.removeprefix(self.mask_start).removesuffix(self.mask_end)
@@ -296,11 +319,24 @@ def find_pairs(paths: Sequence[str], *, masks: Iterable[str] | None = None) -> P
     """
     listed = [path for path in paths if not holds_objects(path)]
     given = None if masks is None else [*masks]
+    best = _best_pairs(listed, given, folders=Naming())
+    if best.joins or given is not None:
+        return best
+    for folders in _other_folders(listed):
+        pairs = _best_pairs(listed, None, folders=folders)
+        if len(pairs.joins) > len(best.joins):
+            best = pairs
+    return best
+
+
+def _best_pairs(listed: Sequence[str], given: Sequence[str] | None, *, folders: Naming) -> Pairs:
+    """Finds the ending or beginning with the most pairs, where `folders` says which hold masks."""
     stems = [_split(path)[1] for path in (listed if given is None else given)]
     # Each naming takes a while for a million images, and none pairs more than this.
     most = len(listed) // 2 if given is None else min(len(listed), len(given))
-    best = Pairs(Naming(), {})
-    for naming in itertools.chain(_NAMINGS, _other_endings(listed, given)):
+    best = Pairs(folders, {})
+    usual = (_with_folders(naming, folders) for naming in _NAMINGS)
+    for naming in itertools.chain(usual, _other_endings(listed, given, folders=folders)):
         if not any(map(naming.may_rename, stems)):
             # It pairs the same files as the naming by folders alone, which is the first.
             continue
@@ -310,6 +346,32 @@ def find_pairs(paths: Sequence[str], *, masks: Iterable[str] | None = None) -> P
         if len(best.joins) == most:
             break
     return best
+
+
+def _with_folders(naming: Naming, folders: Naming) -> Naming:
+    return naming._replace(more_words=folders.more_words, image_folder=folders.image_folder)
+
+
+def _other_folders(listed: Sequence[str]) -> Iterator[Naming]:
+    """Yields the ways in which folders may hold images and masks, beside the usual ones.
+
+    One folder of another name, which lies beside folders of masks, may hold their images.
+    """
+    below = folder_tree(map(normalize_key, listed))
+    for more_words in (False, True):
+        read = functools.partial(_read_folder, more_words=more_words)
+        holding = [names for names in below.values() if any(read(name)[0] for name in names)]
+        folders = Naming(more_words=more_words)
+        # Each naming takes a while for a million images.
+        if holding and more_words:
+            yield folders
+        beside = {
+            name
+            for name in itertools.chain.from_iterable(holding)
+            if read(name) == (False, name) and not is_split_name(name)
+        }
+        if len(beside) == 1:
+            yield folders._replace(image_folder=beside.pop())
 
 
 def _pair(listed: Sequence[str], given: Sequence[str] | None, *, naming: Naming) -> Pairs:
@@ -331,15 +393,16 @@ def _sort(
     return [path for path in listed if path not in masks], sorted(masks)
 
 
-def _other_endings(listed: Sequence[str], given: Sequence[str] | None) -> Iterator[Naming]:
+def _other_endings(
+    listed: Sequence[str], given: Sequence[str] | None, *, folders: Naming
+) -> Iterator[Naming]:
     """Yields the endings by which the first masks in folders of their own differ from images."""
-    naming = Naming()
-    images, masks = _sort(listed, given, naming=naming)
-    named = {naming.join_image(path) for path in images}
-    for join in map(naming.join_mask, heapq.nsmallest(_FIRST, masks)):
+    images, masks = _sort(listed, given, naming=folders)
+    named = {folders.join_image(path) for path in images}
+    for join in map(folders.join_mask, heapq.nsmallest(_FIRST, masks)):
         starts = [mark.start() for mark in _MARK.finditer(join) if join[: mark.start()] in named]
         if starts:
-            yield Naming(mask_end=join[starts[-1] :])
+            yield folders._replace(mask_end=join[starts[-1] :])
 
 
 def is_voc_folder(path: str) -> bool:
@@ -365,18 +428,20 @@ def _join(folders: Iterable[str], stem: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _read_folder(name: str) -> tuple[bool, str]:
+def _read_folder(name: str, *, more_words: bool = False) -> tuple[bool, str]:
     """Returns whether a folder is one of masks, and its name without words that say what it holds.
 
     Beside such words only splits and numbers may stand: `train_masks`, but not `with_mask`.
     """
     words = _WORD.findall(_JOINED.sub(r"\1_", name))
-    known = _IMAGE_WORDS | _MASK_WORDS
-    rest = [word for word in words if word.casefold() not in known | _FILLERS]
+    of_masks = _MORE_MASK_WORDS if more_words else _MASK_WORDS
+    fillers = _MORE_FILLERS if more_words else _FILLERS
+    known = _IMAGE_WORDS | of_masks
+    rest = [word for word in words if word.casefold() not in known | fillers]
     is_named = any(word.casefold() in known for word in words)
     if not is_named or not all(is_split_name(word) or word.isdigit() for word in rest):
         return False, name
-    return any(word.casefold() in _MASK_WORDS for word in words), "_".join(rest)
+    return any(word.casefold() in of_masks for word in words), "_".join(rest)
 
 
 _EXPECTED = (
@@ -422,7 +487,10 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes masks of which at least half have an image."""
+        """Recognizes masks of which at least half have an image.
+
+        Where names alone do not show it, the first pictures do, or the problem asks.
+        """
         zips = {folder.zip_of(path) for path in folder.images}
         if len(zips) != 1:
             return None
@@ -431,12 +499,29 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
         naming, joins = find_pairs(paths)
         masks = [path for path in paths if naming.is_mask(path) and naming.join_mask(path)]
         if not joins or 2 * len(joins) < len(masks):
+            return ask_about_twins(folder)
+        images = {naming.join_image(path): path for path in paths if not naming.is_mask(path)}
+        pairs = [
+            (posixpath.join(root, images[join]), posixpath.join(root, min(joins[join])))
+            for join in sorted(joins)
+        ]
+        doubt: str | None = ""
+        if naming.more_words or naming.image_folder:
+            doubt = doubt_masks(
+                pairs,
+                folder=folder,
+                are_side_by_side=bool(naming.image_folder),
+                needs_size=naming.more_words,
+            )
+        if doubt is None:
             return None
         notes = []
         if any("/ImageSets/" in f"/{path}" for path in folder.named(".txt")):
             notes.append("not read: the lists in ImageSets; `voc` with `semantic: true` reads them")
+        notes += describe_classes([naming.join_image(image) for image, _ in pairs])
         return Recognized(
             what=counted(len(masks), "mask"),
+            problem=doubt,
             sources={"": {"images": folder.uri(root)}},
             notes=notes,
             rank=MASKS,
