@@ -127,14 +127,18 @@ class Twins(NamedTuple):
 
 def find_twins(paths: Sequence[str]) -> Twins | None:
     """Finds two folders with the same names in them, which may lie in each folder of a split."""
-    parent = posixpath.commonpath([posixpath.dirname(f"/{path}") for path in paths]).strip("/")
-    inside = [path.removeprefix(f"{parent}/" if parent else "") for path in paths]
-    tops = {path.partition("/")[0] for path in inside}
+    holding = {f"/{posixpath.dirname(path)}" for path in paths}
+    parent = posixpath.commonpath([*holding]).strip("/")
+    start = f"{parent}/" if parent else ""
+    tops = {path.strip("/").removeprefix(start).partition("/")[0] for path in holding}
     in_splits = all(split_in(top) == top.casefold() for top in tops)
+    if not in_splits and len(tops) != 2:
+        return None
     # {(folder of the split, name of the folder): {name without extension: image}}
     named: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for path in inside:
-        split, _, rest = path.partition("/") if in_splits else ("", "", path)
+    for path in paths:
+        inside = path.removeprefix(start)
+        split, _, rest = inside.partition("/") if in_splits else ("", "", inside)
         folder, slash, name = rest.partition("/")
         if not slash:
             return None
