@@ -138,7 +138,7 @@ def test_ids_are_those_that_are_written(
     ],
 )
 def test_classes_of_a_map(
-    masks: dict[MaskRole, bytes], labels: LabelMap, expected: tuple[int, ...] | None
+    masks: dict[str, bytes], labels: LabelMap, expected: tuple[int, ...] | None
 ) -> None:
     rendered = render(
         ImageAnnotations("1", *SIZE),

@@ -10,6 +10,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.masks import MasksFormat, Naming, find_pairs
+from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.testing import check_format
 from tests.support.archive_files import Files, write_files
 from tests.support.image_makers import jpegs, plain_jpeg, save
@@ -97,6 +98,65 @@ def test_two_masks_of_an_image_are_not_guessed(tmp_path: Path) -> None:
             "several masks fit it: train/labels/a.png, train/masks/a.png",
         )
     ]
+
+
+NUMBERED = ["a.png", "b.png", "a_mask.png", "a_mask_1.png", "a_mask_2.png", "b_mask.png"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "joins"),
+    [
+        (NUMBERED, {"a": NUMBERED[2:5], "b": ["b_mask.png"]}),
+        (["a.png", "a_mask_1.png", "a_mask1.png"], {"a": ["a_mask1.png", "a_mask_1.png"]}),
+        (["images/a.jpg", "masks/a.png", "masks/a_1.png"], {"a": ["masks/a.png", "masks/a_1.png"]}),
+        (
+            ["images/a.jpg", "masks/a_1.png", "masks/a_2.png"],
+            {"a": ["masks/a_1.png", "masks/a_2.png"]},
+        ),
+        # The second is the mask of another image.
+        (
+            ["images/a.jpg", "images/a_1.jpg", "masks/a.png", "masks/a_1.png"],
+            {"a": ["masks/a.png"], "a_1": ["masks/a_1.png"]},
+        ),
+        (
+            ["images/a_1.jpg", "images/a_2.jpg", "masks/a_1.png", "masks/a_2.png"],
+            {"a_1": ["masks/a_1.png"], "a_2": ["masks/a_2.png"]},
+        ),
+    ],
+)
+def test_names_that_differ_by_a_number_are_of_one_image(
+    paths: list[str], joins: dict[str, list[str]]
+) -> None:
+    naming, pairs = find_pairs(paths)
+    assert pairs == joins
+    for masks in joins.values():
+        assert len({naming.split_number(mask)[0] for mask in masks}) == 1
+    assert naming.join_image("images/x_1.jpg") == "x_1"
+
+
+def test_masks_with_numbers_are_joined_and_others_are_not_guessed(tmp_path: Path) -> None:
+    names = [*NUMBERED, "c.png", "c_mask.png", "c_mask_left.png"]
+    write_files(tmp_path, dict.fromkeys(names, MASK))
+    report = check_format(MasksFormat(images=str(tmp_path)))
+
+    masks = report.annotations["a.png"].masks
+    assert {key: file.uri for key, file in masks.items()} == {
+        "semantic": str(tmp_path / "a_mask.png"),
+        "semantic#_1": str(tmp_path / "a_mask_1.png"),
+        "semantic#_2": str(tmp_path / "a_mask_2.png"),
+    }
+    assert [(each.key, each.reason.value, each.detail) for each in report.rejects] == [
+        ("c.png", "ambiguous_stem", "several masks fit it: c_mask.png, c_mask_left.png")
+    ]
+    assert not report.excluded
+
+
+@pytest.mark.parametrize("masks", [("a_MA", "a_HE"), ("a_left", "a_right"), ("a", "a_old")])
+def test_masks_with_several_endings_are_asked_about(tmp_path: Path, masks: tuple[str, str]) -> None:
+    files = {"images/a.jpg": plain_jpeg(), **{f"masks/{name}.png": MASK for name in masks}}
+    recognized = MasksFormat.recognize(Folder(str(write_files(tmp_path, files))))
+    assert recognized is not None
+    assert "most images have several masks, such as masks/a" in recognized.problem
 
 
 def test_the_key_replaces_the_file(tmp_path: Path) -> None:

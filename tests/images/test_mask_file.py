@@ -52,6 +52,40 @@ def test_the_colour_map_of_pascal_voc() -> None:
     assert len({tuple(colour) for colour in colours.tolist()}) == 256
 
 
+def with_alpha(mode: str, *, gray: npt.NDArray[np.uint8]) -> bytes:
+    image = Image.fromarray(gray).convert(mode)
+    image.putalpha(Image.fromarray((INDICES % 2 * 255).astype(np.uint8)))
+    return save(image, "PNG")
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_transparency_does_not_count(mode: str) -> None:
+    data = with_alpha(mode, gray=INDICES)
+    np.testing.assert_array_equal(read_indices(data, size=SIZE), INDICES)
+    assert "in the alpha channel" in reject(with_alpha(mode, gray=INDICES * 0 + 3)).detail
+    plain = Image.fromarray(INDICES * 0 + 3).convert(mode)
+    np.testing.assert_array_equal(read_indices(save(plain, "PNG"), size=SIZE), INDICES * 0 + 3)
+
+
+def test_a_gif_is_read_by_its_colours() -> None:
+    data = save(Image.fromarray(INDICES), "GIF")
+    np.testing.assert_array_equal(read_indices(data, size=SIZE), INDICES)
+    inverted = palette((INDICES % 2).astype(np.uint8))
+    inverted.putpalette([255, 255, 255, 0, 0, 0])
+    expected = 255 - INDICES % 2 * 255
+    np.testing.assert_array_equal(read_indices(save(inverted, "GIF"), size=SIZE), expected)
+    np.testing.assert_array_equal(
+        read_indices(save(palette(INDICES), "GIF"), size=SIZE, voc_colours=True), INDICES
+    )
+    assert "not class ids" in reject(save(palette(INDICES), "GIF")).detail
+    frames = [Image.fromarray(INDICES), Image.fromarray(INDICES * 2)]
+    several = save(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert "a GIF of several frames is no mask" in reject(several).detail
+    assert reject(data[:-9]).reason is Reason.MASK_UNREADABLE
+    with pytest.raises(RejectedError, match="the mask is 7x5, the image 14x10: resize the mask by"):
+        read_indices(data, size=(14, 10))
+
+
 @pytest.mark.parametrize("voc_colours", [False, True])
 def test_a_palette_gives_its_indices(*, voc_colours: bool) -> None:
     data = save(palette(INDICES), "PNG")
@@ -152,13 +186,12 @@ def test_a_colour_that_is_not_pascal_voc_s() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "not a PNG"),
+        (b"", "neither a PNG nor a GIF"),
         (b"\x89PNG\r\n\x1a\n", "truncated"),
         (save(Image.fromarray(INDICES), "JPEG"), "a JPEG, whose pixels are not exactly"),
-        (save(Image.fromarray(INDICES), "GIF"), "not a PNG"),
+        (save(Image.fromarray(INDICES), "BMP"), "neither a PNG nor a GIF"),
         (save(Image.fromarray(INDICES), "PNG")[:-20], "truncated"),
         (save(Image.fromarray(INDICES), "PNG").replace(b"IDAT", b"IDAU"), "corrupt"),
-        (save(Image.new("LA", SIZE), "PNG"), "mode LA"),
     ],
 )
 def test_what_cannot_be_read(data: bytes, words: str) -> None:
@@ -174,7 +207,10 @@ def test_another_size_is_refused_before_it_is_decoded() -> None:
     for data, size in ((save(Image.new("L", (8, 5)), "PNG"), "8x5"), (bomb, "30000x30000")):
         error = reject(data)
         assert error.reason is Reason.MASK_MISMATCH
-        assert error.detail == f"the mask is {size}, the image 7x5"
+        assert error.detail == (
+            f"the mask is {size}, the image 7x5: resize the mask by nearest neighbour, which mixes "
+            "no values"
+        )
 
 
 def test_sides_may_be_exchanged() -> None:

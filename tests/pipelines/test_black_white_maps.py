@@ -135,6 +135,52 @@ def test_white_is_a_class_of_voc(tmp_path: Path, label_map: str, colours: bool) 
     assert pixels_by_class(built)["crack" if label_map else "1"] == number
 
 
+def test_masks_that_differ_by_a_number_are_joined(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = ["a_mask", "a_mask_1", "b_mask", "c_mask", "c_mask_1"]
+    maps = [*BINARY, BINARY[0], BINARY[0], np.where(BINARY[1], 7, 0).astype(np.uint8)]
+    for name, pixels in zip(names, maps, strict=True):
+        Image.fromarray(pixels).save(folder / f"{name}.png")
+    for name in "abc":
+        photograph(width=32, height=24, seed=ord(name)).save(folder / f"{name}.jpg")
+    source = {"format": "masks", "images": str(folder), "mask_values": {255: 1, 7: 2}}
+
+    built = build_source(tmp_path, source, rejects={"max_ratio": 0.5})
+
+    np.testing.assert_array_equal(maps_of(built)["a.jpg"], np.maximum(*BINARY) // 255)
+    np.testing.assert_array_equal(maps_of(built)["b.jpg"], BINARY[0] // 255)
+    assert built.counts()["corrections"] == {"masks_joined": 1}
+    (reject,) = built.rejects()
+    assert (reject["key"], reject["reason"]) == ("c.jpg", "ambiguous_stem")
+    assert "one size and one value beside 0, and have the values 0, 1, 2" in reject["detail"]
+
+
+def test_a_source_that_is_mostly_255_is_warned_of(tmp_path: Path) -> None:
+    # The first 50 maps have classes.
+    classes = [square(1)] * 50 + [square(255)] * 60
+    source = write_source(tmp_path / "in", classes)
+
+    built = build_source(tmp_path, source)
+
+    assert "55% of what the maps label is 255, which is written" in str(built.summary["warnings"])
+    answer = {"mask_values": {1: 1, 255: "ignore"}}
+    (tmp_path / "x").mkdir()
+    built = build_source(tmp_path / "x", {**source, **answer})
+    assert "of what the maps label" not in str(built.summary["warnings"])
+
+
+@pytest.mark.parametrize("threshold", [64, 200])
+def test_a_threshold_cuts_soft_masks(tmp_path: Path, threshold: int) -> None:
+    soft = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (24, 1))
+    source = write_source(tmp_path / "in", [soft])
+    values = {f"0-{threshold - 1}": 0, f"{threshold}-255": 1}
+
+    built = build_source(tmp_path, {**source, "mask_values": values})
+
+    np.testing.assert_array_equal(maps_of(built)["00.jpg"], soft >= threshold)
+
+
 def test_steps_of_gray_end_the_build_before_it_begins(tmp_path: Path) -> None:
     source = write_source(tmp_path / "in", [TRIMAP])
 
@@ -195,7 +241,7 @@ def test_what_the_maps_show_is_part_of_what_decides_a_shard(tmp_path: Path) -> N
     same = build(tmp_path / "out.yaml", "--reuse", first.output, output=tmp_path / "same")
     assert same.summary["reuse"]["copied_images"] == 2
     ids = square(255)
-    ids[0] = 2
+    ids[14:] = ids[:4] = ids[:, 20:] = 2
     Image.fromarray(ids).save(tmp_path / "in/maps/99.png")
 
     words = ("--reuse", first.output, "--set", "rejects.max_ratio=1", "--set", "expect={}")

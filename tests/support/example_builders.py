@@ -14,7 +14,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change, Corrections
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
+from shardbeam.transforms.core.records import Category, ImageAnnotations
 from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.examples.encode.encode import EncodedExample, RecordEncoder
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
@@ -59,7 +59,7 @@ def render(
     image: StoredImage | None = None,
     key: str = "dogs/1.jpg",
     sha256: str | None = None,
-    masks: Mapping[MaskRole, bytes] | None = None,
+    masks: Mapping[str, bytes] | None = None,
     label_map: LabelMap,
     kinds: Collection[Kind] = (Kind.DETECTION,),
     annotated_as: AnnotatedAs = "auto",

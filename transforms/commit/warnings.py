@@ -22,6 +22,7 @@ from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.collectors.statistics import first_corrections
 from shardbeam.transforms.dataset.rejects import name_image
+from shardbeam.transforms.examples.encode.maps import CLASS_PIXELS, IGNORED_PIXELS
 from shardbeam.transforms.examples.geometry.boxes import (
     BOXES,
     EXCHANGED,
@@ -201,11 +202,7 @@ def _warn_of_units(run: RunCounts) -> Iterator[str]:
 
 def _warn_of_readings(run: RunCounts) -> Iterator[str]:
     """Warns of sources whose boxes leave their images, and names the readings that fit."""
-    totals: dict[str, Counter[str]] = {}
-    for shard in run.shards:
-        for source, counts in shard.readings.items():
-            totals.setdefault(source, Counter()).update(counts)
-    for source, total in sorted(totals.items()):
+    for source, total in _sum_readings(run):
         reading = run.dataset.box_readings.get(source)
         if reading is None:
             continue
@@ -224,6 +221,32 @@ def _warn_of_readings(run: RunCounts) -> Iterator[str]:
         else:
             continue
         yield f"{what}; {_describe_readings(total, fitting=fitting, reading=reading)}"
+
+
+def _warn_of_ignored_pixels(run: RunCounts) -> Iterator[str]:
+    """Warns of sources in whose maps 255 is most of what is labelled, if nothing says its meaning.
+
+    The first maps of a source are checked before the run.
+    """
+    for source, total in _sum_readings(run):
+        ignored, labelled = total[IGNORED_PIXELS], total[IGNORED_PIXELS] + total[CLASS_PIXELS]
+        # Maps without classes have their own warning.
+        if total[CLASS_PIXELS] and 2 * ignored > labelled:
+            where = f" of source {source!r}" if len(run.dataset.sources) > 1 else ""
+            yield (
+                f"{ignored / labelled:.0%} of what the maps{where} label is 255, which is written "
+                "as pixels to ignore; if 255 is a class, say which, with all other values, such as "
+                "mask_values: {1: 1, 255: 2}; if not, {1: 1, 255: ignore}"
+            )
+
+
+def _sum_readings(run: RunCounts) -> list[tuple[str, Counter[str]]]:
+    """Sums `ShardResult.readings` by source, in order of the sources' names."""
+    totals: dict[str, Counter[str]] = {}
+    for shard in run.shards:
+        for source, counts in shard.readings.items():
+            totals.setdefault(source, Counter()).update(counts)
+    return sorted(totals.items(), key=lambda each: each[0])
 
 
 def _are_many(number: int, *, of: int, share: float) -> bool:
@@ -339,6 +362,7 @@ _WARNINGS: Sequence[Callable[[RunCounts], Iterator[str]]] = (
     _warn_of_groups,
     _warn_of_units,
     _warn_of_readings,
+    _warn_of_ignored_pixels,
     _warn_of_unannotated,
     _warn_of_sources,
     _warn_of_image_ids,

@@ -127,6 +127,7 @@ class Correction(str, enum.Enum):
     MASK_MATCHED_BY_BOX = "mask_matched_by_box"
     # maps of classes and segments
     MAP_MISSING_LEFT_VOID = "map_missing_left_void"
+    MASKS_JOINED = "masks_joined"
     REGION_OF_EXCLUDED_LABEL_VOID = "region_of_excluded_label_void"
     REGION_OF_UNKNOWN_CLASS_VOID = "region_of_unknown_class_void"
     REGION_OF_UNKNOWN_SEGMENT_VOID = "region_of_unknown_segment_void"

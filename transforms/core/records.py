@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -16,6 +16,8 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import named
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.reasons import Exclusion, Reason
+
+T = TypeVar("T")
 
 # A value that a source gives for an image or an object, and that has no field here.
 Value: TypeAlias = int | float | str
@@ -59,10 +61,32 @@ class MaskRole(str, enum.Enum):
     VOC_OBJECT = "voc_object"
 
 
+def mask_key(role: MaskRole, *, number: str = "") -> str:
+    """Returns the key of a mask in `ImageAnnotations.masks`.
+
+    Args:
+        role: What its pixels mean.
+        number: The end of its name, if an image has several such masks; empty for the first one.
+    """
+    return f"{role.value}#{number}" if number else role.value
+
+
+def role_of_mask(key: str) -> MaskRole:
+    """Returns what the pixels of a mask mean, by its key."""
+    return MaskRole(key.partition("#")[0])
+
+
+def masks_of(masks: Mapping[str, T], *, role: MaskRole) -> list[T]:
+    """Returns the masks whose pixels mean the same, in order of their keys."""
+    return [mask for key, mask in sorted(masks.items()) if role_of_mask(key) is role]
+
+
 # The value of objects in black and white maps.
 OBJECT_VALUE = 255
 # The blurred borders of objects cover less than this share of the pixels.
 MAX_BLURRED_SHARE = 0.05
+# Stands for the class id of values that no map may hold.
+NO_VALUE = -1
 
 
 class MaskValues(msgspec.Struct, frozen=True, array_like=True):
@@ -73,13 +97,19 @@ class MaskValues(msgspec.Struct, frozen=True, array_like=True):
             that readers should ignore. Empty if values are class ids themselves, and 255 is to be
             ignored.
         is_cut: Whether values between 0 and 255 are blurred borders of objects: from 128 on they
-            count as 255, lower ones as 0.
+            count as 255, lower ones as 0. If the last id is `NO_VALUE`, each entry of `ids` is for
+            all values up to that of the next one instead.
         are_colours: Whether the values are colours, R << 16 | G << 8 | B, in ascending order.
     """
 
     ids: tuple[tuple[int, int | None], ...] = ()
     is_cut: bool = False
     are_colours: bool = False
+
+    @property
+    def are_ranges(self) -> bool:
+        """Whether each entry of `ids` is for a range of values."""
+        return self.is_cut and self.ids[-1][1] == NO_VALUE
 
 
 class ImageRef(msgspec.Struct, frozen=True, array_like=True):
@@ -212,7 +242,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
         label_confidences: Confidence of each of `labels`; empty where the source gives none.
         captions: Texts that describe the image.
         segments: The segments of the panoptic mask.
-        masks: Images whose pixels annotate this one, `{meaning of the pixels: place}`.
+        masks: Images whose pixels annotate this one, `{mask_key: place}`.
         values: `{Example key: values}` of the extra features that the format declares for images
             (`shardbeam.transforms.examples.features.ExtraFeature`).
         stuff: Regions without objects, such as sky, each with a segmentation. If no mask is a map
@@ -234,7 +264,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
     label_confidences: tuple[float, ...] = ()
     captions: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
-    masks: Mapping[MaskRole, ImageRef] = {}
+    masks: Mapping[str, ImageRef] = {}
     values: Mapping[str, tuple[Value, ...]] = {}
     stuff: tuple[ObjectAnnotation, ...] = ()
     changes: Mapping[str, Sequence[Change]] = {}

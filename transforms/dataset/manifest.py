@@ -99,7 +99,8 @@ class RecordOutcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         excluded: `{rule: count}` of the images that a rule excluded after they were read.
         rejects: The records that could not be written.
         corrected: The first corrections of each kind, by kind, source and key.
-        readings: `{source: counts of its boxes}` by how their numbers may be read (`box_readings`).
+        readings: `{source: counts of its boxes}` by how their numbers may be read (`box_readings`),
+            and of its maps' pixels by what 255 may mean.
         unread: The first files that could not be read; a later run may be able to read them.
     """
 

@@ -88,6 +88,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             the same `join` and different keys are all rejected.
         mask: What the pixels of a mask mean.
         values: What the values of a map of classes mean.
+        number: What only the name of this mask has, if an image may have several that are joined.
+            These have the same `key`.
     """
 
     role: Role
@@ -95,6 +97,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     join: str = ""
     mask: MaskRole | None = None
     values: MaskValues = MaskValues()
+    number: str = ""
 
 
 class Format(Source, frozen=True, kw_only=True):

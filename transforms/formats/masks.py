@@ -236,6 +236,8 @@ class Naming(NamedTuple):
         more_words: Whether folders that are named `seg`, `lbl` or `alpha` hold masks, too.
         image_folder: A folder beside those of masks that holds their images; empty if its name is
             a usual one, such as `images`.
+        goes_on: Whether names of masks may go on behind `mask_end`, as in `a_mask_1.png`: an image
+            has several masks.
     """
 
     image_end: str = ""
@@ -244,6 +246,7 @@ class Naming(NamedTuple):
     mask_start: str = ""
     more_words: bool = False
     image_folder: str = ""
+    goes_on: bool = False
 
     def is_mask(self, path: str) -> bool:
         """Whether a picture is a mask, by its folders or its name."""
@@ -268,6 +271,7 @@ class Naming(NamedTuple):
 
     def may_rename(self, stem: str) -> bool:
         """Whether a name without extension begins and ends like those of masks."""
+        stem = self._split_rest(stem)[0]
         return stem.startswith(self.mask_start) and stem.endswith(self.mask_end)
 
     def _read(self, folder: str) -> tuple[bool, str]:
@@ -275,7 +279,32 @@ class Naming(NamedTuple):
             return False, ""
         return _read_folder(folder, more_words=self.more_words)
 
+    def split_number(self, path: str) -> tuple[str, str]:
+        """Splits the number behind the ending off a mask's path; it is empty if there is none.
+
+        Masks of an image that only differ in it are joined.
+        """
+        folders, stem = _split(path)
+        start, rest = self._split_rest(stem)
+        if not _NUMBERED.fullmatch(rest):
+            return path, ""
+        *_, name = normalize_key(path).split("/")
+        return _join(folders, f"{start}{name.removeprefix(stem)}"), rest
+
+    def _split_rest(self, stem: str) -> tuple[str, str]:
+        """Splits a name without extension behind the ending of masks, if names may go on there."""
+        if not self.goes_on:
+            return stem, ""
+        if self.mask_end:
+            start, end, rest = stem.rpartition(self.mask_end)
+            goes_on = rest.isdigit() or not rest[:1].isalnum()
+            return (f"{start}{end}", rest) if start and end and goes_on else (stem, "")
+        # Only a number shows where the image's name ends.
+        number = _NUMBER_BEHIND.search(stem)
+        return (stem[: number.start()], number.group()) if number else (stem, "")
+
     def _rename(self, stem: str) -> str:
+        stem = self._split_rest(stem)[0]
         core = stem.removeprefix(self.mask_start).removesuffix(self.mask_end)
         if not core or f"{self.mask_start}{core}{self.mask_end}" != stem:
             return stem
@@ -294,6 +323,10 @@ _NAMINGS = [
     *(Naming(image_start=image, mask_start=mask) for image, mask in _BEGINNINGS),
 ]
 _MARK = re.compile(r"[\W_]")
+# The number of a mask of several behind its ending, and behind the name of its image.
+_NUMBERED = re.compile(r"[ _.-]?[0-9]{1,4}", re.ASCII)
+_NUMBER_OF_ENDING = re.compile(r"[ _.-]?[0-9]{1,4}\Z", re.ASCII)
+_NUMBER_BEHIND = re.compile(r"(?<=.)[ _-][0-9]{1,4}\Z", re.ASCII)
 # Masks whose names may show another ending.
 _FIRST = 3
 
@@ -345,6 +378,27 @@ def _best_pairs(listed: Sequence[str], given: Sequence[str] | None, *, folders: 
             best = pairs
         if len(best.joins) == most:
             break
+    return _with_more_masks(best, listed, given)
+
+
+def _with_more_masks(best: Pairs, listed: Sequence[str], given: Sequence[str] | None) -> Pairs:
+    """Lets names of masks go on behind their ending, if that gives images more masks.
+
+    No mask that has an image may get another one: `a_1.png` belongs to an image `a_1.jpg`.
+    """
+    endings = {naming.mask_end for naming in _NAMINGS}
+    # All names may have a number: `a_mask_1.png`, `a_mask_2.png`.
+    end = _NUMBER_OF_ENDING.sub("", best.naming.mask_end)
+    namings = [best.naming._replace(mask_end=end) if end in endings else best.naming]
+    if not best.joins:
+        namings = [_with_folders(each, best.naming) for each in _NAMINGS if each.mask_end]
+    for naming in (each._replace(goes_on=True) for each in namings):
+        pairs = _pair(listed, given, naming=naming)
+        is_kept = all(
+            {*paths} <= {*pairs.joins.get(join, ())} for join, paths in best.joins.items()
+        )
+        if is_kept and sum(map(len, pairs.joins.values())) > sum(map(len, best.joins.values())):
+            best = pairs
     return best
 
 
@@ -444,6 +498,32 @@ def _read_folder(name: str, *, more_words: bool = False) -> tuple[bool, str]:
     return any(word.casefold() in of_masks for word in words), "_".join(rest)
 
 
+def _joined_with(path: str, *, joins: Mapping[str, Sequence[str]], naming: Naming) -> list[str]:
+    """Returns the masks of an image that are joined with a mask, which is among them."""
+    first, _ = naming.split_number(path)
+    masks = joins.get(naming.join_mask(path), [path])
+    return sorted(mask for mask in masks if naming.split_number(mask)[0] == first)
+
+
+def _describe_other_endings(
+    masks: Iterable[str], *, joins: Mapping[str, Sequence[str]], naming: Naming
+) -> str:
+    """Says that most images have other masks, whose names end otherwise; empty if they do not."""
+    others: dict[str, str] = {}
+    for path in sorted(masks):
+        join = naming.join_mask(path)
+        starts = (join[: mark.start()] for mark in _MARK.finditer(join) if join not in joins)
+        others |= {start: path for start in starts if start in joins}
+    if 2 * len(others) <= len(joins):
+        return ""
+    join, path = min(others.items())
+    return (
+        f"most images have several masks, such as {min(joins[join])} and {path}, and only those of "
+        "one ending are read: move the others away, or put each kind into a folder of its own and "
+        "name it in semantic_masks"
+    )
+
+
 _EXPECTED = (
     "expected images/ and masks/, or a.jpg beside a_mask.png, or the folder of the masks in "
     "semantic_masks"
@@ -498,7 +578,7 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
         paths = [path.removeprefix(f"{root}/" if root else "") for path in folder.images]
         naming, joins = find_pairs(paths)
         masks = [path for path in paths if naming.is_mask(path) and naming.join_mask(path)]
-        if not joins or 2 * len(joins) < len(masks):
+        if not joins or 2 * len(joins) < len({naming.split_number(path)[0] for path in masks}):
             return ask_about_twins(folder)
         images = {naming.join_image(path): path for path in paths if not naming.is_mask(path)}
         pairs = [
@@ -516,12 +596,18 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
         if doubt is None:
             return None
         notes = []
+        numbered = [path for path in masks if naming.split_number(path)[1]]
+        if numbered:
+            notes.append(
+                "masks whose names differ by a number are of one image, and are joined, such as "
+                f"{' and '.join(_joined_with(min(numbered), joins=joins, naming=naming)[:2])}"
+            )
         if any("/ImageSets/" in f"/{path}" for path in folder.named(".txt")):
             notes.append("not read: the lists in ImageSets; `voc` with `semantic: true` reads them")
         notes += describe_classes([naming.join_image(image) for image, _ in pairs])
         return Recognized(
             what=counted(len(masks), "mask"),
-            problem=doubt,
+            problem=doubt or _describe_other_endings(masks, joins=joins, naming=naming),
             sources={"": {"images": folder.uri(root)}},
             notes=notes,
             rank=MASKS,
@@ -547,12 +633,16 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
             if masks and pictures:
                 problem = f"no mask is named like an image: {min(masks)!r}, {min(pictures)!r}"
             raise InputError(uri=self.semantic_masks or self.images, problem=problem)
-        several = [sorted(paths) for paths in joins.values() if len(paths) > 1]
+        several = [
+            sorted(paths)
+            for paths in joins.values()
+            if len({naming.split_number(path)[0] for path in paths}) > 1
+        ]
         if 2 * len(several) > len(joins):
             raise Problem(
                 ("semantic_masks",),
                 f"most images have several masks, such as {' and '.join(min(several)[:2])}: name "
-                "the folder of those that count",
+                "the folder of those that count, or move the others away",
             )
         table, uri = self._read_classes(tables)
         found = msgspec.structs.replace(
@@ -648,8 +738,8 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
             yield self._reading.said
         elif not self._table.ids:
             yield (
-                "the masks' classes have no names: name them with mask_classes: {1: NAME, 2: NAME},"
-                " or in an id2label.json in the root"
+                "the masks' classes have no names: name them with mask_classes: "
+                f"{self._reading.naming}, or in an id2label.json in the root"
             )
 
     def declared_categories(self) -> Iterator[Category]:
@@ -681,6 +771,13 @@ class MasksFormat(TopFolderFormat, frozen=True, kw_only=True):
             join = self._naming.join_mask(key) if is_picture else ""
             if not join:
                 return Place(role=Role.OTHER)
-            mask, values = self._role(key), self._reading.values
-            return Place(role=Role.MASK, key=key, join=join, mask=mask, values=values)
+            first, number = self._naming.split_number(key)
+            return Place(
+                role=Role.MASK,
+                key=first,
+                join=join,
+                mask=self._role(key),
+                values=self._reading.values,
+                number=number,
+            )
         return Place(role=Role.IMAGE, key=key, join=self.join_text(key))

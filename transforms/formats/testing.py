@@ -30,6 +30,7 @@ from shardbeam.transforms.core.records import (
     Reject,
     Value,
     decode_annotations,
+    role_of_mask,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
@@ -359,7 +360,8 @@ def _found_kinds(found: ImageAnnotations) -> dict[Kind, str]:
         Kind.PANOPTIC: "segments" if found.segments else "",
         Kind.SEMANTIC: "stuff" if found.stuff else "",
     }
-    return kinds | {_MASK_KINDS[role]: f"a mask of {role.value}" for role in found.masks}
+    roles = map(role_of_mask, found.masks)
+    return kinds | {_MASK_KINDS[role]: f"a mask of {role.value}" for role in roles}
 
 
 def _check_value(

@@ -1,18 +1,26 @@
-"""Reads PNG files whose pixels are classes, objects or segments of another image."""
+"""Reads PNG and GIF files whose pixels are classes, objects or segments of another image."""
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, PngImagePlugin
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.decode import pillow_errors_as_rejects, verify_png
+from shardbeam.transforms.images.decode import (
+    ImageData,
+    has_more_frames,
+    open_image,
+    pillow_errors_as_rejects,
+    verify_png,
+)
 from shardbeam.transforms.images.header import FileFormat, scan_png, sniff_format
 
 # 8 or 16 bits, (height, width).
@@ -35,12 +43,13 @@ def read_indices(
 ) -> IndexMap:
     """Reads a map of small numbers, (height, width).
 
-    The numbers are the values of a gray image, the indices (not the colours) of a palette image, or
+    The numbers are the values of a gray image, the indices (not the colours) of a PNG's palette, or
     the value that all channels of a colour image share. Such an image may also be gray if other
-    colours would be Pascal VOC's.
+    colours would be Pascal VOC's. A GIF is read by its colours, because programs change the order
+    of its palette.
 
     Args:
-        data: The PNG file.
+        data: The PNG or GIF file.
         size: Width and height of the annotated image in pixels; the map may have them exchanged,
             because the image may be turned.
         annotated: Another width and height that the map may have.
@@ -59,10 +68,12 @@ class FoundIndices(NamedTuple):
     Attributes:
         values: The numbers, (height, width).
         in_gray: Whether a colour image has shades of gray that are not Pascal VOC's colours.
+        palette: The colours of the numbers from 0, (colours, 3); empty if they have none.
     """
 
     values: IndexMap
     in_gray: bool = False
+    palette: npt.NDArray[np.uint8] = np.empty((0, 3), np.uint8)
 
 
 def read_any_indices(data: bytes, *, voc_colours: bool) -> FoundIndices:
@@ -81,15 +92,18 @@ def _indices(image: Image.Image, data: bytes, *, voc_colours: bool) -> FoundIndi
         # Pillow spreads gray values of fewer bits over all 8.
         if image.mode == "L" and bit_depth < 8:
             pixels = pixels // np.uint8(255 // (2**bit_depth - 1))
-        return FoundIndices(pixels)
+        return FoundIndices(pixels, palette=_palette(image))
     if image.mode.startswith("I;16"):
         return FoundIndices(np.asarray(image).astype(np.uint16))
+    _check_alpha(image)
+    if image.mode == "LA":
+        return FoundIndices(np.asarray(image)[..., 0])
     if image.mode in ("RGB", "RGBA"):
         channels = np.asarray(image)[..., :3]
         unknown: RejectedError | None = None
         if voc_colours:
             try:
-                return FoundIndices(_indices_of_voc_colours(channels))
+                return FoundIndices(_indices_of_voc_colours(channels), palette=voc_colour_map())
             except RejectedError as error:
                 unknown = error
         if np.array_equal(channels[..., 0], channels[..., 1]) and np.array_equal(
@@ -101,6 +115,23 @@ def _indices(image: Image.Image, data: bytes, *, voc_colours: bool) -> FoundIndi
             "its pixels are colours, not class ids; expected one channel, or a palette",
         )
     raise RejectedError(Reason.MASK_UNREADABLE, f"pixels of mode {image.mode} are not class ids")
+
+
+def _check_alpha(image: Image.Image) -> None:
+    """Refuses a picture of one colour whose transparency shows the objects.
+
+    Raises:
+        RejectedError: It is such a picture.
+    """
+    if image.mode not in ("LA", "RGBA"):
+        return
+    *colours, alpha = (image.getchannel(name).getextrema() for name in image.getbands())
+    if alpha[0] != alpha[1] and all(low == high for low, high in colours):
+        raise RejectedError(
+            Reason.MASK_UNREADABLE,
+            "the mask is in the alpha channel, and its colours are all the same; save that channel "
+            "as a PNG of its own, in Python: Image.open(old).getchannel('A').save(new)",
+        )
 
 
 def read_colours(
@@ -121,8 +152,10 @@ def read_colours(
     Raises:
         RejectedError: The file cannot be read, has another size, or another colour.
     """
+    image = _decode(data, size=size, annotated=annotated)
+    _check_alpha(image)
     return _find_colours(
-        _pack(np.asarray(_in_rgb(_decode(data, size=size, annotated=annotated)))),
+        _pack(np.asarray(_in_rgb(image))),
         colours=np.asarray(colours, np.uint32),
         reason=Reason.MASK_VALUE_UNKNOWN,
         expected="among those of the classes; add it to the file that names them",
@@ -204,10 +237,15 @@ def has_voc_colours(data: bytes) -> bool:
     if image.mode != "P" or image.palette is None:
         return image.mode in ("RGB", "RGBA")
     # The header has the palette, so no pixel is decoded.
-    _, palette = image.palette.getdata()
-    colours = np.frombuffer(bytes(palette[: len(palette) // 3 * 3]), np.uint8).reshape(-1, 3)
+    colours = _palette(image)
     count = int(np.flatnonzero(colours.any(axis=1)).max(initial=-1)) + 1
     return count > 1 and np.array_equal(colours[:count], voc_colour_map()[:count])
+
+
+def _palette(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """Returns the colours of a palette image, (colours, 3); none of another image."""
+    palette = b"" if image.palette is None or image.mode != "P" else image.palette.getdata()[1]
+    return np.frombuffer(bytes(palette[: len(palette) // 3 * 3]), np.uint8).reshape(-1, 3)
 
 
 def voc_colour_map() -> npt.NDArray[np.uint8]:
@@ -232,23 +270,12 @@ def _decode(
             "a JPEG, whose pixels are not exactly those that were saved; expected a PNG that was "
             "never a JPEG",
         )
-    if found is not FileFormat.PNG:
-        raise RejectedError(Reason.MASK_UNREADABLE, "not a PNG file")
+    if found not in (FileFormat.PNG, FileFormat.GIF):
+        raise RejectedError(Reason.MASK_UNREADABLE, "neither a PNG nor a GIF file")
+    # Checked before decoding, so that no larger mask is decoded.
+    check = functools.partial(_check_size, size=size, annotated=annotated)
     try:
-        header = scan_png(data, complete=True)
-        # Checked before decoding, so that no larger mask is decoded.
-        if size is None:
-            if header.width * header.height > _MAX_PIXELS:
-                raise RejectedError(Reason.DECOMPRESSION_BOMB, "more pixels than a map may have")
-        elif (header.width, header.height) not in (size, size[::-1], annotated):
-            raise RejectedError(
-                Reason.MASK_MISMATCH,
-                f"the mask is {header.width}x{header.height}, the image {size[0]}x{size[1]}",
-            )
-        verify_png(data)
-        with pillow_errors_as_rejects(FileFormat.PNG):
-            image = PngImagePlugin.PngImageFile(io.BytesIO(data))
-            image.load()
+        image = (_load_png if found is FileFormat.PNG else _load_gif)(data, check=check)
     except RejectedError as error:
         if error.reason is Reason.MASK_MISMATCH:
             raise
@@ -256,6 +283,44 @@ def _decode(
             Reason.MASK_UNREADABLE, f"{error.reason.value}: {error.detail}"
         ) from error
     return image
+
+
+def _check_size(
+    mask: tuple[int, int], *, size: tuple[int, int] | None, annotated: tuple[int, int] | None
+) -> None:
+    """Refuses a mask that is not of its image's size, or is too large if that is not known.
+
+    Raises:
+        RejectedError: The size is wrong.
+    """
+    if size is None:
+        if mask[0] * mask[1] > _MAX_PIXELS:
+            raise RejectedError(Reason.DECOMPRESSION_BOMB, "more pixels than a map may have")
+    elif mask not in (size, size[::-1], annotated):
+        raise RejectedError(
+            Reason.MASK_MISMATCH,
+            f"the mask is {mask[0]}x{mask[1]}, the image {size[0]}x{size[1]}: resize the mask by "
+            "nearest neighbour, which mixes no values",
+        )
+
+
+def _load_png(data: bytes, *, check: Callable[[tuple[int, int]], None]) -> Image.Image:
+    header = scan_png(data, complete=True)
+    check((header.width, header.height))
+    verify_png(data)
+    with pillow_errors_as_rejects(FileFormat.PNG):
+        image = PngImagePlugin.PngImageFile(io.BytesIO(data))
+        image.load()
+    return image
+
+
+def _load_gif(data: bytes, *, check: Callable[[tuple[int, int]], None]) -> Image.Image:
+    opened = open_image(ImageData(data, FileFormat.GIF, ImageConfig()))
+    check(opened.image.size)
+    if has_more_frames(opened):
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, "a GIF of several frames is no mask")
+    with opened.decode() as decoded:
+        return decoded.image.convert("RGB")
 
 
 def _pack(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:

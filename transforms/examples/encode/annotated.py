@@ -16,7 +16,7 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
 from shardbeam.transforms.core.reasons import LOST_LABELS, LOST_OBJECTS, Correction, Reason
-from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
+from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, FeatureSpec
 from shardbeam.transforms.examples.geometry.boxes import (
     BORDER_TOLERANCE_PX,
@@ -75,14 +75,14 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         image: The image as it is stored.
         sha256: Digest of the stored bytes, hex.
         frame: The frame that the annotations refer to.
-        masks: The files that annotate the image, by the meaning of their pixels.
+        masks: The files that annotate the image, by their keys in `annotations.masks`.
         label_map: The labels' written names and ids.
         panoptic: The settings of maps of segments.
         min_side_px: Objects with a narrower or lower box are left out.
         min_area_px: Objects whose box covers fewer square pixels are left out, too.
         corrections: Counts everything that is changed or left out.
-        readings: Counts boxes that leave the image, and what other readings of their numbers would
-            do (`box_readings`).
+        readings: Counts boxes that leave the image, what other readings of their numbers would do
+            (`box_readings`), and pixels of maps that are 255 without an answer what it means.
     """
 
     key: str
@@ -90,7 +90,7 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     image: StoredImage
     sha256: str
     frame: AnnotatedFrame
-    masks: Mapping[MaskRole, bytes]
+    masks: Mapping[str, bytes]
     label_map: LabelMap
     panoptic: PanopticConfig
     min_side_px: float

@@ -26,7 +26,6 @@ from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
     ImageRef,
-    MaskRole,
     Record,
     Reject,
     decode_annotations,
@@ -397,7 +396,7 @@ class RecordEncoder:
                 key=record.key,
                 annotations=annotations,
                 sha256=content_sha256 if image.data is data else None,
-                masks={role: _found(files[mask]) for role, mask in annotations.masks.items()},
+                masks={key: _found(files[mask]) for key, mask in annotations.masks.items()},
             )
         except RejectedError as error:
             if error.reason is Reason.OBJECTS_LOST and self._settings.objects_lost == "drop":
@@ -438,7 +437,7 @@ class RecordEncoder:
         key: str,
         annotations: ImageAnnotations,
         sha256: str | None = None,
-        masks: Mapping[MaskRole, bytes] | None = None,
+        masks: Mapping[str, bytes] | None = None,
     ) -> tuple[Sequence[EncodedExample], Corrections, Mapping[str, int]]:
         """Encodes one image.
 
@@ -450,7 +449,7 @@ class RecordEncoder:
             key: The image's key.
             annotations: The image's annotations.
             sha256: Digest of `image.data`, hex, if it is known already.
-            masks: The files that annotate the image, by the meaning of their pixels.
+            masks: The files that annotate the image, by their keys in `annotations.masks`.
 
         Returns:
             The Examples; all corrections, including those of `annotations` and `image`; and

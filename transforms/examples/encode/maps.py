@@ -6,7 +6,7 @@ import functools
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,16 @@ import numpy.typing as npt
 from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import BACKGROUND_NAMES
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import MAX_BLURRED_SHARE, OBJECT_VALUE, MaskRole, MaskValues
+from shardbeam.transforms.core.records import (
+    MAX_BLURRED_SHARE,
+    NO_VALUE,
+    OBJECT_VALUE,
+    MaskRole,
+    MaskValues,
+    masks_of,
+)
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.geometry.boxes import orient_pixels
@@ -140,6 +148,9 @@ def _chunk(kind: bytes, content: bytes) -> tuple[bytes, bytes, bytes, bytes]:
 
 # A key that is never written: `(id, number of pixels)` of each class, for statistics and the index.
 PIXELS = "image/segmentation/class/pixels"
+# Names of counts in `AnnotatedImage.readings`: the pixels of maps that are 255, which is ignored
+# because nothing says what it means, and those of classes.
+IGNORED_PIXELS, CLASS_PIXELS = "ignored_pixels", "class_pixels"
 _IGNORE = 255
 _BACKGROUND = 0
 # Pixels of blurred borders belong to the object from this value on.
@@ -161,8 +172,10 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
         RejectedError: The mask cannot be read, or does not fit this image.
     """
     for role in (MaskRole.SEMANTIC, MaskRole.VOC_CLASS):
-        if role in subject.masks:
-            values = _read_ids(subject, role=role)
+        if files := masks_of(subject.masks, role=role):
+            values = _join(_read_ids(data, role=role, subject=subject) for data in files)
+            if len(files) > 1:
+                subject.corrections.note(Correction.MASKS_JOINED, len(files), 1)
             pixels = _written_ids(subject.turn_mask(values), subject=subject)
             break
     else:
@@ -213,14 +226,40 @@ SEMANTIC = FeatureGroup(
 )
 
 
-def _read_ids(subject: AnnotatedImage, *, role: MaskRole) -> IndexMap:
+def _join(masks: Iterable[IndexMap]) -> IndexMap:
+    """Joins the masks of an image, which show one class: a pixel has it if a mask shows it there.
+
+    Raises:
+        RejectedError: The masks have several sizes or show several classes.
+    """
+    joined: IndexMap | None = None
+    shown: set[int] = set()
+    for values in masks:
+        if joined is None:
+            joined = values
+            continue
+        for each in (joined, values):
+            shown.update(np.flatnonzero(np.bincount(each.ravel())).tolist())
+        if joined.shape != values.shape or len(shown - {_BACKGROUND}) > 1:
+            raise RejectedError(
+                Reason.AMBIGUOUS_STEM,
+                "its masks cannot be joined: they need one size and one value beside 0, and have "
+                f"the values {', '.join(map(str, sorted(shown)))}"
+                + (" and several sizes" if joined.shape != values.shape else ""),
+            )
+        joined = np.maximum(joined, values)
+    assert joined is not None
+    return joined
+
+
+def _read_ids(data: bytes, *, role: MaskRole, subject: AnnotatedImage) -> IndexMap:
     """Reads the source's class ids from a mask.
 
     Raises:
         RejectedError: The mask cannot be read, or has a value of unknown meaning.
     """
     meaning = subject.annotations.mask_values
-    data, size, annotated = subject.masks[role], subject.file_size, subject.scaled_size
+    size, annotated = subject.file_size, subject.scaled_size
     if meaning.are_colours:
         colours = [colour for colour, _ in meaning.ids]
         found = read_colours(data, size=size, annotated=annotated, colours=colours)
@@ -245,10 +284,16 @@ def _class_ids(values: IndexMap, *, meaning: MaskValues) -> npt.NDArray[np.uint8
         is_border = blurred < MAX_BLURRED_SHARE * values.size or blurred <= objects
         if not blurred or (is_border and present[-1] >= _CUT):
             ids = {value: ids[OBJECT_VALUE if value >= _CUT else _BACKGROUND] for value in present}
-    unknown = [value for value in present if value not in ids]
+    if meaning.are_ranges:
+        starts, of_starts = zip(*meaning.ids, strict=True)
+        places = np.searchsorted(starts, present, side="right") - 1
+        ids = {
+            value: of_starts[place] for value, place in zip(present, places.tolist(), strict=True)
+        }
+    unknown = [value for value in present if ids.get(value, NO_VALUE) == NO_VALUE]
     if unknown:
         number = int(counts[unknown].sum())
-        known = ", ".join(str(value) for value, _ in meaning.ids)
+        known = ", ".join(str(value) for value, each in meaning.ids if each != NO_VALUE)
         raise RejectedError(
             Reason.MASK_VALUE_UNKNOWN,
             f"{number:,} of its pixels have other values than {known}, such as {unknown[0]}; if "
@@ -268,7 +313,14 @@ def _written_ids(values: IndexMap, *, subject: AnnotatedImage) -> npt.NDArray[np
     for name, ids in subject.label_map.source_ids.items():
         for source_id in ids:
             names[source_id].append(name)
-    present = np.flatnonzero(np.bincount(values.ravel())).tolist()
+    counts = np.bincount(values.ravel(), minlength=_IGNORE + 1)
+    present = np.flatnonzero(counts).tolist()
+    if not subject.annotations.mask_values.ids:
+        is_class = any(name.casefold() not in BACKGROUND_NAMES for name in names[_BACKGROUND])
+        of_classes = counts[:_IGNORE].sum() - (0 if is_class else counts[_BACKGROUND])
+        subject.readings.update(
+            {IGNORED_PIXELS: int(counts[_IGNORE]), CLASS_PIXELS: int(of_classes)}
+        )
     written = np.full(max(present) + 1, _IGNORE, np.uint8)
     for value in present:
         written[value] = _written_id(value, names=names.get(value, ()), subject=subject)

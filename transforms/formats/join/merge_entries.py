@@ -97,6 +97,8 @@ def merge_entries(
             each.origin,
             each.image_id,
             each.detail,
+            # Several masks of one image differ in nothing else.
+            each.annotations,
         ),
     )
     defects = [Defect(entry.defect, entry.detail) for entry in ordered if entry.defect is not None]

@@ -34,6 +34,7 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
     encode_annotations,
+    mask_key,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.annotation_file import classes_in, defect_entry, explain_errors
@@ -153,7 +154,9 @@ class PlacedFile(NamedTuple):
             return ListedImage(key=place.key, image=self.file)
         if place.role in (Role.MASK, Role.ATTACHED) and place.mask is not None:
             masks = ImageAnnotations(
-                image_id="", masks={place.mask: self.file}, mask_values=place.values
+                image_id="",
+                masks={mask_key(place.mask, number=place.number): self.file},
+                mask_values=place.values,
             )
             return AnnotationEntry(
                 key=place.key or place.join,

@@ -360,7 +360,7 @@ class VocFormat(TopFolderFormat, frozen=True, kw_only=True):
             return
         fix = (
             f"name them in a {LABEL_MAP} in the root, one per line (name:r,g,b::), from 0, or "
-            "with mask_classes: {1: NAME, 2: NAME}"
+            f"with mask_classes: {self._maps.reading.naming}"
         )
         if self._maps.ids:
             yield (
