@@ -163,7 +163,7 @@ def test_a_source_that_is_mostly_255_is_warned_of(tmp_path: Path) -> None:
 
     built = build_source(tmp_path, source)
 
-    assert "55% of what the maps label is 255, which is written" in str(built.summary["warnings"])
+    assert "54% of what the maps label is 255, which is written" in str(built.summary["warnings"])
     answer = {"mask_values": {1: 1, 255: "ignore"}}
     (tmp_path / "x").mkdir()
     built = build_source(tmp_path / "x", {**source, **answer})

@@ -361,7 +361,7 @@ def _doubt(maps: FirstMaps, *, declared: Callable[[], Collection[int]], is_named
         are_borders = len(between) >= _MIN_BLURRED_VALUES
         borders = ", or for blurred borders {0-127: 0, 128-255: 1}" if are_borders else ""
         return (
-            f"are 255 in {ignored / labelled:.0%} of what is labelled, beside the values "
+            f"are 255 in {100 * ignored // labelled}% of what is labelled, beside the values "
             f"{_list_values(between)}: 255 may be a class, or pixels to ignore, as beside "
             f"scribbles; say which, with all values: mask_values: {{{', '.join(kept)}, 255: "
             f"{free}}} or {{..., 255: ignore}}{borders}"

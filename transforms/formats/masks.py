@@ -386,16 +386,24 @@ def _with_more_masks(best: Pairs, listed: Sequence[str], given: Sequence[str] | 
 
     No mask that has an image may get another one: `a_1.png` belongs to an image `a_1.jpg`.
     """
+    used = sum(map(len, best.joins.values()))
+    if used == (len(listed) - len(best.joins) if given is None else len(given)):
+        return best
     endings = {naming.mask_end for naming in _NAMINGS}
     # All names may have a number: `a_mask_1.png`, `a_mask_2.png`.
     end = _NUMBER_OF_ENDING.sub("", best.naming.mask_end)
     namings = [best.naming._replace(mask_end=end) if end in endings else best.naming]
     if not best.joins:
-        namings = [_with_folders(each, best.naming) for each in _NAMINGS if each.mask_end]
+        paths = listed if given is None else given
+        namings = [
+            _with_folders(naming, best.naming)
+            for naming in _NAMINGS
+            if naming.mask_end and any(naming.mask_end in path for path in paths)
+        ]
     for naming in (each._replace(goes_on=True) for each in namings):
         pairs = _pair(listed, given, naming=naming)
         is_kept = all(
-            {*paths} <= {*pairs.joins.get(join, ())} for join, paths in best.joins.items()
+            {*masks} <= {*pairs.joins.get(join, ())} for join, masks in best.joins.items()
         )
         if is_kept and sum(map(len, pairs.joins.values())) > sum(map(len, best.joins.values())):
             best = pairs
