@@ -235,8 +235,8 @@ def _warn_of_ignored_pixels(run: RunCounts) -> Iterator[str]:
             where = f" of source {source!r}" if len(run.dataset.sources) > 1 else ""
             yield (
                 f"{100 * ignored // labelled}% of what the maps{where} label is 255, which is "
-                "written as pixels to ignore; if 255 is a class, say which, with all other values, such as "
-                "mask_values: {1: 1, 255: 2}; if not, {1: 1, 255: ignore}"
+                "written as pixels to ignore; if 255 is a class, say which, with all other values, "
+                "such as mask_values: {1: 1, 255: 2}; if not, {1: 1, 255: ignore}"
             )
 
 
