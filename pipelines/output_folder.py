@@ -20,17 +20,25 @@ from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.versions import Inputs, matches_template, place_output
 from shardbeam.transforms.commit.moves import foreign_files, staged_commits
 from shardbeam.transforms.commit.pointer import read_pointer
-from shardbeam.transforms.commit.runs import RunRecord, read_last_run
+from shardbeam.transforms.commit.runs import EDITED, RunRecord, read_last_run, was_edited
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest, formats_in, read_manifest
+from shardbeam.transforms.dataset.manifest import (
+    DATASET_INFO,
+    MANIFEST,
+    Manifest,
+    decode_manifest,
+    formats_in,
+    read_manifest,
+)
 from shardbeam.transforms.formats.join.sources import Source
 from shardbeam.transforms.staging.lease import FolderLock, Lease
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import dangling_link, is_uri, join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.find import read_optional, storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 _log = logging.getLogger(__name__)
@@ -235,14 +243,22 @@ def _find_current(
         outputs.insert(0, latest)
     for output in dict.fromkeys(outputs):
         with _explain_read_errors(output):
-            manifest = read_manifest(output)
-            last = None if manifest is None else read_last_run(output, manifest=manifest)
-        if manifest is None or last is None or not inputs.were_read_by(last):
+            uri = join_uri(output, MANIFEST)
+            data = read_optional(uri, max_bytes=limits.METADATA_BYTES)
+            if data is None:
+                continue
+            manifest = decode_manifest(data, uri=uri)
+            is_edited = was_edited(data, manifest=manifest, output=output)
+            last = read_last_run(output, manifest=None if is_edited else manifest)
+        if last is None or not inputs.were_read_by(last):
             continue
         placed = dataclasses.replace(plan, output=output)
         with _explain_read_errors(output):
             listed = list_files(output)
-        wrong = damage or [str(each) for each in find_missing(manifest, listed=listed)]
+        wrong = damage or [
+            *([f"{MANIFEST}: {EDITED}"] if is_edited else []),
+            *(str(each) for each in find_missing(manifest, listed=listed)),
+        ]
         if not wrong:
             unread = _with_passwords(last.unread, sources=plan.sources)
             wrong = [f"{uri}: can be read now" for uri in _readable(unread)]

@@ -43,6 +43,7 @@ from shardbeam.transforms.core.sharding import (
     bin_of,
     find_borders,
 )
+from shardbeam.transforms.dataset.first_sizes import FirstSizes
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.join.join import (
     FoundKey,
@@ -262,6 +263,11 @@ class _PlaceFn(_KeyFn):
 class _JoinFn(_KeyFn):
     """Joins images and entries, and sends the records and the rejects on."""
 
+    def setup(self) -> None:
+        super().setup()
+        # Of all bundles: an image that is none of the first here is none of the first at all.
+        self._first_sizes = FirstSizes()
+
     def process(
         self,
         element: tuple[bytes, Iterable[bytes]],
@@ -277,6 +283,9 @@ class _JoinFn(_KeyFn):
         joined, source, key, images, entries, listed = found
         if joined.record is not None and self.settings.splits.exact:
             self.counts.send(CUT, self.hash_of(joined.record))
+        # Also if it is beyond the limit, so that a sample is read like the whole.
+        if joined.record is not None and self._first_sizes.add_record(joined.record):
+            self.inputs.first_sizes.add_record(joined.record)
         if joined.record is not None and samples is not None:
             place = self.hash_of(joined.record)
             self.counts.send(SAMPLED, place)

@@ -212,7 +212,8 @@ class _WriteShardFn(beam.DoFn):
             processes = self.settings.resources.count_processes(
                 shards=plan.totals.shards, num_bytes=plan.totals.num_bytes
             )
-            self._writers = WriterPool(self.settings, workers=processes - 1)
+            settings = dataclasses.replace(self.settings, first_sizes=plan.first_sizes)
+            self._writers = WriterPool(settings, workers=processes - 1)
         self._writing.append((self._writers.begin(shard, waiting=report_usage), received))
         count_under_way(shards=1, images=len(records))
         while self._writing and self._writing[0][0].done():
@@ -247,5 +248,13 @@ class _WriteShardFn(beam.DoFn):
         )
         yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
         # Rejects and statistics go to separate outputs, so that the shard's result stays small.
-        yield msgspec.structs.replace(result, rejects=(), corrected=(), collected={}, counts=counts)
+        yield msgspec.structs.replace(
+            result,
+            rejects=(),
+            corrected=(),
+            collected={},
+            libraries={},
+            exchanged={},
+            counts=counts,
+        )
         report_usage()

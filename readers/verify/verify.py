@@ -10,6 +10,7 @@ import msgspec
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.readers.open.stored_features import read_features
 from shardbeam.transforms.commit.pointer import pointed_folder
+from shardbeam.transforms.commit.runs import EDITED, was_edited
 from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.index import index_path
@@ -83,10 +84,9 @@ def plan_checks(path: str) -> Checks:
     problems = []
     # Manifests of older versions have no checksum; these pass.
     if was_changed(data):
-        problem = Problem(
-            file=MANIFEST, problem="was changed after it was written: its checksum does not match"
-        )
-        problems.append(problem)
+        problems.append(Problem(file=MANIFEST, problem=f"{EDITED}: its checksum does not match"))
+    elif was_edited(data, manifest=manifest, output=folder):
+        problems.append(Problem(file=MANIFEST, problem=f"{EDITED}: no run has its checksum"))
     problems += find_missing(manifest, listed=listed)
     strays = _unlisted(manifest, listed=listed)
     problems += strays

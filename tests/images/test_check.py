@@ -17,7 +17,8 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core import resources
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
+from shardbeam.transforms.images.check import StoredImage, check_image
+from shardbeam.transforms.images.codecs import codec_versions
 from tests.conftest import PROJECT_ROOT
 from tests.support.hostile_images import icon
 from tests.support.image_makers import (

@@ -16,7 +16,8 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
+from shardbeam.transforms.images.check import StoredImage, check_image
+from shardbeam.transforms.images.codecs import codec_versions
 from tests.images.test_orientation import upright
 from tests.support.image_makers import exif, photograph, pixels
 

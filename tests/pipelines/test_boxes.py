@@ -12,7 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import ExifTags, Image, ImageOps
+from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.records import SizedImage
+from shardbeam.transforms.examples.encode import size_fields
+from shardbeam.transforms.examples.encode.size_fields import _read_header
+from shardbeam.transforms.images.header import ImageHeader
 from tests.support.builds import Json, WrittenExample, build_config, coco_source, write_coco
 from tests.support.image_makers import photograph, save, with_orientation
 
@@ -378,6 +383,81 @@ def test_what_another_annotated_size_means_can_be_set(annotated_size: str, tmp_p
     assert {reject["key"]: reject["reason"] for reject in built.rejects()} == rejects
     named = [text for text in built.summary["warnings"] if "image.annotated_size" in text]
     assert len(named) == (2 if annotated_size == "scale" else 0)
+
+
+# {what the sizes are: (images of 100 x 50 pixels by annotated size, whether 50 x 100 is corrected)}
+EXCHANGED: dict[str, tuple[dict[tuple[int, int], int], bool]] = {
+    "two of six": ({(50, 100): 2, (100, 50): 4}, False),
+    "nine beside one that fits": ({(50, 100): 9, (100, 50): 1}, False),
+    "ten, and no other": ({(50, 100): 10}, True),
+    "ten beside others that fit": ({(50, 100): 10, (100, 50): 90, (200, 100): 3}, True),
+    "19 of 20 that do not fit": ({(50, 100): 19, (80, 80): 1}, True),
+    "18 of 19 that do not fit": ({(50, 100): 18, (80, 80): 1}, False),
+    # The first 200 by path decide.
+    "from the 196th image on": ({(100, 50): 195, (50, 100): 30}, False),
+}
+
+
+@pytest.mark.parametrize("case", EXCHANGED)
+def test_exchanged_sides_are_corrected_only_if_the_source_exchanges_them(
+    case: str, tmp_path: Path
+) -> None:
+    counts, is_corrected = EXCHANGED[case]
+    sizes = [size for size, count in counts.items() for _ in range(count)]
+    named = {f"{number:03}.jpg": size for number, size in enumerate(sizes)}
+    source = make_sizes(tmp_path, named, bbox=[10, 10, 20, 10])
+    config = {"splits": {"train": source}, "rejects": {"max_ratio": 1}}
+    built = build_config(config, folder=tmp_path)
+
+    turned = {key for key, size in named.items() if size == (50, 100)}
+    rejected = {key for key, reason in built.reasons() if reason == "size_mismatch"}
+    assert rejected == (set() if is_corrected else turned)
+    if rejected:
+        detail = built.rejects()[0]["detail"]
+        assert "annotated as 50x100, but the image is 100x50" in detail
+        assert "set image.annotated_size: ignore" in detail
+        ignoring = {**config, "image": {"annotated_size": "ignore"}}
+        assert build_config(ignoring, folder=tmp_path, name="ignoring").reasons() == {}
+
+
+def test_headers_are_read_only_if_an_image_has_exchanged_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def note(image: SizedImage) -> ImageHeader | None:
+        read.append(image.image.uri)
+        return _read_header(image)
+
+    monkeypatch.setattr(size_fields, "_read_header", note)
+    for name, last, expected in (("plain", (80, 80), 0), ("one", (50, 100), 30)):
+        sizes = {f"{number:03}.jpg": (100, 50) for number in range(29)} | {"last.jpg": last}
+        source = make_sizes(tmp_path / name, sizes, bbox=[10, 10, 20, 10])
+        config = {"splits": {"train": source}, "rejects": {"max_ratio": 1}}
+        build_config(config, folder=tmp_path / name)
+        assert len(read) == expected
+
+
+def test_masks_of_images_with_exchanged_sides_are_drawn(tmp_path: Path) -> None:
+    """The run lengths have the true size, and the file is indented."""
+    sizes = {f"{number:03}.jpg": (50, 100) for number in range(10)}
+    source = make_sizes(tmp_path, sizes, bbox=[10, 10, 20, 10])
+    pixels = np.zeros((50, 100), np.uint8, order="F")
+    pixels[10:20, 10:30] = 1
+    runs = {"size": [50, 100], "counts": coco_mask.encode(pixels)["counts"].decode()}
+    path = Path(source["annotations"][0])
+    document = json.loads(path.read_bytes())
+    for each in document["annotations"]:
+        each["segmentation"] = runs
+    path.write_text(json.dumps(document, indent=1))
+    config = {"splits": {"train": source}, "masks": "png"}
+    built = build_config(config, folder=tmp_path)
+    assert built.counts()["corrections"] == {"size_corrected": 10}
+    for each in document["annotations"]:
+        each["segmentation"] = {"size": [50, 100], "counts": [1, 2, 4, 5000]}
+    path.write_text(json.dumps(document, indent=1))
+    refused = build_config(config, folder=tmp_path, name="refused", exit_code=1)
+    assert 'such as 000.jpg: { "size": [ 50, 100 ], "counts"' in refused.summary["message"]
 
 
 def test_a_box_that_is_not_of_the_annotated_size_rejects_the_image(tmp_path: Path) -> None:

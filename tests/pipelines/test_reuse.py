@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import random
@@ -12,10 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+import msgspec
 import pytest
+from PIL import Image
 from pyarrow import parquet
 
 import shardbeam.pipelines.versions
+from shardbeam.transforms.containers.tfrecord import frame, read_records
+from shardbeam.transforms.examples.encode.encode import library_versions
+from shardbeam.transforms.images import decode as decode_module
+from shardbeam.transforms.shards import dependencies
+from shardbeam.transforms.shards.recount import decode_record, encode_record
 from tests.support.crash_points import LONG, each_moment, moments, record_states, restore
 from tests.support.dataset import (
     Run,
@@ -252,6 +261,139 @@ def test_other_settings_copy_nothing(mixed: Path, first: Path, tmp_path: Path) -
     result = run(*words, "--reuse", str(first), exit_code=0)
     assert "\nreused: 0 of " in result.stdout
     assert "no shard could be copied: the number of shards" in result.stdout
+
+
+# Libraries, and what the images of a source show
+
+
+def of_colour(folder: Path, name: str, number: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (24, 18), (9 * number % 255, 90, 120)).save(folder / name)
+
+
+def changed_versions(monkeypatch: pytest.MonkeyPatch, **changes: str | None) -> None:
+    """Makes it look as if other versions of libraries were installed; None for none."""
+    versions = {
+        name: version
+        for name, version in {**library_versions(), **changes}.items()
+        if version is not None
+    }
+    monkeypatch.setattr(dependencies, "library_versions", lambda: versions)
+
+
+def folder_words(images: Path, output: Path, *more: str) -> tuple[str, ...]:
+    words = ("build", "image-folder", "--images", str(images), "--output", str(output))
+    return (*words, "--set", "output.num_shards=4", "--set", "rejects.max_ratio=1", *more)
+
+
+@pytest.mark.parametrize(
+    ("library", "copied"), [("libheif", 4), ("webp", 3), ("pillow", 3), ("simplejpeg", 0)]
+)
+def test_shards_without_images_of_a_library_are_copied(
+    library: str,
+    copied: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for number in range(40):
+        of_colour(tmp_path / "in" / "cat", f"{number}.jpg", number)
+    of_colour(tmp_path / "in" / "dog", "one.webp", 50)
+    assert run(*folder_words(tmp_path / "in", tmp_path / "v1")).exit_code == 0
+    changed_versions(monkeypatch, **{library: "0.1"})
+    result = run(*folder_words(tmp_path / "in", tmp_path / "v2", "--reuse", f"{tmp_path}/v1"))
+    assert f"reused: {copied} of 4 shards" in result.stdout
+    named = [text for text in caplog.messages if f"{library} " in text and "(now 0.1)" in text]
+    assert len(named) == (copied < 4)
+    assert read_dataset(tmp_path / "v2") == read_dataset(tmp_path / "v1")
+
+
+def test_a_heic_file_that_was_refused_is_tried_again_with_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(20):
+        of_colour(tmp_path / "in" / "cat", f"{number}.jpg", number)
+    (tmp_path / "in" / "cat" / "one.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(400))
+    words = folder_words(tmp_path / "in", tmp_path / "v1", "--set", "image.wrong_extension=keep")
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(decode_module, "import_heif", lambda: None)
+        changed_versions(without, libheif=None)
+        assert run(*words).exit_code == 0
+    changed_versions(monkeypatch, libheif="1.99")
+    result = run(
+        *folder_words(tmp_path / "in", tmp_path / "v2", "--set", "image.wrong_extension=keep"),
+        *("--reuse", f"{tmp_path}/v1"),
+    )
+    assert "reused: 3 of 4 shards" in result.stdout
+    (message,) = [text for text in caplog.messages if "libheif none (now 1.99)" in text]
+    assert "was written with other libraries" in message
+
+
+def test_a_shard_is_written_again_if_its_source_no_longer_exchanges_sides(tmp_path: Path) -> None:
+    images, annotations = [], []
+    for number in range(40):
+        of_colour(tmp_path / "images", f"{number:02}.jpg", number)
+        size = {"width": 18, "height": 24} if number < 30 else {"width": 24, "height": 18}
+        images.append({"id": number, "file_name": f"{number:02}.jpg", **size})
+        box = {"bbox": [2, 2, 9, 9], "area": 81, "iscrowd": 0}
+        annotations.append({"id": number + 1, "image_id": number, "category_id": 1, **box})
+    document = {"images": images, "annotations": annotations}
+    path = tmp_path / "annotations" / "instances.json"
+    path.parent.mkdir()
+
+    def build_it(output: str, *more: str) -> str:
+        path.write_text(
+            json.dumps({**document, "categories": [{"id": 1, "name": "a"}]}), encoding="utf-8"
+        )
+        settings = ("--set", "output.num_shards=10", "--set", "rejects.max_ratio=1")
+        return run(*coco_words(tmp_path, tmp_path / output, *settings, *more), exit_code=0).stdout
+
+    assert "size_corrected  30 images" in build_it("v1")
+    assert "reused: 10 of 10" in build_it("v2", "--reuse", f"{tmp_path}/v1")
+    # Ten of the first pictures have yet another size.
+    for number in range(10):
+        path_of = tmp_path / "images" / f"{number:02}.jpg"
+        Image.new("RGB", (50, 50), (number, 9, 9)).save(path_of)
+    stdout = build_it("v3", "--reuse", f"{tmp_path}/v1")
+    assert "size_mismatch" in stdout
+    fresh_words = coco_words(
+        tmp_path,
+        tmp_path / "fresh",
+        *("--set", "output.num_shards=10", "--set", "rejects.max_ratio=1"),
+    )
+    assert run(*fresh_words).exit_code == 0
+    assert read_dataset(tmp_path / "v3") == read_dataset(tmp_path / "fresh")
+
+
+def test_a_shard_that_contradicts_its_index_is_written_again(
+    mixed: Path, first: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The shard's record was changed with it, so that only the index shows it."""
+    previous = Path(shutil.copytree(first, tmp_path / "previous"))
+    name, data = next(
+        (name, data)
+        for name, data in records(previous).items()
+        if read_record(data)["data"]["examples"] > 1
+    )
+    key = name.removesuffix(".json")
+    record = read_record(data)
+    shard = previous / record["data"]["path"]
+    stored = list(read_records(io.BytesIO(shard.read_bytes())))
+    changed = [*stored[:-1], stored[-1].replace(b"jpeg", b"jqeg")]
+    assert changed != stored
+    content = b""
+    for each in changed:
+        header, footer = frame(len(each), crc32c=google_crc32c.value(each))
+        content += header + each + footer
+    shard.write_bytes(content)
+    result = decode_record(data, uri="", key=key, split=record["split"], records=record["records"])
+    file = msgspec.structs.replace(result.data, crc32c=f"{google_crc32c.value(content):08x}")
+    sealed = encode_record(msgspec.structs.replace(result, data=file))
+    (previous / "runs" / ".shards" / name).write_bytes(sealed)
+    reuse = build(mixed, tmp_path / "out", previous)
+    assert copied_and_damaged(reuse) == (SHARDS - 1, 1)
+    assert "contradicts its index: its index has the checksums of other Examples" in caplog.text
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.transforms.commit.runs import was_edited
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
@@ -23,7 +24,6 @@ from shardbeam.transforms.dataset.manifest import (
     ShardEntry,
     ShardResult,
     decode_manifest,
-    was_changed,
 )
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Status
@@ -69,7 +69,7 @@ def decide_repair(
     data = read_listed(uri, max_bytes=limits.METADATA_BYTES)
     manifest = decode_manifest(data, uri=uri)
     # A manifest that was changed says nothing that can be relied on.
-    relied_on = None if was_changed(data) else manifest
+    relied_on = None if was_edited(data, manifest=manifest, output=staging.output) else manifest
     found = list(_find_differences(shards, label_map, manifest=relied_on, staging=staging))
     if not found:
         return outcome

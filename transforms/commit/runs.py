@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -13,7 +13,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.input_counts import ListingSummary
-from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER, Manifest
+from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER, Manifest, was_changed
 from shardbeam.transforms.dataset.outcome import Outcome
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -98,24 +98,59 @@ def encode_run(record: RunRecord) -> bytes:
 
 def read_runs(output: str) -> list[RunRecord]:
     """Returns the runs that committed to `output`, oldest first; skips those it cannot decode."""
+    return list(_each_run(output))[::-1]
+
+
+def _each_run(output: str) -> Iterator[RunRecord]:
+    """Yields the runs that committed to `output`, newest first; skips those it cannot decode."""
     storage = storage_for(output)
-    runs = []
-    for file in sorted(storage.list(join_uri(output, RUNS_FOLDER)), key=lambda file: file.path):
+    files = storage.list(join_uri(output, RUNS_FOLDER))
+    for file in sorted(files, key=lambda file: file.path, reverse=True):
         if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.path}"):
             # Another version may have written it in another form.
             with contextlib.suppress(msgspec.DecodeError):
                 data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
-                runs.append(JsonDecoder(RunRecord).decode(data))
-    return runs
+                yield JsonDecoder(RunRecord).decode(data)
 
 
-def read_last_run(output: str, *, manifest: Manifest) -> RunRecord | None:
+# What is wrong with a manifest that was edited.
+EDITED = "was changed after it was written"
+
+
+def was_edited(data: bytes, *, manifest: Manifest, output: str) -> bool:
+    """Returns whether a manifest is not as a build has written it.
+
+    Its checksum does not match, or no run of its dataset has written a manifest of this checksum.
+
+    Args:
+        data: The file.
+        manifest: Its content.
+        output: The dataset's folder.
+    """
+    if was_changed(data):
+        return True
+    has_runs = False
+    for run in _each_run(output):
+        has_runs = True
+        # Records of older versions name no manifest.
+        if run.manifest in ("", manifest.checksum):
+            return False
+    return has_runs
+
+
+def read_last_run(output: str, *, manifest: Manifest | None) -> RunRecord | None:
     """Returns the run that committed the dataset in `output`, if any.
 
     Records of older versions name no manifest, and of these the latest is taken. Otherwise times
     do not decide, because a clock may go back between two runs.
+
+    Args:
+        output: The dataset's folder.
+        manifest: Its manifest; None if it was edited: then times decide.
     """
     runs = read_runs(output)
+    if manifest is None:
+        return max(runs, key=lambda run: run.finished_at, default=None)
     named = [run for run in runs if run.manifest and run.manifest == manifest.checksum]
     unnamed = [run for run in runs if not run.manifest]
     return max(named or unnamed, key=lambda run: run.finished_at, default=None)

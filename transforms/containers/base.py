@@ -12,7 +12,7 @@ import importlib
 import os
 import pkgutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import google_crc32c
@@ -175,6 +175,15 @@ class Container(abc.ABC):
             DamagedError: It is damaged, or not a file of this container. The error has a place if
                 the records after it may be intact.
         """
+
+    def checksum(self, records: Iterable[tuple[int, int]]) -> int | None:
+        """Computes the CRC-32C of a file from the length and the CRC-32C of each of its records.
+
+        Returns:
+            The CRC-32C; None if these do not decide it.
+        """
+        del records
+        return None
 
     @abc.abstractmethod
     def describe_place(self, place: int) -> str:

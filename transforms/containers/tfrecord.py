@@ -10,7 +10,7 @@ import contextlib
 import io
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import google_crc32c
@@ -42,6 +42,7 @@ _LENGTH = struct.Struct("<Q")
 _BUFFER_BYTES = 1 << 20
 # A long record is read in parts of this size, so that it is not in memory twice.
 _PART_BYTES = 64 << 20
+_ZEROS = bytes(1 << 16)
 _GZIP_MAGIC = b"\x1f\x8b"
 # Usual names of TFRecord files; a shard's number comes before or after the extension.
 SHARD_NUMBER = re.compile(r"-(\d+)-of-(\d+)")
@@ -93,6 +94,16 @@ class TFRecord(Container):
                     problem = f"not a TFRecord file, or a damaged one: {problem}"
                 raise DamagedError(uri=file.uri, place=place, problem=problem) from error
 
+    def checksum(self, records: Iterable[tuple[int, int]]) -> int:
+        """Computes the CRC-32C of a file from the length and the CRC-32C of each of its records."""
+        checksum = 0
+        for size_bytes, crc32c in records:
+            header, footer = frame(size_bytes, crc32c=crc32c)
+            checksum = google_crc32c.extend(checksum, header)
+            checksum = _append(checksum, size_bytes=size_bytes, crc32c=crc32c)
+            checksum = google_crc32c.extend(checksum, footer)
+        return checksum
+
     def describe_place(self, place: int) -> str:
         """Returns "byte" and its number."""
         return f"byte {place}"
@@ -130,6 +141,18 @@ def frame_header(size_bytes: int) -> bytes:
 
 def _masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _append(checksum: int, *, size_bytes: int, crc32c: int) -> int:
+    """Returns the CRC-32C of data that is followed by other data of a given length and CRC-32C."""
+    # CRCs are linear: the checksum of the data and zeros, less that of the zeros alone, is what the
+    # data contributes.
+    zeros = 0
+    for begin in range(0, size_bytes, len(_ZEROS)):
+        part = _ZEROS[: size_bytes - begin]
+        checksum = google_crc32c.extend(checksum, part)
+        zeros = google_crc32c.extend(zeros, part)
+    return checksum ^ zeros ^ crc32c
 
 
 def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:

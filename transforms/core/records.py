@@ -161,6 +161,20 @@ class ListedImage(msgspec.Struct, frozen=True, array_like=True):
     image: ImageRef
 
 
+class SizedImage(msgspec.Struct, frozen=True, array_like=True):
+    """An image with the size that its annotations give.
+
+    Attributes:
+        image: The place of its bytes.
+        width: The annotated width in pixels.
+        height: The annotated height in pixels.
+    """
+
+    image: ImageRef
+    width: int
+    height: int
+
+
 class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     """A listed file that annotates an image, or holds several images.
 
@@ -405,6 +419,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return 0 if self.image is None else self.image.size_bytes
 
     @property
+    def most_bytes(self) -> int:
+        """Length of the image, or of the decompressed image if that is longer."""
+        return 0 if self.image is None else self.image.most_bytes
+
+    @property
     def expected_bytes(self) -> int:
         """The expected length of its Examples."""
         return self.examples * self.size_bytes + len(self.annotations)
@@ -460,9 +479,18 @@ class _ImageId(msgspec.Struct, array_like=True):
     image_id: str
 
 
+class _ImageSize(msgspec.Struct, array_like=True):
+    """The first fields of `ImageAnnotations`."""
+
+    image_id: str
+    width: int = 0
+    height: int = 0
+
+
 _encoder = msgspec.msgpack.Encoder()
 _annotations_decoder = MsgpackDecoder(ImageAnnotations)
 _image_id_decoder = MsgpackDecoder(_ImageId)
+_image_size_decoder = MsgpackDecoder(_ImageSize)
 
 
 def encode_annotations(annotations: ImageAnnotations) -> bytes:
@@ -478,6 +506,12 @@ def decode_annotations(data: bytes) -> ImageAnnotations:
 def image_id_of(data: bytes) -> str:
     """Decodes only the image's id of what `encode_annotations` made."""
     return _image_id_decoder.decode(data).image_id
+
+
+def annotated_size(data: bytes) -> tuple[int, int]:
+    """Decodes only the image's width and height of what `encode_annotations` made."""
+    size = _image_size_decoder.decode(data)
+    return size.width, size.height
 
 
 # The groups of Example keys that a format can fill, and the ways to write a box.

@@ -27,6 +27,7 @@ from shardbeam.transforms.core.records import (
     image_id_of,
 )
 from shardbeam.transforms.core.text import counted
+from shardbeam.transforms.dataset.first_sizes import FirstSizes
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.examples.geometry.segmentation import has_segmentation, mask_problem
@@ -160,9 +161,11 @@ class MaskSamples(msgspec.Struct):
                 self.usable = True
                 return
             self.given += 1
-            text = item.segmentation[:_SHOWN_CHARACTERS].decode(errors="replace")
-            rest = "…" if len(item.segmentation) > _SHOWN_CHARACTERS else ""
-            self.first = _earlier(self.first, f"{record.key}: {text}{rest}: {problem}")
+            # On one line, as messages are, also of an indented file.
+            text = " ".join(item.segmentation.decode(errors="replace").split())
+            rest = "…" if len(text) > _SHOWN_CHARACTERS else ""
+            shown = f"{text[:_SHOWN_CHARACTERS]}{rest}"
+            self.first = _earlier(self.first, f"{record.key}: {shown}: {problem}")
 
     def add(self, other: MaskSamples) -> None:
         """Adds another part."""
@@ -486,6 +489,7 @@ class InputCounts(msgspec.Struct):
         counts: What was sent and received.
         classes: The declared classes.
         samples: What messages say about the inputs.
+        first_sizes: The first images of each source with the sizes that annotations give.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -494,6 +498,7 @@ class InputCounts(msgspec.Struct):
     counts: Counts = msgspec.field(default_factory=Counts)
     classes: DeclaredClasses = msgspec.field(default_factory=DeclaredClasses)
     samples: InputSamples = msgspec.field(default_factory=InputSamples)
+    first_sizes: FirstSizes = msgspec.field(default_factory=FirstSizes)
 
     def add_reject(self, reject: Reject) -> None:
         """Adds a rejected input, and counts it as sent to the files of rejects."""
@@ -544,6 +549,7 @@ class InputCounts(msgspec.Struct):
         self.counts.add(other.counts)
         self.classes.add(other.classes)
         self.samples.add(other.samples)
+        self.first_sizes.add(other.first_sizes)
 
     def excluded(self, rule: Exclusion) -> int:
         """Returns how many inputs a rule has excluded."""

@@ -128,6 +128,9 @@ class ShardResult(RecordOutcomes, frozen=True, kw_only=True, omit_defaults=True)
         records: How many records it accounts for, as Examples, rejects or exclusions.
         objects: How many objects are in `data`.
         collected: `{collector: what it has counted}`.
+        libraries: `{library: version}` of the libraries that decide its bytes and rejects; the
+            version of one that was not installed is empty.
+        exchanged: `{source: whether it exchanges width and height}`, where this decides images.
         staged: The folder of the attempt that wrote it, below the plan's staging folder. It holds
             the shard's files until the commit; afterwards this is empty.
         origin: Where its bytes come from.
@@ -146,6 +149,8 @@ class ShardResult(RecordOutcomes, frozen=True, kw_only=True, omit_defaults=True)
     records: _Count
     objects: _Count
     collected: Mapping[str, Collected] = {}
+    libraries: Mapping[str, str] = {}
+    exchanged: Mapping[str, bool] = {}
     staged: str = ""
     origin: Origin = Origin.WRITTEN
     run_id: str = ""

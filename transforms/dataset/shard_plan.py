@@ -12,11 +12,12 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion
-from shardbeam.transforms.core.records import Record
+from shardbeam.transforms.core.records import Record, SizedImage
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_count, shard_index
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.dataset.outcome import PlannedCounts, SplitOutcome
 from shardbeam.transforms.dataset.rejects import describe_rejects
+from shardbeam.transforms.examples.encode.size_fields import MIN_MISFITS
 
 # TFDS pads numbers to five digits, or to the number of digits of the shard count.
 _MIN_DIGITS = 5
@@ -95,10 +96,12 @@ class ShardPlan(msgspec.Struct, frozen=True):
     Attributes:
         num_shards: `{split: shards}`.
         totals: Sums over all splits.
+        first_sizes: `{source: its first images}` that decide whether it exchanges width and height.
     """
 
     num_shards: Mapping[str, int]
     totals: PlannedCounts
+    first_sizes: Mapping[str, tuple[SizedImage, ...]] = {}
 
 
 def plan_shards(
@@ -140,6 +143,7 @@ def plan_shards(
             examples=sum(counts.images for counts in inputs.splits.values()),
             num_bytes=sum(counts.num_bytes for counts in inputs.splits.values()),
         ),
+        first_sizes=inputs.first_sizes.at_least(MIN_MISFITS),
     )
 
 
@@ -179,7 +183,7 @@ def shard_key(
     """Digests all that decides a shard's bytes.
 
     Args:
-        settings_digest: Digest of all settings, schema and codec versions that matter.
+        settings_digest: Digest of all settings that matter, and of the schema.
         split: The shard's split.
         shard_index: Which of the split's shards.
         num_shards: How many the split has.

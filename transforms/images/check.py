@@ -9,16 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import PIL
-import simplejpeg
-from PIL import Image, features
+from PIL import Image
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.extras import import_heif
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.resources import MemoryBudget
+from shardbeam.transforms.images.codecs import TURBO_JPEG, pillow_libraries
 from shardbeam.transforms.images.convert import (
     Placement,
     apply_orientation,
@@ -51,9 +49,6 @@ from shardbeam.transforms.images.jpeg import (
 )
 from shardbeam.transforms.images.measures import measure_image
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer
-
-# Libraries inside Pillow that decode or encode.
-_PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
 
 _UNLIMITED = MemoryBudget()
 _AS_IT_IS = ImageConfig()
@@ -97,7 +92,12 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_image(
-    data: bytes, *, name: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
+    data: bytes,
+    *,
+    name: str,
+    settings: ImageConfig,
+    memory: MemoryBudget = _UNLIMITED,
+    libraries: set[str] | None = None,
 ) -> StoredImage:
     """Checks an image file, and converts it if necessary.
 
@@ -111,13 +111,15 @@ def check_image(
     gray file from being stored. With `orientation: keep` the new file keeps the EXIF orientation
     instead, except for TIFF files, where it is part of decoding.
 
-    Thread-safe. Equal input gives equal bytes under the same `codec_versions`.
+    Thread-safe. Equal input has the same outcome under the same versions of `libraries`.
 
     Args:
         data: The file's content.
         name: The file's name or key, for its extension.
         settings: The checks, and the encoding of converted images.
         memory: The budget that decoding shares with other images.
+        libraries: The names of the libraries that decide the outcome are added to it, also if the
+            image is rejected.
 
     Raises:
         RejectedError: The image cannot be used.
@@ -131,7 +133,7 @@ def check_image(
         # It shows no bytes: a link may lead to any file of the user.
         raise RejectedError(Reason.NOT_AN_IMAGE, "it begins like no known image format")
     corrections = _check_name(name, file_format, settings=settings)
-    file = ImageData(data, file_format, settings, memory)
+    file = ImageData(data, file_format, settings, memory, libraries)
     header = _scan(file)
     measures: Mapping[str, Any] = {}
     if header is not None:
@@ -169,7 +171,13 @@ def cifar_pixels(data: bytes) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(planes.transpose(1, 2, 0))
 
 
-def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) -> StoredImage:
+def store_cifar(
+    pixels: bytes,
+    *,
+    raw: bool,
+    settings: ImageConfig = _AS_IT_IS,
+    libraries: set[str] | None = None,
+) -> StoredImage:
     """Stores an image of a CIFAR batch, which consists of bare pixels.
 
     The format (https://www.cs.toronto.edu/~kriz/cifar.html, binary version): 1,024 red, 1,024
@@ -179,6 +187,7 @@ def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) 
         pixels: The 3,072 values.
         raw: Whether to store the values unchanged, and not as a PNG.
         settings: The size of a PNG.
+        libraries: As for `check_image`.
 
     Raises:
         RejectedError: There are more or fewer values.
@@ -187,6 +196,8 @@ def store_cifar(pixels: bytes, *, raw: bool, settings: ImageConfig = _AS_IT_IS) 
         raise RejectedError(
             Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
         )
+    if libraries is not None:
+        libraries.update(pillow_libraries(FileFormat.PNG))
     image = Image.fromarray(cifar_pixels(pixels))
     corrections: dict[Correction, Change] = {}
     placement = None
@@ -231,21 +242,6 @@ def measure_stored(
     return check_image(data, name="", settings=kept, memory=memory).measures
 
 
-def codec_versions() -> dict[str, str]:
-    """Returns `{library: version}` of the libraries that decide the bytes of stored images."""
-    versions = {"pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
-    for codec in _PILLOW_CODECS:
-        version = features.version(codec)
-        if version is not None:
-            versions[codec] = version
-    heif = import_heif()
-    if heif is not None:
-        versions["libheif"] = heif.libheif_version()
-        # {"libde265": "libde265 HEVC decoder, version 1.1.3"}
-        versions.update(heif.libheif_info()["decoders"])
-    return versions
-
-
 def _check_name(
     name: str, file_format: FileFormat, *, settings: ImageConfig
 ) -> dict[Correction, Change]:
@@ -262,7 +258,7 @@ def _check_name(
 
 def _scan(file: ImageData) -> ImageHeader | None:
     """Reads the header of a JPEG or PNG file; None for formats that are always converted."""
-    data, file_format, settings, _ = file
+    data, file_format, settings, _, _ = file
     complete = settings.verify != "none"
     if file_format is FileFormat.JPEG:
         header = scan_jpeg(data, complete=complete)
@@ -290,10 +286,12 @@ def _verify(file: ImageData, *, header: ImageHeader, kept: bool) -> CheckedFile:
     are converted.
     """
     if file.file_format is FileFormat.PNG:
+        file.note_libraries(*pillow_libraries(FileFormat.PNG))
         verify_png(file.data)
         return check_by_decoding(file, header=header) if kept else CheckedFile()
     if not header.storable:
         return CheckedFile()
+    file.note_libraries(TURBO_JPEG)
     found = check_jpeg(file, header=header)
     if found.correction is Correction.JPEG_DAMAGE_KEPT and file.settings.damaged == "reject":
         raise RejectedError(Reason.JPEG_DAMAGED, found.complaint)
@@ -304,6 +302,7 @@ def _convert(
     file: ImageData, *, scanned: ImageHeader | None, corrections: dict[Correction, Change]
 ) -> StoredImage:
     settings = file.settings
+    file.note_libraries(*pillow_libraries(FileFormat(settings.encoding)))
     opened = open_image(file, scanned=scanned)
     with opened.decode() as decoded:
         header = decoded.header

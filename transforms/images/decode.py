@@ -36,6 +36,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif, install_command
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.resources import MemoryBudget, raise_shortage
+from shardbeam.transforms.images.codecs import pillow_libraries
 from shardbeam.transforms.images.cost import DECODED_BYTES, check_tags, icon_bytes, pillow_bytes
 from shardbeam.transforms.images.header import (
     FileFormat,
@@ -126,12 +127,19 @@ class ImageData(NamedTuple):
         file_format: The file's format.
         settings: The limits, and how the image is converted.
         memory: The budget that it shares with other images.
+        libraries: The names of the libraries that decide the outcome, to be added to.
     """
 
     data: bytes
     file_format: FileFormat
     settings: ImageConfig
     memory: MemoryBudget = _UNLIMITED
+    libraries: set[str] | None = None
+
+    def note_libraries(self, *names: str) -> None:
+        """Adds to the names of the libraries that decide the outcome."""
+        if self.libraries is not None:
+            self.libraries.update(names)
 
 
 class DecodedImage(NamedTuple):
@@ -197,7 +205,8 @@ def open_image(
     Raises:
         RejectedError: The header cannot be read, or the image is too large.
     """
-    data, file_format, settings, memory = file
+    data, file_format, settings, memory, _ = file
+    file.note_libraries(*pillow_libraries(file_format))
     decoder = _find_decoder(file_format)
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")

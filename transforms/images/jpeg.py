@@ -155,7 +155,7 @@ def check_jpeg(file: ImageData, *, header: ImageHeader) -> CheckedFile:
 
 
 def _decode_strictly(file: ImageData, *, header: ImageHeader) -> CheckedFile:
-    data, _, settings, memory = file
+    data, _, settings, memory, _ = file
     with memory.take(len(data) + gray_jpeg_bytes(header, settings=settings)):
         found = _decode(data, strict=True, header=header, settings=settings)
         if isinstance(found, CheckedFile):

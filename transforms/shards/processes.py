@@ -25,9 +25,11 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import msgspec
 
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.collect import list_outdated
 from shardbeam.transforms.dataset.manifest import Origin, ShardResult
+from shardbeam.transforms.shards.dependencies import describe_difference
 from shardbeam.transforms.shards.recount import copy_shard, find_record
 from shardbeam.transforms.shards.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.shards.writer import (
@@ -145,6 +147,8 @@ class WriterPool:
         staging.check_mark()
         staging.check_lease()
         found = staging.find_shard(shard_key=shard.key, previous=previous)
+        if found is not None and self._differs(found, shard=shard):
+            found = None
         is_resumed = found is not None
         if not is_resumed and not previous:
             return None, Origin.WRITTEN
@@ -154,7 +158,9 @@ class WriterPool:
         try:
             if found is None:
                 found = find_record(previous, shard=shard)
-                if found is not None:
+                if found is None or self._differs(found, shard=shard):
+                    found = None
+                else:
                     check_countable(found, settings=self._settings.encoder)
                     found = copy_shard(found, shard=shard, settings=self._settings)
             if found is not None and list_outdated(found.collected):
@@ -170,8 +176,19 @@ class WriterPool:
             return None, Origin.WRITTEN if is_resumed else Origin.DAMAGED
         return found, Origin.WRITTEN
 
+    def _differs(self, found: ShardResult, *, shard: Shard) -> bool:
+        """Whether a finished shard would come out differently now; logs why."""
+        difference = describe_difference(
+            found,
+            container=find_container(self._settings.container),
+            size_fields=self._writer.size_fields,
+        )
+        if difference:
+            self._warn(f"{shard.file_name} {difference}")
+        return bool(difference)
+
     def _warn(self, error: Exception | str) -> None:
-        """Logs why a shard cannot be taken over; only the first time."""
+        """Logs why a shard is not taken over; only the first time."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("%s; the shard is written again from its images", error)

@@ -57,6 +57,7 @@ from shardbeam.transforms.shards.count import (
     known_measures,
     read_items,
 )
+from shardbeam.transforms.shards.verify_shard import CheckTask, find_contradiction
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
@@ -363,7 +364,8 @@ def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) ->
     """Copies a shard of the previous version to staging, and marks it as finished.
 
     The storage copies it by itself if both folders lie in the same storage and it reports checksums
-    of copies; otherwise this process does. A copy that differs from the record is deleted.
+    of copies; otherwise this process does. A copy that differs from the record, or contradicts its
+    index, is deleted.
 
     Args:
         record: The shard in the previous version, `settings.previous`.
@@ -371,7 +373,7 @@ def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) ->
         settings: How shards are made.
 
     Raises:
-        InputError: A file of the shard is gone, or differs from the record.
+        InputError: A file of the shard is gone, differs from the record or contradicts its index.
         OSError: A file cannot be read, or staging cannot be written.
     """
     staging = settings.staging
@@ -384,6 +386,27 @@ def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) ->
             _copy_file(source, staging.uri(staged, copy.path), copy=copy)
         except (FileNotFoundError, ChangedError) as error:
             raise InputError(uri=source, problem="is gone") from error
+    copies = [
+        StoredFile(copy.path, staging.uri(staged, copy.path), copy.size_bytes, "")
+        for copy in (data, index)
+    ]
+    contradiction = find_contradiction(
+        CheckTask(
+            data=copies[0],
+            container=settings.container,
+            split=shard.split,
+            shard_index=shard.shard_index,
+            examples=data.examples,
+            crc32c=data.crc32c,
+            index=copies[1],
+            image_key=_feature_map(shard, settings=settings.encoder).keys.get(IMAGE, ""),
+        )
+    )
+    if contradiction:
+        for stored in copies:
+            storage_for(stored.uri).delete(stored.uri)
+        source = join_uri(settings.previous, record.data.path)
+        raise InputError(uri=source, problem=f"contradicts its index: {contradiction}")
     result = msgspec.structs.replace(
         record, data=data, index=index, staged=staged, origin=Origin.COPIED, run_id=staging.run_id
     )

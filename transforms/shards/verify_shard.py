@@ -19,7 +19,7 @@ from shardbeam.transforms.core.errors import (
     RejectedError,
     reading,
 )
-from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index
+from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index, read_index
 from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, FEATURES, Manifest
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import StoredFeature, feature_values
@@ -32,6 +32,8 @@ from shardbeam.transforms.storage.find import read_listed, storage_for
 _MAX_PROBLEMS = 100
 # Bytes that are read at a time to compute a checksum.
 _PART_BYTES = 8 << 20
+# Columns of an index that describe the shard's records.
+_RECORD_COLUMNS = ("split", "shard", "length", "crc32c")
 # JPEG and PNG, the formats of stored images.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _STRICT = ImageConfig(verify="decode", max_pixels=1 << 31, max_decoded_mb=1 << 31)
@@ -275,6 +277,43 @@ class _Checker:
             path = file or self._check.data.path
             found = Problem(file=path, place=place, key=key, problem=problem)
             self._report.problems += (found,)
+
+
+def find_contradiction(check: CheckTask) -> str:
+    """Compares a shard with its index.
+
+    The shard itself is only read if its checksum does not follow from the index.
+
+    Args:
+        check: The shard, with its index, its checksum and how many Examples it holds.
+
+    Returns:
+        How it contradicts its index; empty if it does not.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    assert check.index is not None
+    try:
+        data = read_listed(check.index.uri, max_bytes=limits.INDEX_BYTES)
+        columns = read_index(data, uri=check.index.uri, columns=_RECORD_COLUMNS).to_pydict()
+    except DamagedError as error:
+        return f"its index: {error.problem}"
+    lengths, checksums = columns["length"], columns.get("crc32c", [None])
+    if len(lengths) != check.examples:
+        return f"holds {check.examples:,} Examples, its index {len(lengths):,} rows"
+    if set(zip(columns["split"], columns["shard"], strict=True)) - {
+        (check.split, check.shard_index)
+    }:
+        return "its index is that of another shard"
+    if None not in checksums:
+        records = zip(lengths, checksums, strict=True)
+        checksum = find_container(check.container).checksum(records)
+        if checksum is not None:
+            is_same = f"{checksum:08x}" == check.crc32c
+            return "" if is_same else "its index has the checksums of other Examples"
+    problems = check_shard(check).problems
+    return str(problems[0]) if problems else ""
 
 
 def find_change(parts: Iterable[bytes], *, crc32c: str) -> str:

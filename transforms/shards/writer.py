@@ -17,7 +17,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ import msgspec
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import ImageRef, Record, Reject
+from shardbeam.transforms.core.records import ImageRef, Record, Reject, SizedImage
 from shardbeam.transforms.core.resources import (
     MemoryBudget,
     Resources,
@@ -57,6 +57,8 @@ from shardbeam.transforms.examples.encode.encode import (
     fetch,
 )
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
+from shardbeam.transforms.examples.encode.size_fields import SizeFields
+from shardbeam.transforms.shards.dependencies import find_versions
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
@@ -72,6 +74,10 @@ class OutcomesCounter:
 
     Args:
         split: The records' split.
+
+    Attributes:
+        libraries: The names of the libraries that decide the outcomes.
+        exchanged: `{source: whether it exchanges width and height}`, where outcomes depend on it.
     """
 
     def __init__(self, split: str) -> None:
@@ -84,6 +90,8 @@ class OutcomesCounter:
         # {source: counts of its boxes}
         self._readings: dict[str, Counter[str]] = {}
         self._unread: list[ImageRef] = []
+        self.libraries: set[str] = set()
+        self.exchanged: dict[str, bool] = {}
 
     def add(self, encoded: EncodedRecord) -> None:
         """Adds the outcome of a record."""
@@ -103,6 +111,9 @@ class OutcomesCounter:
             self._readings.setdefault(record.source, Counter()).update(encoded.readings)
         if encoded.unread is not None and len(self._unread) < _MAX_UNREAD:
             self._unread.append(encoded.unread)
+        self.libraries.update(encoded.libraries)
+        if encoded.exchanged is not None:
+            self.exchanged[record.source] = encoded.exchanged
 
     def total(self) -> RecordOutcomes:
         """Returns the outcomes of all records so far."""
@@ -153,6 +164,7 @@ class ShardSettings:
         resources: What each worker may use.
         previous: Folder of a committed dataset whose unchanged shards are copied instead of reading
             their images. A shard that is damaged there is written again.
+        first_sizes: `{source: its first images}` that decide whether it exchanges width and height.
     """
 
     splits: Sequence[str]
@@ -163,13 +175,13 @@ class ShardSettings:
     seed: int = 0
     resources: Resources = dataclasses.field(default_factory=Resources)
     previous: str = ""
+    first_sizes: Mapping[str, Sequence[SizedImage]] = dataclasses.field(default_factory=dict)
 
     def digest(self, *, label_map: LabelMap) -> str:
-        """Digests what decides the bytes of every shard besides its records."""
+        """Digests what decides the bytes of every shard besides its records and libraries."""
         what = [
             encoding_digest(self.encoder, label_map=label_map),
             self.container,
-            find_container(self.container).versions(),
         ]
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
@@ -270,12 +282,16 @@ class ShardWriter:
         settings: How shards are made. The resources of the first writer hold for all writers of
             this process.
         processes: How many processes write shards on this machine.
+
+    Attributes:
+        size_fields: Decides whether sources exchange width and height.
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
         give_back_freed_memory()
         self._settings = settings
         self._shared = _Shared.join(settings, processes=processes)
+        self.size_fields = SizeFields(settings.first_sizes)
         # How many batches the small images under way make.
         self._small_batches = 1
         self._is_closed = False
@@ -319,11 +335,12 @@ class ShardWriter:
             label_map=shard.label_map,
             split=shard.split,
             memory=self.memory,
+            size_fields=self.size_fields,
         )
 
         def share_of(item: Record | FetchedRecord) -> int:
             least = _BATCH_BYTES * self._small_batches // _MAX_IMAGES_AHEAD
-            return max(item.size_bytes, least)
+            return max(item.most_bytes, least)
 
         def batches() -> Iterator[list[Record | FetchedRecord]]:
             for batch in batch_by_size(
@@ -340,7 +357,7 @@ class ShardWriter:
             functools.partial(self._encode_batch, encoder=encoder),
             batches(),
             executor=self._shared.encoders,
-            size_bytes=lambda batch: sum(max(item.size_bytes, _BATCH_BYTES) for item in batch),
+            size_bytes=lambda batch: sum(max(item.most_bytes, _BATCH_BYTES) for item in batch),
             max_items=_MAX_IMAGES_AHEAD,
             max_bytes=_MAX_BYTES_AHEAD,
         )
@@ -367,7 +384,7 @@ class ShardWriter:
             functools.partial(fetch, settings=self._settings.encoder.image),
             records,
             executor=self._shared.readers,
-            size_bytes=lambda record: record.size_bytes,
+            size_bytes=lambda record: record.most_bytes,
             max_items=self._shared.read_ahead,
             max_bytes=_MAX_BYTES_AHEAD,
         )
@@ -424,6 +441,8 @@ def write_shard(
         records=len(shard.records),
         objects=sum(columns["objects"]),
         collected=collected,
+        libraries=find_versions(outcomes.libraries, container=container),
+        exchanged=dict(sorted(outcomes.exchanged.items())),
         staged=staged,
         origin=shard.origin,
         run_id=staging.run_id,

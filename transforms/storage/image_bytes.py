@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import io
 import zlib
 
 from shardbeam.transforms.core.errors import RejectedError
@@ -14,6 +15,9 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Errors of the worker, not of the file.
 _WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+# Bytes that are decompressed at a time.
+_PART_BYTES = 1 << 20
 
 # Git LFS leaves pointers in place of files that were not fetched; those with the usual three lines
 # have about 130 bytes, and hardly any image is as short. The format:
@@ -144,14 +148,20 @@ def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
 
 def _inflate(data: bytes, *, file: ImageRef, unreadable: Reason) -> bytes:
     decompressor = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    content = io.BytesIO()
     try:
-        # Never inflate a bomb: one byte more than announced is enough to recognize it.
-        content = decompressor.decompress(data, file.decoded_bytes + 1)
+        # In pieces, because zlib needs twice the memory of what it returns at once. Never inflate a
+        # bomb: one byte more than announced is enough to recognize it.
+        for offset in range(0, len(data), _PART_BYTES):
+            part = data[offset : offset + _PART_BYTES]
+            while part and (room := file.decoded_bytes + 1 - content.tell()):
+                content.write(decompressor.decompress(part, min(room, _PART_BYTES)))
+                part = decompressor.unconsumed_tail
     except zlib.error as error:
         raise RejectedError(unreadable, f"cannot be decompressed: {error}") from error
-    if len(content) != file.decoded_bytes or not decompressor.eof:
+    if content.tell() != file.decoded_bytes or not decompressor.eof:
         raise RejectedError(
             unreadable,
             f"its archive announces {file.decoded_bytes} bytes, but holds more or fewer",
         )
-    return content
+    return content.getvalue()

@@ -8,7 +8,7 @@ import importlib.metadata
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,6 +26,7 @@ from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
     ImageRef,
+    Kind,
     Record,
     Reject,
     decode_annotations,
@@ -47,10 +48,13 @@ from shardbeam.transforms.examples.encode.image_features import (
 )
 from shardbeam.transforms.examples.encode.maps import encode_map
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, FeaturePlan, plan_features
+from shardbeam.transforms.examples.encode.size_fields import SizeFields
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.examples.geometry.boxes import annotated_frame
-from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
+from shardbeam.transforms.images.check import StoredImage, check_image, store_cifar
+from shardbeam.transforms.images.codecs import codec_versions, pillow_libraries
 from shardbeam.transforms.images.cost import mask_bytes
+from shardbeam.transforms.images.header import FileFormat
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Serializes Examples without copying their images.
@@ -184,24 +188,30 @@ _BYTES_PER_MB = 1_000_000
 NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
 
 
+# Pillow has its own zlib.
+_ZLIB = "python-zlib"
+_PYCOCOTOOLS = "pycocotools"
+# Masks and maps are drawn by one of these libraries and compressed by the other.
+_DRAWN_KINDS = frozenset({Kind.INSTANCE_MASKS, Kind.SEMANTIC, Kind.PANOPTIC})
+
+
 def library_versions() -> dict[str, str]:
     """Returns `{library: version}` of the libraries that make images, masks and index files."""
     return {
         **codec_versions(),
         "pyarrow": pyarrow.__version__,
-        # Pillow has its own zlib.
-        "python-zlib": zlib.ZLIB_RUNTIME_VERSION,
-        "pycocotools": importlib.metadata.version("pycocotools"),
+        _ZLIB: zlib.ZLIB_RUNTIME_VERSION,
+        _PYCOCOTOOLS: importlib.metadata.version(_PYCOCOTOOLS),
     }
 
 
 def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
-    """Digests everything that decides an Example's bytes: settings, labels and versions."""
+    """Digests all that decides an Example's bytes for certain: settings and labels.
+
+    The libraries that also do depend on the image (`EncodedRecord.libraries`).
+    """
     schema = plan_features(settings).schema()
-    versions = library_versions()
-    # pyarrow writes only indexes.
-    versions.pop("pyarrow", None)
-    what = [ENCODING_VERSION, schema, settings, label_map, versions]
+    what = [ENCODING_VERSION, schema, settings, label_map]
     return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
 
@@ -219,9 +229,9 @@ class FetchedRecord(NamedTuple):
     files: Mapping[ImageRef, bytes | RejectedError]
 
     @property
-    def size_bytes(self) -> int:
-        """Length of the image; 0 if there is none."""
-        return self.record.size_bytes
+    def most_bytes(self) -> int:
+        """Length of the image, or of the decompressed image if that is longer."""
+        return self.record.most_bytes
 
 
 def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
@@ -309,6 +319,9 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
         reject: The reject, if the record could not be used.
         unread: The file that could not be read, if that is the cause.
         excluded: The rule that leaves the image out, if one does.
+        libraries: The names of the libraries that decide this outcome.
+        exchanged: Whether the source exchanges width and height; None if the outcome does not
+            depend on that.
     """
 
     record: Record
@@ -320,6 +333,8 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
     reject: Reject | None = None
     unread: ImageRef | None = None
     excluded: Exclusion | None = None
+    libraries: Collection[str] = ()
+    exchanged: bool | None = None
 
 
 class RecordEncoder:
@@ -332,6 +347,7 @@ class RecordEncoder:
         label_map: The labels' written names and ids; objects of other labels are left out.
         split: The split, for rejects.
         memory: The budget that decoding shares with other images.
+        size_fields: Decides whether sources exchange width and height; none does by default.
 
     Raises:
         ValueError: The settings of features are wrong (`plan_features`).
@@ -344,6 +360,7 @@ class RecordEncoder:
         label_map: LabelMap,
         split: str = "",
         memory: MemoryBudget | None = None,
+        size_fields: SizeFields | None = None,
     ) -> None:
         plan = plan_features(settings)
         self._settings = settings
@@ -352,6 +369,7 @@ class RecordEncoder:
         self._label_map = label_map
         self._split = split
         self._memory = memory or MemoryBudget()
+        self._size_fields = size_fields or SizeFields({})
 
     def encode(self, item: Record | FetchedRecord) -> EncodedRecord:
         """Encodes a record; reads its image and masks unless `fetch` has read them.
@@ -360,8 +378,31 @@ class RecordEncoder:
             InputError: The storage cannot be read at all.
             OSError: The worker is out of file descriptors or memory.
         """
+        libraries: set[str] = set()
+        exchanged: bool | None = None
+
+        def are_exchanged() -> bool:
+            nonlocal exchanged
+            exchanged = self._size_fields.are_exchanged(record.source)
+            return exchanged
+
+        record = item if isinstance(item, Record) else item.record
+        encoded = self._encode(item, libraries=libraries, are_exchanged=are_exchanged)
+        return msgspec.structs.replace(encoded, libraries=libraries, exchanged=exchanged)
+
+    def _encode(
+        self,
+        item: Record | FetchedRecord,
+        *,
+        libraries: set[str],
+        are_exchanged: Callable[[], bool],
+    ) -> EncodedRecord:
         fetched = fetch(item, settings=self._settings.image) if isinstance(item, Record) else item
         record, annotations, files = fetched
+        if not _DRAWN_KINDS.isdisjoint(self._settings.kinds):
+            libraries.update((_PYCOCOTOOLS, _ZLIB))
+        if annotations.masks:
+            libraries.update(pillow_libraries(FileFormat.PNG))
         if self._settings.source_id == "number":
             number = image_number(source=record.source, key=record.key)
             annotations = msgspec.structs.replace(annotations, image_id=str(number))
@@ -379,6 +420,7 @@ class RecordEncoder:
         try:
             data = _found(files[record.image])
             if record.image.width:
+                libraries.add(_ZLIB)
                 data = encode_map(np.frombuffer(data, np.uint8).reshape(-1, record.image.width))
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
@@ -386,10 +428,15 @@ class RecordEncoder:
                     data,
                     raw=record.image.coding is Coding.CIFAR_RAW,
                     settings=self._settings.image,
+                    libraries=libraries,
                 )
             else:
                 image = check_image(
-                    data, name=record.key, settings=self._settings.image, memory=self._memory
+                    data,
+                    name=record.key,
+                    settings=self._settings.image,
+                    memory=self._memory,
+                    libraries=libraries,
                 )
             examples, corrections, readings = self.encode_image(
                 image,
@@ -397,6 +444,7 @@ class RecordEncoder:
                 annotations=annotations,
                 sha256=content_sha256 if image.data is data else None,
                 masks={key: _found(files[mask]) for key, mask in annotations.masks.items()},
+                are_exchanged=are_exchanged,
             )
         except RejectedError as error:
             if error.reason is Reason.OBJECTS_LOST and self._settings.objects_lost == "drop":
@@ -438,6 +486,7 @@ class RecordEncoder:
         annotations: ImageAnnotations,
         sha256: str | None = None,
         masks: Mapping[str, bytes] | None = None,
+        are_exchanged: Callable[[], bool] = lambda: False,
     ) -> tuple[Sequence[EncodedExample], Corrections, Mapping[str, int]]:
         """Encodes one image.
 
@@ -450,6 +499,7 @@ class RecordEncoder:
             annotations: The image's annotations.
             sha256: Digest of `image.data`, hex, if it is known already.
             masks: The files that annotate the image, by their keys in `annotations.masks`.
+            are_exchanged: Decides whether the image's source exchanges width and height.
 
         Returns:
             The Examples; all corrections, including those of `annotations` and `image`; and
@@ -471,6 +521,7 @@ class RecordEncoder:
             settings=self._settings.image,
             boxes=boxes_in_pixels(annotations),
             normalized=annotations.normalized,
+            are_exchanged=are_exchanged,
         )
         if frame.correction is not None:
             corrections.note(frame.correction, annotated, (frame.width, frame.height))

@@ -294,6 +294,7 @@ def annotated_frame(
     settings: ImageConfig,
     boxes: Iterable[Box] | None,
     normalized: bool = False,
+    are_exchanged: Callable[[], bool] = lambda: False,
 ) -> AnnotatedFrame:
     """Decides which frame an image's annotations refer to.
 
@@ -305,7 +306,9 @@ def annotated_frame(
     If coordinates are in pixels and the annotated size is not the frame's, the setting decides:
 
     - `scale`: if the aspect ratio is the same and the centre of every box lies in the annotated
-      size, that size becomes the frame's extent. If the ratio differs, this works like `ignore`.
+      size, that size becomes the frame's extent. If the ratio differs, this works like `ignore`,
+      but an image with boxes whose annotated sides are its own, exchanged, is rejected unless its
+      source exchanges them.
     - `ignore`: the annotated size is considered wrong if every box lies in the frame.
     - `reject`: the image is rejected.
 
@@ -317,6 +320,8 @@ def annotated_frame(
         settings: The config's image settings.
         boxes: The annotated boxes; None if nothing is annotated in pixels.
         normalized: Whether coordinates are fractions of the frame's sides.
+        are_exchanged: Decides whether the image's source exchanges width and height. It is only
+            called if the answer matters.
 
     Raises:
         RejectedError: The annotated size is not the frame's, and the setting or the boxes rule the
@@ -347,6 +352,20 @@ def annotated_frame(
     if fits(annotated, size):
         _check_centres_inside(boxes, size=size, annotated=annotated)
         return frame._replace(extent=annotated, correction=Correction.ANNOTATED_SIZE_SCALED)
+    boxes = tuple(boxes)
+    if (
+        settings.annotated_size == "scale"
+        and boxes
+        and annotated == size[::-1]
+        and annotated not in (stored, upright_size)
+        and not are_exchanged()
+    ):
+        raise RejectedError(
+            Reason.SIZE_MISMATCH,
+            f"{_describe_sizes(annotated, size)} and may have been turned since, because too few "
+            "images of its source have exchanged sides; if only the annotated size is wrong, set "
+            "image.annotated_size: ignore to use the boxes in pixels of the image",
+        )
     _check_boxes_inside(boxes, size=size, annotated=annotated)
     return frame._replace(correction=Correction.SIZE_CORRECTED)
 

@@ -124,24 +124,35 @@ def mask_problem(text: bytes, *, size: Size, box: Box) -> str:
 
     Args:
         text: As for `draw_segmentation`.
-        size: Width and height of the annotated frame in pixels; 0 if they are not known.
+        size: The annotated width and height in pixels; 0 if they are not known. The image may turn
+            out to have the sides exchanged, or the size of the run lengths.
         box: The object's box in pixels of the frame.
 
     Returns:
         Why; empty if it gives a mask that is not empty.
     """
     try:
-        if all(size):
-            crop = draw_segmentation(
-                text, frame=size, extent=size, box=box, corrections=Corrections()
-            )
-            return "" if crop is not None else "no pixels"
         segmentation = _parse(text)
+        if all(size):
+            sizes = [size, size[::-1]]
+            if isinstance(segmentation, _RunLengths) and segmentation.size is not None:
+                sizes.append(_own_size(segmentation, frame=size, grid=size))
+            problems = (_drawing_problem(text, size=each, box=box) for each in sizes)
+            first = next(problems)
+            return first and ("" if "" in problems else first)
         if isinstance(segmentation, _RunLengths):
             return "" if _read_any_counts(segmentation)[1::2].any() else "no pixels"
         return "" if any(map(_is_usable, segmentation)) else "no polygon that can be drawn"
     except ValueError as error:
         return str(error)
+
+
+def _drawing_problem(text: bytes, *, size: Size, box: Box) -> str:
+    try:
+        crop = draw_segmentation(text, frame=size, extent=size, box=box, corrections=Corrections())
+    except ValueError as error:
+        return str(error)
+    return "" if crop is not None else "no pixels"
 
 
 def _parse(text: bytes) -> list[list[float]] | _RunLengths:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SCHEME = "gs://"
+# Bytes that are unpacked at a time.
+_PART_BYTES = 1 << 20
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 
 
@@ -137,14 +139,17 @@ def unpack(data: bytes, *, uri: str, pinned: bool, max_bytes: int | None = None)
         # The unpacked size is not the listed one.
         raise OSError(0, "the object is stored with Content-Encoding: gzip; store it as it is", uri)
     try:
-        if max_bytes is None:
-            return gzip.decompress(data)
+        unpacked = io.BytesIO()
         with gzip.open(io.BytesIO(data)) as file:
-            unpacked = file.read(max_bytes + 1)
+            # In pieces: reading all at once takes twice the memory.
+            while part := file.read(_PART_BYTES):
+                unpacked.write(part)
+                if max_bytes is not None and unpacked.tell() > max_bytes:
+                    break
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(
             uri=uri, problem="its metadata say Content-Encoding: gzip, but it is not gzip data"
         ) from error
-    if len(unpacked) > max_bytes:
+    if max_bytes is not None and unpacked.tell() > max_bytes:
         raise too_large(uri, max_bytes=max_bytes)
-    return unpacked
+    return unpacked.getvalue()
