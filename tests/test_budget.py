@@ -44,9 +44,10 @@ main(["--help"])
 
 # Modules of Shardbeam, without `__init__`, that are loaded.
 # every stage of a build, its checks, what it counts; COCO's boxes and entries; the join's settings,
-# and how it merges entries; facets and heat maps of boxes
-BUILD = 114
-OPEN = 49  # what finds, indexes and reads Examples; how heat maps add up
+# and how it merges entries; facets and heat maps of boxes; the libraries that images need, a
+# source's first sizes and what they show, and the comparison of both when a shard is taken over
+BUILD = 119
+OPEN = 50  # what finds, indexes and reads Examples; how heat maps add up; libraries of images
 HELP = 33  # names, flags and help of all commands, and the formats' keys
 
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import io
 
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, read_records
+from shardbeam.transforms.containers.tfrecord import CONTAINER, OVERHEAD_BYTES, frame, read_records
 from tests.support.tfrecords import tfrecord
 
 
@@ -39,3 +40,16 @@ def test_a_record_longer_than_any_example_is_not_read() -> None:
     assert header.startswith(length)
     with pytest.raises(ValueError, match="byte 0: a record of 32212254720 bytes is too long"):
         list(read_records(io.BytesIO(header + b"0" * 100)))
+
+
+@given(st.lists(st.binary(max_size=200)), st.integers(0, 3))
+def test_the_checksum_of_a_file_follows_from_those_of_its_records(
+    records: list[bytes], large: int
+) -> None:
+    records += [bytes([each]) * 70_000 * (1 + each) for each in range(large)]
+    content = b""
+    for record in records:
+        header, footer = frame(len(record), crc32c=google_crc32c.value(record))
+        content += header + record + footer
+    facts = [(len(record), google_crc32c.value(record)) for record in records]
+    assert CONTAINER.checksum(facts) == google_crc32c.value(content)

@@ -4,6 +4,7 @@ import io
 import os
 import random
 import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -645,3 +646,28 @@ def test_a_name_in_two_parts_of_a_header_of_ustar(tmp_path: Path) -> None:
     name = "a" * 90 + "/" + "b" * 90 + ".jpg"
     path = write_tar(tmp_path / "ustar.tar", {name: b"one"}, tar_format=tarfile.USTAR_FORMAT)
     assert contents(path) == {name: b"one"}
+
+
+_PEAK = """
+import resource, sys
+from shardbeam.transforms.storage.archives.open import list_root
+from shardbeam.transforms.storage.image_bytes import read_bytes
+((_, ref),) = list_root(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert len(read_bytes(ref)) == 200_000_000
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units")
+def test_a_member_takes_about_the_memory_of_its_content(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.jpg", bytes(200_000_000))
+    result = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(tmp_path / "a.zip")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    # zlib alone would take twice as much.
+    assert int(result.stdout) < 300_000_000
