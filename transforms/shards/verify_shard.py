@@ -19,7 +19,7 @@ from shardbeam.transforms.core.errors import (
     RejectedError,
     reading,
 )
-from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index, read_index
+from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index, read_known_columns
 from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, FEATURES, Manifest
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import StoredFeature, feature_values
@@ -33,7 +33,7 @@ _MAX_PROBLEMS = 100
 # Bytes that are read at a time to compute a checksum.
 _PART_BYTES = 8 << 20
 # Columns of an index that describe the shard's records.
-_RECORD_COLUMNS = ("split", "shard", "length", "crc32c")
+_RECORD_COLUMNS = frozenset({"split", "shard", "length", "crc32c"})
 # JPEG and PNG, the formats of stored images.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _STRICT = ImageConfig(verify="decode", max_pixels=1 << 31, max_decoded_mb=1 << 31)
@@ -296,22 +296,27 @@ def find_contradiction(check: CheckTask) -> str:
     assert check.index is not None
     try:
         data = read_listed(check.index.uri, max_bytes=limits.INDEX_BYTES)
-        columns = read_index(data, uri=check.index.uri, columns=_RECORD_COLUMNS).to_pydict()
+        columns = read_known_columns(data, uri=check.index.uri, max_rows=limits.INDEX_ROWS)
     except DamagedError as error:
         return f"its index: {error.problem}"
-    lengths, checksums = columns["length"], columns.get("crc32c", [None])
+    if not columns.keys() >= _RECORD_COLUMNS or None in columns["crc32c"]:
+        # Another version has written it.
+        return ""
+    lengths, checksums = columns["length"], columns["crc32c"]
     if len(lengths) != check.examples:
         return f"holds {check.examples:,} Examples, its index {len(lengths):,} rows"
     if set(zip(columns["split"], columns["shard"], strict=True)) - {
         (check.split, check.shard_index)
     }:
         return "its index is that of another shard"
-    if None not in checksums:
-        records = zip(lengths, checksums, strict=True)
-        checksum = find_container(check.container).checksum(records)
-        if checksum is not None:
-            is_same = f"{checksum:08x}" == check.crc32c
-            return "" if is_same else "its index has the checksums of other Examples"
+    checksum = find_container(check.container).checksum(zip(lengths, checksums, strict=True))
+    if checksum is not None:
+        is_same = f"{checksum:08x}" == check.crc32c
+        return "" if is_same else "its index has the checksums of other Examples"
+    try:
+        decode_index(data, uri=check.index.uri)
+    except DamagedError:
+        return ""
     problems = check_shard(check).problems
     return str(problems[0]) if problems else ""
 
