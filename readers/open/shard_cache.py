@@ -277,9 +277,8 @@ class ShardCache:
         """Makes a copy, and opens it; None if another process may just have made it."""
         name = _name(shard)
         part = f"{name}{_PART}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
         with (
-            os.fdopen(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file,
+            os.fdopen(_open(part, os.O_WRONLY | os.O_CREAT, folder=folder), "wb") as file,
             # One process copies; the others wait until it has finished, or was killed.
             _lock(file.fileno()),
         ):
@@ -382,10 +381,34 @@ def _used_bytes(name: str, *, folder: int) -> int:
     return 0 if status is None else min(status.st_size, status.st_blocks * 512)
 
 
+def _open(name: str, flags: int, *, folder: int) -> int:
+    """Opens a regular file of the folder, or makes it; never waits, as a named pipe would make it.
+
+    Raises:
+        FileNotFoundError: There is none, and the flags make none.
+        OSError: Something else has its name.
+    """
+    try:
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode=0o600, dir_fd=folder)
+    except OSError as error:
+        # What a link, a folder, a socket, and a pipe that nobody reads give.
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _no_file(name) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_file(name)
+    return descriptor
+
+
+def _no_file(name: str) -> OSError:
+    return OSError(errno.EINVAL, f"{name} is not a regular file; remove it")
+
+
 def _open_copy(shard: StoredFile, *, folder: int) -> int | None:
     """Opens a whole copy; None if there is none."""
     try:
-        descriptor = os.open(_name(shard), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+        descriptor = _open(_name(shard), os.O_RDONLY, folder=folder)
     except FileNotFoundError:
         return None
     if os.fstat(descriptor).st_size != shard.size_bytes:
@@ -411,8 +434,7 @@ def _lock(descriptor: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _lock_names(folder: int) -> Iterator[None]:
     """Waits for the lock of all copies, and holds it for a short time."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    descriptor = os.open(_LOCK, flags, 0o600, dir_fd=folder)
+    descriptor = _open(_LOCK, os.O_RDWR | os.O_CREAT, folder=folder)
     try:
         with _lock(descriptor):
             yield
@@ -426,7 +448,7 @@ def _delete(name: str, *, folder: int) -> bool:
         if not name.endswith(_PART):
             os.unlink(name, dir_fd=folder)
             return True
-        descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
+        descriptor = _open(name, os.O_RDWR, folder=folder)
     except FileNotFoundError:
         return True
     try:

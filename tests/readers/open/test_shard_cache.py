@@ -220,9 +220,24 @@ def test_links_in_the_folder_are_not_followed(
     mine = tmp_path / "mine"
     mine.write_bytes(b"precious")
     copy.with_name(f"{copy.name}{suffix}").symlink_to(mine)
-    with pytest.raises(InputError, match="cannot hold copies of shards: Too many levels of symb"):
+    with pytest.raises(InputError, match="is not a regular file; remove it"):
         _ = shardbeam.open(coco.output, cache=cache)[0]
     assert mine.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("suffix", ["", ".part", ".lock"])
+def test_a_pipe_in_the_folder_is_not_waited_for(suffix: str, coco: Build, cache: Path) -> None:
+    program = "import shardbeam, sys; shardbeam.open(*sys.argv[1:2], cache=sys.argv[2], "
+    program += "cache_bytes=10**9)[0]"
+    command = [sys.executable, "-c", program, str(coco.output), str(cache)]
+    subprocess.run(command, check=True)
+    (copy,) = copies(cache)
+    copy.unlink()
+    pipe = copy.with_name(suffix if suffix == ".lock" else f"{copy.name}{suffix}")
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert f"{pipe.name} is not a regular file; remove it" in ended.stderr
 
 
 def make_link(folder: Path) -> None:
