@@ -26,7 +26,7 @@ from shardbeam.transforms.core.text import cut, show_name
 from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.parquet import PARQUET_ERRORS
+from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, ParquetRows, raise_shortage
 
 # Weaker detections hardly change a margin, and are most of a file.
 LEAST_SCORE = 0.05
@@ -353,17 +353,19 @@ class ClassTable:
             if not self._is_parquet:
                 yield from self._open_csv(columns)
                 return
-            file = parquet.ParquetFile(pa.BufferReader(self._data), page_checksum_verification=True)
+            file = ParquetRows(pa.BufferReader(self._data), uri=self.uri)
             kinds = self._kinds()
             schema = pa.schema([(name, kinds[name]) for name in columns])
-            for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                yield batch.select(columns).cast(schema)
+            for group in range(len(file.group_rows)):
+                for batch in file.read_group(group, columns=columns, batch_rows=_BATCH_ROWS):
+                    yield batch.select(columns).cast(schema)
 
     @contextlib.contextmanager
     def _explain(self) -> Iterator[None]:
         try:
             yield
         except (*PARQUET_ERRORS, NotImplementedError) as error:
+            raise_shortage(error, uri=self.uri, most_bytes=_MOST_BYTES)
             what = "Parquet" if self._is_parquet else "CSV"
             raise InputError(
                 uri=self.uri, problem=f"is no {what} table that can be read: {cut(str(error))}"

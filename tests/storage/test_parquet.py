@@ -3,12 +3,19 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.transforms.core.errors import DamagedError
-from shardbeam.transforms.storage.parquet import read_parquet
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.storage import parquet as storage_parquet
+from shardbeam.transforms.storage.parquet import (
+    ParquetRows,
+    raise_shortage,
+    read_parquet,
+    split_batch,
+)
 
 ROWS = 1_000
 SCHEMA = pa.schema([("key", pa.string()), ("keep", pa.bool_()), ("group", pa.int32())])
@@ -75,3 +82,54 @@ def test_only_known_columns() -> None:
     assert read_parquet(data, uri="x", columns=["key"], max_rows=ROWS, schemas=[SCHEMA]).num_rows
     with pytest.raises(DamagedError, match=r"its columns are \['key', 'keep', 'group'\]"):
         read_parquet(data, uri="x", columns=["key"], max_rows=ROWS, schemas=[SCHEMA.remove(0)])
+
+
+def rows_in_batches(values: pa.Array) -> list[int]:
+    batch = pa.record_batch({"a": values})
+    parts = list(split_batch(batch, uri="x"))
+    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([batch]))
+    return [len(part) for part in parts]
+
+
+def test_rows_are_given_a_few_at_a_time_if_they_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items of lists are counted at all depths, and texts as often as they occur."""
+    monkeypatch.setattr(storage_parquet, "_BYTES", 800)
+    nulls = pa.array([[None] * 50] * 4)
+    assert rows_in_batches(nulls.slice(0, 2)) == [2]
+    assert rows_in_batches(nulls) == [2, 2]
+    assert rows_in_batches(pa.array([[[None] * 25] * 2] * 4)) == [1, 1, 1, 1]
+    assert rows_in_batches(pa.array([{"a": [True] * 60}] * 2)) == [1, 1]
+    assert rows_in_batches(pa.array([[True] * 30] * 4, pa.list_(pa.bool_(), 30))) == [2, 2]
+    assert rows_in_batches(pa.array(["b" * 300] * 4).dictionary_encode()) == [2, 2]
+    assert rows_in_batches(pa.array([7] * 4).dictionary_encode()) == [4]
+    with pytest.raises(DamagedError, match="its values are too long"):
+        rows_in_batches(pa.array([[None], [None] * 101]))
+
+
+@pytest.mark.parametrize("kind", ["text in a struct", "list"])
+def test_a_small_file_with_long_values_is_refused(kind: str) -> None:
+    text = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 400, pa.int32()), pa.array(["b" * 1_000_000])
+    )
+    column: pa.Array = pa.StructArray.from_arrays([text], ["path"])
+    if kind == "list":
+        flags = pa.array(np.zeros(9_000_000, bool))
+        column = pa.ListArray.from_arrays(pa.array([0, len(flags)], pa.int32()), flags)
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table({"a": column}), buffer, compression="zstd", store_schema=False)
+    assert len(buffer.getvalue()) < 100_000
+    rows = ParquetRows(pa.BufferReader(buffer.getvalue()), uri="x")
+    with pytest.raises(DamagedError, match="x: its values are too long"):
+        list(rows.read_group(0, columns=["a"]))
+
+
+def test_a_shortage_of_memory_is_damage_only_beyond_what_a_file_may_need() -> None:
+    error = pa.ArrowMemoryError("realloc of size 1000 failed")
+    raise_shortage(error, uri="x", most_bytes=999)
+    raise_shortage(pa.ArrowInvalid("of size 10 failed"), uri="x", most_bytes=999)
+    for some in (error, pa.ArrowMemoryError("no words about it")):
+        with pytest.raises(
+            InputError, match=r"no memory left for it .*the file is damaged"
+        ) as both:
+            raise_shortage(some, uri="x", most_bytes=1000)
+        assert type(both.value) is InputError

@@ -41,7 +41,12 @@ from shardbeam.transforms.examples.features import (
     is_text,
 )
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
+from shardbeam.transforms.storage.parquet import (
+    PARQUET_ERRORS,
+    describe_parquet_error,
+    most_bytes,
+    raise_shortage,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -96,7 +101,7 @@ class HFParquet(Container):
     ) -> Iterator[tuple[int, bytes]]:
         """Yields the Examples, after comparing the file's checksum."""
         with copy_to_disk(file, see=see) as path:
-            number = 0
+            number, most = 0, file.size_bytes
             try:
                 # With threads, pyarrow sometimes aborts when the program ends
                 # (https://github.com/apache/arrow/issues/33975).
@@ -104,6 +109,7 @@ class HFParquet(Container):
                     pa.OSFile(path) as source,
                     parquet.ParquetFile(source, page_checksum_verification=True) as rows,
                 ):
+                    most = most_bytes(rows.metadata)
                     kinds = _read_kinds(rows.schema_arrow)
                     for group in range(rows.num_row_groups):
                         following = number + rows.metadata.row_group(group).num_rows
@@ -115,6 +121,7 @@ class HFParquet(Container):
                                 yield number, record
                             number += 1
             except _NO_ROW as error:
+                raise_shortage(error, uri=file.uri, most_bytes=most)
                 place = self.describe_place(number) if number else ""
                 detail = describe_parquet_error(error)
                 problem = f"not a Parquet file of Shardbeam, or a damaged one: {detail}"

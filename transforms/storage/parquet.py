@@ -8,13 +8,14 @@ must not end the process: pyarrow aborts where a footer's metadata of columns
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet, types
 
-from shardbeam.transforms.core.errors import DamagedError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 
 # The texts of a file, its lists, and its columns without compression, may take `_BYTES`, and
 # `_BYTES_PER_ROW` more for each row. A path has at most 4 KB.
@@ -29,6 +30,9 @@ _FEW_ROWS = 128
 # What pyarrow raises for files that are damaged, or no Parquet files: a name in a footer may be no
 # UTF-8 text (ValueError), or that of no column (KeyError).
 PARQUET_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError)
+# What an item of a list takes in a Python list.
+_POINTER_BYTES = 8
+_ASKED_BYTES = re.compile(r"of size ([0-9]+) failed")
 
 
 def read_parquet(
@@ -55,7 +59,9 @@ def read_parquet(
     Raises:
         DamagedError: It is not a Parquet file, is damaged, has too many rows, other columns, values
             that are too long, or rows that lack a value.
+        InputError: There is too little memory for it.
     """
+    limit = len(data)
     try:
         # With a Python file object, or with threads, the program sometimes aborts when it ends
         # (https://github.com/apache/arrow/issues/33975).
@@ -91,6 +97,7 @@ def read_parquet(
         # Texts may be no UTF-8.
         table.validate(full=True)
     except PARQUET_ERRORS as error:
+        raise_shortage(error, uri=uri, most_bytes=limit)
         problem = f"not a Parquet file, or a damaged one: {describe_parquet_error(error)}"
         raise DamagedError(uri=uri, problem=problem) from error
     for name in table.column_names:
@@ -117,8 +124,10 @@ class ParquetRows:
 
     def __init__(self, source: pa.NativeFile, *, uri: str) -> None:
         self._uri = uri
+        self._most_bytes = source.size()
         with self._explain():
             metadata = parquet.read_metadata(source)
+            self._most_bytes = most_bytes(metadata)
             self.schema: pa.Schema = metadata.schema.to_arrow_schema()
             leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
             groups = range(metadata.num_row_groups)
@@ -133,8 +142,15 @@ class ParquetRows:
             if min(self.group_rows, default=0) < 0 or sum(self.group_rows) != metadata.num_rows:
                 raise ValueError("its numbers of rows contradict each other")
 
-    def read_group(self, group: int, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read_group(
+        self, group: int, *, columns: Sequence[str], batch_rows: int = _FEW_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a group, with some columns.
+
+        Args:
+            group: The number of the group.
+            columns: The names of the columns.
+            batch_rows: How many rows are decoded at a time.
 
         Raises:
             DamagedError: The group is damaged, or its values are too long.
@@ -142,13 +158,13 @@ class ParquetRows:
         rows = 0
         with self._explain():
             for batch in self._file.iter_batches(
-                _FEW_ROWS, row_groups=[group], columns=columns, use_threads=False
+                batch_rows, row_groups=[group], columns=columns, use_threads=False
             ):
                 limit = _BYTES + len(batch) * _BYTES_PER_ROW
                 if max(batch.nbytes, sum(map(_bytes_in_dictionaries, batch.columns))) > limit:
                     raise _too_long(self._uri)
                 rows += len(batch)
-                yield batch
+                yield from split_batch(batch, uri=self._uri)
             if columns and rows != self.group_rows[group]:
                 raise ValueError(f"group {group} has {rows:,} rows")
 
@@ -157,6 +173,7 @@ class ParquetRows:
         try:
             yield
         except PARQUET_ERRORS as error:
+            raise_shortage(error, uri=self._uri, most_bytes=self._most_bytes)
             problem = f"not a Parquet file, or a damaged one: {describe_parquet_error(error)}"
             raise DamagedError(uri=self._uri, problem=problem) from error
 
@@ -164,6 +181,66 @@ class ParquetRows:
 def describe_parquet_error(error: Exception) -> str:
     """Returns the text of one of `PARQUET_ERRORS`, which may have several lines, on one line."""
     return " ".join(str(error).split())
+
+
+def most_bytes(metadata: parquet.FileMetaData) -> int:
+    """Returns the most bytes that pyarrow needs at a time, by the footer and the limits here."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return _BYTES + max((group.total_byte_size for group in groups), default=0)
+
+
+def raise_shortage(error: BaseException, *, uri: str, most_bytes: int) -> None:
+    """Raises an error that names both causes if pyarrow got no memory that a file may need.
+
+    A request for more than that shows that the file is damaged.
+
+    Args:
+        error: What pyarrow raised.
+        uri: The file.
+        most_bytes: The most bytes that the file may need at a time.
+
+    Raises:
+        InputError: There is too little memory, or the file is damaged.
+    """
+    asked = _ASKED_BYTES.search(str(error))
+    if not isinstance(error, pa.ArrowMemoryError) or (asked and int(asked[1]) > most_bytes):
+        return
+    raise InputError(
+        uri=uri,
+        problem=f"this process has no memory left for it ({describe_parquet_error(error)}): free "
+        "some, or give it more; if that does not help, the file is damaged: download it again",
+    ) from error
+
+
+def split_batch(batch: pa.RecordBatch, *, uri: str) -> Iterator[pa.RecordBatch]:
+    """Yields a batch in parts whose values take little memory as Python objects.
+
+    A list of a million equal items takes a few bytes in a file, and a text may be in many rows.
+
+    Raises:
+        DamagedError: The values of one row are too long.
+    """
+    if sum(map(_object_bytes, batch.columns)) <= _BYTES:
+        yield batch
+    elif len(batch) == 1:
+        raise _too_long(uri)
+    else:
+        half = len(batch) // 2
+        for part in (batch.slice(0, half), batch.slice(half)):
+            yield from split_batch(part, uri=uri)
+
+
+def _object_bytes(values: pa.Array) -> int:
+    """Returns the least that values take as Python objects, without those of fixed size."""
+    kind = values.type
+    if types.is_dictionary(kind):
+        return _bytes_in_dictionaries(values) if _is_text(kind.value_type) else 0
+    if isinstance(values, (pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray)):
+        items = values.flatten()
+        return _POINTER_BYTES * len(items) + _object_bytes(items)
+    if types.is_struct(kind):
+        return sum(map(_object_bytes, values.flatten()))
+    return int(values.nbytes)
 
 
 def _read_columns(

@@ -129,6 +129,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row | str]:
     try:
         columns = [*map(_to_plain, batch.columns)]
         rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
+    except pa.ArrowMemoryError:
+        # Not the fault of a row.
+        raise
     except UnicodeDecodeError:
         rows = ["not valid UTF-8"]
     except PARQUET_ERRORS as error:
