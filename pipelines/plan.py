@@ -39,7 +39,9 @@ from shardbeam.transforms.formats.join.sources import (
     find_key_file,
     image_groups,
 )
+from shardbeam.transforms.formats.numbered_files import describe_incomplete
 from shardbeam.transforms.images.measures import PICTURE_KINDS
+from shardbeam.transforms.storage.archives.open import expand_root
 from shardbeam.transforms.storage.find import expand_pattern
 
 # The split of all images if nothing names another one.
@@ -181,7 +183,12 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
             container=config.output.container,
             sources=tuple(source.name for source in sources),
             warnings=tuple(
-                dict.fromkeys(line for source in sources for line in source.format.warnings())
+                dict.fromkeys(
+                    (
+                        *(line for source in sources for line in source.format.warnings()),
+                        *describe_incomplete(_given_files(sources)),
+                    )
+                )
             ),
             absent=tuple(name for source in sources for name in source.format.absent_classes()),
             file_per_image=any(source.format.lists_annotations for source in sources),
@@ -427,6 +434,14 @@ def _resolve_format(source: schema.Source, *, fields: Mapping[str, bool]) -> For
 
 def _key_file(path: str | None) -> KeyFile | None:
     return None if path is None else find_key_file(absolute_path(path))
+
+
+def _given_files(sources: Iterable[Source]) -> Iterator[str]:
+    """Yields the files of annotations and the archives that all sources name."""
+    for source in sources:
+        yield from source.format.annotation_files()
+        for root in source.format.roots():
+            yield from expand_root(root)
 
 
 def _inputs(

@@ -40,6 +40,7 @@ from shardbeam.transforms.formats.base import (
     find_format,
 )
 from shardbeam.transforms.formats.names import is_split_name, listing_exclusion
+from shardbeam.transforms.formats.numbered_files import describe_incomplete
 from shardbeam.transforms.formats.parsing.root_files import relative_path
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
@@ -360,6 +361,7 @@ def _describe(found: _Candidate, *, folder: Folder) -> Iterator[str]:
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
     yield from found.recognized.notes
     files = [uri for source in found.plan.sources for uri in source.format.annotation_files()]
+    yield from describe_incomplete(files)
     read = {path for path in folder.files if absolute_path(folder.uri(path)) in files}
     yield from describe_damaged(folder, read=read)
     if len(splits) == 1:

@@ -22,11 +22,16 @@ from shardbeam.pipelines.interrupts import FOLDER_INSIDE, delay_interrupts, fold
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.text import counted, escape
-from shardbeam.transforms.formats.huggingface.pages import why_not
+from shardbeam.transforms.formats.huggingface.pages import read_image_column
 from shardbeam.transforms.formats.names import is_hidden
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
+from shardbeam.transforms.storage.parquet import (
+    PARQUET_ERRORS,
+    describe_parquet_error,
+    most_bytes,
+    raise_shortage,
+)
 
 # Rows that are decoded at a time, and what a row group has at least.
 _BATCH_ROWS = 64
@@ -125,10 +130,9 @@ def _check_output(output: str, *, source: str) -> str:
             if not os.path.isdir(path):
                 raise UsageError(f"--to: {output} is not a folder; name another one")
             mark = os.path.join(path, _MARK)
-            if os.path.lexists(mark):
-                with open(mark, encoding="utf-8", errors="surrogateescape") as file:
-                    if file.read() == os.path.realpath(source):
-                        return path
+            # `read` refuses a pipe, from which reading would never end.
+            if os.path.lexists(mark) and storage_for(mark).read(mark) == _real_name(source):
+                return path
             if not all(name.startswith(FOLDER_INSIDE) for name in os.listdir(path)):
                 raise UsageError(
                     f"--to: {output} holds other files than unpacked ones of {source}; name a new "
@@ -140,7 +144,11 @@ def _check_output(output: str, *, source: str) -> str:
 def _write_mark(output: str, *, source: str) -> None:
     mark = os.path.join(output, _MARK)
     if not os.path.lexists(mark):
-        storage_for(mark).replace(mark, os.fsencode(os.path.realpath(source)))
+        storage_for(mark).replace(mark, _real_name(source))
+
+
+def _real_name(path: str) -> bytes:
+    return os.fsencode(os.path.realpath(path))
 
 
 def _is_done(file: StoredFile, *, output: str) -> bool:
@@ -183,8 +191,8 @@ def _packed(file: StoredFile) -> Mapping[str, str] | None:
     with _reading(file) as old:
         leaves = dict(_image_leaves(old.schema_arrow))
     storage = storage_for(file.uri)
-    reasons = [why_not(file.uri, storage=storage, column=column) for column in leaves]
-    return leaves if any(reasons) else None
+    columns = [read_image_column(file.uri, storage=storage, column=column) for column in leaves]
+    return leaves if any(column.why_not for column in columns) else None
 
 
 def _image_leaves(schema: pa.Schema) -> Iterator[tuple[str, str]]:
@@ -223,9 +231,14 @@ def _write(file: StoredFile, *, new: str, leaves: Mapping[str, str] | None) -> i
                 use_dictionary=others,
                 write_statistics=others,
             ) as writer:
+                rows = 0
                 for group in _groups(old.iter_batches(_BATCH_ROWS, use_threads=False)):
                     writer.write_table(group)
-            rows: int = metadata.num_rows
+                    rows += group.num_rows
+            if rows != metadata.num_rows:
+                raise ValueError(
+                    f"its footer says {metadata.num_rows:,} rows, and it holds {rows:,}"
+                )
             return rows
 
 
@@ -246,6 +259,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 @contextlib.contextmanager
 def _reading(file: StoredFile) -> Iterator[parquet.ParquetFile]:
     """Opens a Parquet file, and explains errors that its content causes."""
+    most = file.size_bytes
     try:
         with parquet.ParquetFile(
             file.uri,
@@ -254,10 +268,12 @@ def _reading(file: StoredFile) -> Iterator[parquet.ParquetFile]:
             pre_buffer=False,
             page_checksum_verification=True,
         ) as opened:
+            most = most_bytes(opened.metadata)
             yield opened
     except PARQUET_ERRORS as error:
         # Those of a disk have a number; those of damage do not.
         if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno):
             raise
+        raise_shortage(error, uri=file.uri, most_bytes=most)
         problem = f"not a Parquet file, or a damaged one: {describe_parquet_error(error)}"
         raise DamagedError(uri=file.uri, problem=f"{problem}; download it again") from error

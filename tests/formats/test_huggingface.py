@@ -305,7 +305,7 @@ def hub(folder: Path, *paths: str, **texts: str) -> list[tuple[str, str]]:
     [
         ("data/train-00000-of-00001.parquet", "train"),
         ("data/train-00000-of-00001-0f5e3a.parquet", "train"),
-        ("en/unlabeled-00001-of-00002.parquet", "unlabeled"),
+        ("en/unlabeled-00000-of-00001.parquet", "unlabeled"),
         ("default/train/0000.parquet", "train"),
         ("default/partial-train/0000.parquet", "train"),
         ("validation.parquet", "validation"),
@@ -460,7 +460,7 @@ def test_files_with_other_columns_than_the_first(tmp_path: Path) -> None:
     features = {"image": IMAGE, "label": classes("cat")}
     rows = [{"image": hub_image(JPEG), "label": 0}]
     other = hub_parquet([{"image": hub_image(JPEG)}], {"image": IMAGE})
-    files = {TRAIN: hub_parquet(rows, features), "data/train-00001-of-00002.parquet": other}
+    files = {TRAIN: hub_parquet(rows, features), "data/train-more.parquet": other}
     write_files(tmp_path, files)
     made = make([str(tmp_path)]).resolve()
     with pytest.raises(InputError, match="has no column 'label', unlike the first file"):

@@ -16,9 +16,9 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.huggingface import pages
 from shardbeam.transforms.formats.huggingface.pages import (
     StoredImage,
+    read_image_column,
     stored_arrow_images,
     stored_images,
-    why_not,
 )
 from shardbeam.transforms.storage.local import LocalStorage
 
@@ -101,7 +101,7 @@ def test_each_image_is_where_its_bytes_are(
         write_statistics=written != "groups",
     )
 
-    assert why_not(str(path), storage=STORAGE, column="image") is None
+    assert read_image_column(str(path), storage=STORAGE, column="image").why_not == ""
     assert read(path) == search(path.read_bytes(), images)
 
 
@@ -159,7 +159,8 @@ def test_other_pages_are_refused_with_the_command_that_helps(
     path = tmp_path / "a.parquet"
     parquet.write_table(make_table(make_images(300)), path, **how)
 
-    assert why_not(str(path), storage=STORAGE, column="image") == reason
+    found = read_image_column(str(path), storage=STORAGE, column="image")
+    assert found == (found.rows, reason)
     with pytest.raises(InputError, match=r"row group 0.*shardbeam unpack"):
         read(path)
 
@@ -180,7 +181,7 @@ def test_what_is_no_parquet_file_is_refused(tmp_path: Path, content: bytes, mess
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
 
-    for look in (read, lambda path: why_not(str(path), storage=STORAGE, column="image")):
+    for look in (read, lambda path: read_image_column(str(path), storage=STORAGE, column="image")):
         with pytest.raises(InputError, match=message):
             look(path)
 
@@ -420,7 +421,7 @@ def test_images_of_real_files_are_where_their_bytes_are(shared_data: Path) -> No
         if path.suffix == ".arrow":
             images = pa.ipc.open_stream(path.read_bytes()).read_all()["image"].to_pylist()
             check_arrow(path, images)
-        elif why_not(str(path), storage=STORAGE, column="image"):
+        elif read_image_column(str(path), storage=STORAGE, column="image").why_not:
             assert path.parent.name == "detection_snappy"
             continue
         else:

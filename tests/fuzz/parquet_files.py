@@ -25,9 +25,9 @@ from shardbeam.transforms.duplicates.duplicates import SCHEMA, load_duplicates
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.huggingface.pages import (
     StoredImage,
+    read_image_column,
     stored_arrow_images,
     stored_images,
-    why_not,
 )
 from shardbeam.transforms.formats.join.sources import (
     excluded_images,
@@ -102,7 +102,7 @@ def fuzz_parquet_images(rng: random.Random) -> str:
     path = _write("images.parquet", damaged)
 
     def read() -> None:
-        why_not(str(path), storage=LocalStorage(), column="image")
+        read_image_column(str(path), storage=LocalStorage(), column="image")
         found = [(image.offset, image.size) for image in _find_images(path)]
         assert all(offset + size <= len(data) for offset, size in found)
         assert anywhere or found == expected

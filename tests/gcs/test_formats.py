@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.formats.test_numbered_files import SETS
 from tests.support.archive_files import write_zip
 from tests.support.builds import build
 from tests.support.dataset import read_dataset
@@ -87,3 +88,18 @@ def test_an_image_in_a_zip_is_one_request(
     kinds = Counter(request.is_media for request in gcs.proxy.requests)
     assert kinds[True] <= len(images) + 2
     assert kinds[False] <= 2
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_numbered_file_that_is_missing(
+    name: str, gcs: ProxiedGcs, bucket: str, tmp_path: Path
+) -> None:
+    key, data, names = SETS[name]
+    for number in (0, 2):
+        gcs.write(f"{bucket}/in/{names.format(f'0000{number}-of-00003')}", data)
+    missing = names.format("00001-of-00003")
+    ended = build(name, f"--{key}", f"{bucket}/in", output=tmp_path / "out", exit_code=1)
+    assert f"{bucket}/in: {missing} is missing: 2 of 3 files of train" in ended.stderr
+    pattern = f"{bucket}/in/{names.format('*')}"
+    built = build(name, f"--{key}", pattern, output=tmp_path / "out")
+    assert f"2 of 3 files of train: {missing} is not among them" in built.summary["warnings"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shardbeam.transforms.formats.huggingface.pages import stored_images, why_not
+from shardbeam.transforms.formats.huggingface.pages import read_image_column, stored_images
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import Run, run
 
@@ -79,8 +79,8 @@ def test_values_stay_and_images_get_a_place(tmp_path: Path) -> None:
         assert new.equals(old, check_metadata=True)
         for column in ("image", "mask"):
             path, storage = str(output / name), LocalStorage()
-            assert why_not(str(source / name), storage=storage, column=column)
-            assert why_not(path, storage=storage, column=column) is None
+            assert read_image_column(str(source / name), storage=storage, column=column).why_not
+            assert not read_image_column(path, storage=storage, column=column).why_not
             values = new[column].to_pylist()
             data = Path(path).read_bytes()
             found = stored_images(path, storage=storage, column=column)
@@ -88,6 +88,29 @@ def test_values_stay_and_images_get_a_place(tmp_path: Path) -> None:
                 content = value["bytes"] if isinstance(value, dict) else value
                 there = data[image.offset :][: image.size] if image.offset >= 0 else None
                 assert there == content
+
+
+def test_a_footer_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    path, output = tmp_path / "a.parquet", tmp_path / "plain"
+    parquet.write_table(make_table(300), path)
+    data = path.read_bytes()
+    # The footer's number of rows, zigzag and as a varint, and the list of row groups after it.
+    assert data.count(b"\x16\xd8\x04\x19") == 1
+    path.write_bytes(data.replace(b"\x16\xd8\x04\x19", b"\x16\xd6\x04\x19"))
+
+    done = unpack_to(path, output)
+    assert done.exit_code == 1
+    assert "footer: is damaged: says that it has 299 rows, and its row groups have 300" in (
+        done.stderr
+    )
+    assert not output.exists()
+
+
+def test_a_pipe_in_the_output_is_not_waited_for(tmp_path: Path) -> None:
+    source, output = write_folder(tmp_path / "hub"), tmp_path / "plain"
+    output.mkdir()
+    os.mkfifo(output / ".unpacked-by-shardbeam")
+    assert "a named pipe; only regular files are read" in unpack_to(source, output).stderr
 
 
 def test_row_groups_are_neither_small_nor_long(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_row, with_replaced
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.numbered_files import check_complete
 from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.parsing.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.recognition import Folder, Recognized
@@ -236,6 +237,10 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             dotted = [each for each in first if each.is_dotted_image]
             problem = f"{tars[0]}: {describe_dots(dotted[0])}" if dotted else ""
             return Recognized(what=what, problem=problem) if dotted else None
+        try:
+            check_complete(tars, folder=folder.uri(""), flag="--tars")
+        except InputError as error:
+            return Recognized(what=what, problem=str(error))
         sources = folder.shards_by_split(tars, key="tars", extension=".tar")
         return Recognized(what=what, sources=sources)
 
@@ -249,7 +254,8 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         """Finds out whether classes are numbers.
 
         Raises:
-            InputError: A folder holds no tar file, or cannot be listed.
+            InputError: A folder holds no tar file, lacks one that the numbers of the others
+                announce, or cannot be listed.
         """
         self._check_tars()
         if not self._keeps_ids:
@@ -261,16 +267,18 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         )
 
     def _check_tars(self) -> None:
-        """Lists the folders to find those without tars before the run."""
+        """Lists the folders to find those without tars, or without all of them, before the run."""
         for root in self.tars:
             if _TAR.search(root) or is_pattern(root):
                 continue
-            first = ""
-            for first, _ in list_root(root, open_archives=False):
-                if self.place(first, root=0).role is Role.CONTAINER:
-                    break
-            else:
-                held = f"it holds {first!r}" if first else "there are no files"
+            last = ""
+            tars = []
+            for last, _ in list_root(root, open_archives=False):
+                if self.place(last, root=0).role is Role.CONTAINER:
+                    tars.append(last)
+            check_complete(tars, folder=root, flag="--tars")
+            if not tars:
+                held = f"it holds {last!r}" if last else "there are no files"
                 raise InputError(
                     uri=root,
                     problem=f"no .tar file found, {held}; for images in folders there are "

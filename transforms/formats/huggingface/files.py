@@ -7,6 +7,7 @@ https://huggingface.co/docs/hub/datasets-file-names-and-splits, and `Dataset.sav
 from __future__ import annotations
 
 import fnmatch
+import glob
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from shardbeam.configs.yaml_text import YamlError, parse_yaml
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, reading
 from shardbeam.transforms.formats.annotation_file import decode_text
 from shardbeam.transforms.formats.names import is_hidden, is_image_name
+from shardbeam.transforms.formats.numbered_files import check_complete
 from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import split_in
 from shardbeam.transforms.formats.split_folders import sort_splits
@@ -45,12 +47,14 @@ class DataFile(msgspec.Struct, frozen=True):
         path: Its path below the folder of the data, with which the keys of its images begin.
         split: Its split; empty if it has none.
         kind: Parquet or Arrow with images in its rows, or a table that names image files.
+        named: Whether the user has named the file itself, and not a folder or a pattern.
     """
 
     uri: str
     path: str
     split: str
     kind: Literal["parquet", "arrow", "csv", "jsonl", "parquet_table"]
+    named: bool = False
 
     @property
     def names_images(self) -> bool:
@@ -67,6 +71,7 @@ class Found(NamedTuple):
         images: The columns of images, as they say.
         folder: The folder of the data.
         map_classes: `{value: class}` of maps, as `id2label.json` says.
+        rows: `{split: number of its rows}`, as the YAML of a README.md says.
     """
 
     files: Sequence[DataFile]
@@ -74,6 +79,7 @@ class Found(NamedTuple):
     images: Sequence[str]
     folder: str
     map_classes: Mapping[str, str] = {}
+    rows: Mapping[str, int] = {}
 
 
 class _Described:
@@ -150,30 +156,36 @@ def find_files(data: Sequence[str], *, config_name: str | None) -> Found:
         config_name: The config to read, if there are several.
 
     Raises:
-        InputError: There is none, or a README.md names files that are not there.
+        InputError: There is none, a README.md names files that are not there, or a folder lacks one
+            of a set of numbered files.
         Problem: There are several configs, and none is chosen.
     """
     files: list[DataFile] = []
     classes: dict[str, Sequence[str]] = {}
     images: list[str] = []
     map_classes: dict[str, str] = {}
-    data = [uri for pattern in data for uri in expand_pattern(pattern)]
-    folders = [uri if _is_folder(uri) else posixpath.dirname(uri) for uri in data]
+    rows: dict[str, int] = {}
+    matched = [(uri, pattern) for pattern in data for uri in expand_pattern(pattern)]
+    folders = [uri if _is_folder(uri) else posixpath.dirname(uri) for uri, _ in matched]
     common = common_folder(folders)
-    for uri, folder in zip(data, folders, strict=True):
+    for (uri, pattern), folder in zip(matched, folders, strict=True):
         prefix = f"{folder}/".removeprefix(f"{common}/")
         if folder != uri:
             path = f"{prefix}{posixpath.basename(uri)}"
-            files.append(_data_file(uri, path, split=_split_of(path)))
+            file = _data_file(uri, path, split=_split_of(path))
+            files.append(msgspec.structs.replace(file, named=uri == pattern))
             continue
         reader = _FolderReader(folder, prefix=prefix, config_name=config_name)
         files += reader.find()
         classes |= reader.classes
         images += reader.images
         map_classes |= reader.map_classes()
+        rows |= reader.rows
     order = sort_splits(dict.fromkeys(file.split for file in files))
     files.sort(key=lambda file: (order.index(file.split), file.path))
-    return Found(files, classes, images, common, map_classes)
+    # Files of a split that are named beside a folder are not in its README.md.
+    rows = rows if len(matched) == 1 else {}
+    return Found(files, classes, images, common, map_classes, rows)
 
 
 def _is_folder(uri: str) -> bool:
@@ -218,11 +230,13 @@ class _FolderReader:
     Attributes:
         classes: As in `Found`.
         images: As in `Found`.
+        rows: As in `Found`.
     """
 
     def __init__(self, folder: str, *, prefix: str, config_name: str | None) -> None:
         self.classes: dict[str, Sequence[str]] = {}
         self.images: list[str] = []
+        self.rows: dict[str, int] = {}
         self._folder = folder
         self._prefix = prefix
         self._config_name = config_name
@@ -233,7 +247,9 @@ class _FolderReader:
     def find(self) -> list[DataFile]:
         """Finds the files, and what the files beside them say about their columns."""
         if states := [it for it in self._paths if posixpath.basename(it) == "state.json"]:
-            return [file for path in states for file in self._saved(path)]
+            saved = [(path, split) for state in states for path, split in self._saved(state)]
+            self._check_complete([path for path, _ in saved])
+            return [self._file(path, split) for path, split in saved]
         tables = [path for path in self._paths if _METADATA.fullmatch(path)]
         rows = [path for path in self._paths if path.lower().endswith((".parquet", ".arrow"))]
         if "manifest.json" in self._paths:
@@ -264,8 +280,17 @@ class _FolderReader:
         has_images = self._has_image_files()
         return _data_file(uri, f"{self._prefix}{path}", split=split, has_images=has_images)
 
-    def _saved(self, state: str) -> Iterator[DataFile]:
-        """Yields the files of a split that `save_to_disk` has written."""
+    def _check_complete(self, paths: Sequence[str], *, pattern: str = "**") -> None:
+        """Checks that no numbered file is missing that a pattern of a README.md matches."""
+        check_complete(
+            paths,
+            folder=self._folder,
+            flag="--data",
+            is_wanted=lambda path: bool(_match(pattern, [path])),
+        )
+
+    def _saved(self, state: str) -> Iterator[tuple[str, str]]:
+        """Yields `(path, split)` of the files that `save_to_disk` has written for a split."""
         folder = posixpath.dirname(state)
         info = posixpath.join(folder, "dataset_info.json")
         if info in self._paths:
@@ -276,9 +301,10 @@ class _FolderReader:
             path = posixpath.join(folder, name) if isinstance(name, str) else ""
             if path not in self._paths:
                 raise InputError(
-                    uri=join_uri(self._folder, state), problem=f"names {name!r}, which is not there"
+                    uri=join_uri(self._folder, state),
+                    problem=f"names {name!r}, which is not there; copy the whole folder again",
                 )
-            yield self._file(path, posixpath.basename(folder))
+            yield path, posixpath.basename(folder)
 
     def _json(self, path: str) -> dict[str, Any]:
         uri = join_uri(self._folder, path)
@@ -309,7 +335,13 @@ class _FolderReader:
                 by_folder = {str(each[1] or ""): None for each in converted if each}
         first = next((name for name, each in configs.items() if each.get("default") is True), "")
         name = self._choose([*configs] or [*by_folder] or [*infos], first=first)
-        self._describe(infos.get(name, next(iter(infos.values()), {})).get("features"))
+        info = infos.get(name, next(iter(infos.values()), {}))
+        self._describe(info.get("features"))
+        if name in infos:
+            counts = {
+                str(it.get("name")): it.get("num_examples") for it in _dicts(info.get("splits"))
+            }
+            self.rows = {split: rows for split, rows in counts.items() if isinstance(rows, int)}
         if not self.classes and "dataset_infos.json" in self._paths:
             known = self._json("dataset_infos.json")
             about = known.get(name, next(iter(known.values()), None))
@@ -321,9 +353,9 @@ class _FolderReader:
         below = f"{str(chosen.get('data_dir', '')).strip('./')}/".lstrip("/")
         if len(by_folder) > 1:
             below = f"{name}/"
-        for path in rows:
-            if path.startswith(below):
-                yield path, _split_of(path)
+        rows = [path for path in rows if path.startswith(below)]
+        self._check_complete(rows)
+        yield from ((path, _split_of(path)) for path in rows)
 
     def _choose(self, names: Sequence[str], *, first: str) -> str:
         if self._config_name is not None:
@@ -360,6 +392,8 @@ class _FolderReader:
                         problem=f"config {name}: {split}: none of the files here matches "
                         f"{str(pattern)!r}; download them, or name files in data",
                     )
+                if glob.has_magic(wanted):
+                    self._check_complete(matched, pattern=wanted)
                 for path in matched:
                     if seen.setdefault(path, split) != split:
                         raise InputError(

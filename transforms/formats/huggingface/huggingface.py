@@ -74,7 +74,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
         _folder: The folder of the images that tables name.
         _map_classes: `{value: class}` of maps, as `id2label.json` says.
         _mask_reading: How maps are read.
-        _boxes_said: How boxes are read, if their numbers decided it.
+        _notes: How boxes are read, if their numbers decided it, and what contradicts README.md.
     """
 
     SUMMARY = "Hugging Face datasets: Parquet, save_to_disk, imagefolder"
@@ -103,7 +103,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
     _folder: str = ""
     _map_classes: Mapping[str, str] = {}
     _mask_reading: MaskReading = MaskReading()
-    _boxes_said: str = ""
+    _notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # The table refuses wrong types of columns.
@@ -163,7 +163,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
             _map_classes=found.map_classes,
         )
         table = made._table([file.uri for file in found.files])
-        columns, said = resolve_columns(found, table=table, mask_column=self.mask_column)
+        columns, notes = resolve_columns(found, table=table, mask_column=self.mask_column)
         reading = MaskReading()
         if columns.mask and self.mask_values:
             reading = given_values(self.mask_values)
@@ -185,7 +185,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
                 "class_name: face (--class-name face)",
             )
         return msgspec.structs.replace(
-            made, _columns=columns, _boxes_said=said, _mask_reading=reading
+            made, _columns=columns, _notes=tuple(notes), _mask_reading=reading
         )
 
     @property
@@ -196,9 +196,9 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
     def warnings(self) -> Iterator[str]:
         """Says what is read as what, as far as it was not declared, and what is not read."""
         columns = self._columns
-        for line in (self._boxes_said, self._mask_reading.said):
-            if line:
-                yield line
+        yield from self._notes
+        if self._mask_reading.said:
+            yield self._mask_reading.said
         if columns.not_read:
             yield f"not read: the columns {join_names(columns.not_read)}, of images or bytes"
         if not self.kinds:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mmap
+import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,10 +23,16 @@ from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import DamagedError, InputError, reading
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.storage.base import Storage
-from shardbeam.transforms.storage.find import StorageReader
+from shardbeam.transforms.storage.find import StorageReader, storage_for
 from shardbeam.transforms.storage.local import read_at
-from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, describe_parquet_error
+from shardbeam.transforms.storage.parquet import (
+    PARQUET_ERRORS,
+    ParquetRows,
+    describe_parquet_error,
+    raise_shortage,
+)
 
 # Reads the few structs of Thrift's compact protocol that Parquet files hold, within limits.
 #
@@ -157,7 +164,6 @@ _HEADER_BYTES, _MAX_HEADER_BYTES = 4 << 10, 1 << 20
 _DATA_PAGES = {0: (5, 2), 3: (8, 4)}
 _PLAIN, _RLE, _BIT_PACKED, _DICTIONARIES = 0, 3, 4, {2, 8}
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
-_PATHS_AT_A_TIME = 1024
 
 _Read = Callable[[int, int], bytes]
 
@@ -188,31 +194,44 @@ class _Chunk(msgspec.Struct, frozen=True):
     max_level: int
 
 
-def why_not(uri: str, *, storage: Storage, column: str) -> str | None:
-    """Says why the images of a column have no place in the file, from its footer alone.
+class ImageColumn(NamedTuple):
+    """What the footer of a Parquet file says about a column of images.
+
+    Attributes:
+        rows: How many rows the file has.
+        why_not: Why the images have no place in the file, such as `compressed (SNAPPY)`; empty if
+            `stored_images` can find them.
+    """
+
+    rows: int
+    why_not: str
+
+
+def read_image_column(uri: str, *, storage: Storage, column: str) -> ImageColumn:
+    """Reads what the footer of a Parquet file says about a column of images.
 
     Args:
         uri: A Parquet file.
         storage: Its storage.
         column: A column of images: a struct of `bytes` and `path`, or bytes.
 
-    Returns:
-        The reason, such as `compressed (SNAPPY)`; None if `stored_images` can find them.
-
     Raises:
         InputError: It is no Parquet file, is damaged, or has no such column.
     """
     with _opened(uri, storage=storage) as (read, size):
-        for chunk in _chunks(uri, read=read, size=size, column=column):
-            if chunk.codec:
-                name = f"codec {chunk.codec}"
-                if 0 < chunk.codec < len(_CODECS):
-                    name = _CODECS[chunk.codec]
-                return f"compressed ({name})"
-            others = {*chunk.encodings} - {_PLAIN, _RLE, _BIT_PACKED}
-            if others:
-                return "dictionary encoded" if others & _DICTIONARIES else "delta encoded"
-    return None
+        chunks = list(_chunks(uri, read=read, size=size, column=column))
+    reasons = filter(None, map(_why_not, chunks))
+    return ImageColumn(sum(chunk.rows for chunk in chunks), next(reasons, ""))
+
+
+def _why_not(chunk: _Chunk) -> str:
+    if chunk.codec:
+        is_known = 0 < chunk.codec < len(_CODECS)
+        return f"compressed ({_CODECS[chunk.codec] if is_known else f'codec {chunk.codec}'})"
+    others = {*chunk.encodings} - {_PLAIN, _RLE, _BIT_PACKED}
+    if others & _DICTIONARIES:
+        return "dictionary encoded"
+    return "delta encoded" if others else ""
 
 
 def stored_images(uri: str, *, storage: Storage, column: str) -> Iterator[StoredImage]:
@@ -222,7 +241,8 @@ def stored_images(uri: str, *, storage: Storage, column: str) -> Iterator[Stored
     for each would take longer.
 
     Args:
-        uri: A Parquet file whose column is neither compressed nor dictionary encoded (`why_not`).
+        uri: A Parquet file whose column is neither compressed nor dictionary
+            encoded (`read_image_column`).
         storage: Its storage.
         column: A column of images: a struct of `bytes` and `path`, or bytes.
 
@@ -269,14 +289,12 @@ def _paths(uri: str, *, storage: Storage, column: str) -> Iterator[str | None]:
     with _damaged(uri, f"column {column}.path", errors=PARQUET_ERRORS):
         # Not mapped into memory: a process dies if a mapped file is truncated.
         source = pa.PythonFile(_reader(uri, storage=storage), mode="r")
-        # Without threads of pyarrow, which must not call Python when the program ends.
-        with parquet.ParquetFile(source, pre_buffer=False) as file:
-            kind = file.schema_arrow.field(column).type
-            if not types.is_struct(kind) or kind.get_field_index("path") < 0:
-                yield from itertools.repeat(None)
-            for batch in file.iter_batches(
-                _PATHS_AT_A_TIME, columns=[f"{column}.path"], use_threads=False
-            ):
+        file = ParquetRows(source, uri=uri)
+        kind = file.schema.field(column).type
+        if not types.is_struct(kind) or kind.get_field_index("path") < 0:
+            yield from itertools.repeat(None)
+        for group in range(len(file.group_rows)):
+            for batch in file.read_group(group, columns=[f"{column}.path"]):
                 yield from batch.column(0).flatten()[0].to_pylist()
         raise ThriftError("has fewer paths than images")
 
@@ -314,6 +332,9 @@ def _chunks(uri: str, *, read: _Read, size: int, column: str) -> Iterator[_Chunk
             if rows > min(_ROWS, size):
                 raise ThriftError(f"brings the rows to {rows:,}, which is too many for this file")
         yield chunk
+    with _damaged(uri, "footer"):
+        if rows != (said := get(footer, 3, int)):
+            raise ThriftError(f"says that it has {said:,} rows, and its row groups have {rows:,}")
 
 
 def _typed(value: object) -> Struct:
@@ -484,17 +505,23 @@ def _damaged(
     except errors as error:
         if isinstance(error, InputError):
             raise
+        # Nothing here asks for more than the file has.
+        raise_shortage(error, uri=uri, most_bytes=storage_for(uri).find(uri).size_bytes)
         problem = f"is damaged: {describe_parquet_error(error)}; download the file again"
         raise DamagedError(uri=uri, place=place, problem=problem) from error
 
 
-def stored_arrow_images(uri: str, *, storage: Storage, column: str) -> Iterator[StoredImage]:
+def stored_arrow_images(
+    uri: str, *, storage: Storage, column: str, may_be_cut: bool = False
+) -> Iterator[StoredImage]:
     """Yields where the images of a column lie in an Arrow stream, one for each row, in order.
 
     Args:
         uri: A file `data-*.arrow` of `save_to_disk`, on this machine's disks.
         storage: Its storage.
         column: A column of images: a struct of `bytes` and `path`, or bytes.
+        may_be_cut: Whether a stream may end without its mark, as one that is cut between two
+            batches of rows does.
 
     Raises:
         InputError: It is no such file, is damaged or compressed, or has no such column.
@@ -505,19 +532,30 @@ def stored_arrow_images(uri: str, *, storage: Storage, column: str) -> Iterator[
         if whole is None:
             problem = "can only be read from a disk; copy the folder of the dataset to one"
             raise InputError(uri=uri, problem=problem)
-        stream = pa.ipc.open_stream(whole)
+        source = pa.BufferReader(whole)
+        stream = pa.ipc.open_stream(source)
         index = _image_index(uri, schema=stream.schema, column=column)
-    number = 0
+    number = rows = 0
     while True:
         with _damaged(uri, f"record batch {number}", errors=PARQUET_ERRORS):
+            end = source.tell()
             try:
                 images = stream.read_next_batch().column(index)
             except StopIteration:
-                return
+                break
             images.validate(full=True)
             found = _arrow_places(images, whole=whole)
+        rows += len(images)
         yield from itertools.starmap(StoredImage, found)
         number += 1
+    if source.tell() == end and not may_be_cut:
+        raise DamagedError(
+            uri=uri,
+            place=f"byte {end:,}",
+            problem="the mark of its end is missing, so that it may be the beginning of a longer "
+            f"file: copy it again, or, to read only its {counted(rows, 'row')}, name the file "
+            f"itself and not its folder: --data {shlex.quote(uri)}",
+        )
 
 
 def _image_index(uri: str, *, schema: pa.Schema, column: str) -> int:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from shardbeam.transforms.core.records import (
     MaskRole,
     MaskValues,
 )
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import foreign_content, read_part
 from shardbeam.transforms.formats.huggingface.columns import (
     Columns,
@@ -38,9 +40,9 @@ from shardbeam.transforms.formats.huggingface.files import DataFile, Found, desc
 from shardbeam.transforms.formats.huggingface.objects import ObjectReader, SeenBox, decide_boxes
 from shardbeam.transforms.formats.huggingface.pages import (
     StoredImage,
+    read_image_column,
     stored_arrow_images,
     stored_images,
-    why_not,
 )
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import find_file, sizes_of
@@ -50,7 +52,13 @@ from shardbeam.transforms.formats.table.rows import RowReader
 from shardbeam.transforms.formats.table.table_boxes import Row, four_numbers
 from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.parquet import PARQUET_ERRORS, ParquetRows, describe_parquet_error
+from shardbeam.transforms.storage.parquet import (
+    PARQUET_ERRORS,
+    ParquetRows,
+    describe_parquet_error,
+    raise_shortage,
+    split_batch,
+)
 
 if TYPE_CHECKING:
     from shardbeam.transforms.formats.table.table import TableFormat
@@ -75,7 +83,7 @@ def read_first(uri: str, *, storage: Storage, number: int) -> FirstColumns:
         described = _metadata(schema)
         classes, images = describe_features(described)
         kept = [name for name in schema.names if name not in unread]
-        rows = itertools.islice(_rows(file, columns=kept), number)
+        rows = itertools.islice(_rows(file, columns=kept, uri=uri), number)
         if len(set(schema.names)) < len(schema.names):
             raise InputError(uri=uri, problem="two columns have the same name")
         return FirstColumns(
@@ -101,13 +109,14 @@ def read_rows(uri: str, *, storage: Storage, columns: Sequence[str]) -> Iterator
                 raise InputError(
                     uri=uri, problem=f"has no column {name!r}, unlike the first file of the data"
                 )
-        yield from _rows(file, columns=columns)
+        yield from _rows(file, columns=columns, uri=uri)
 
 
-def find_images(uri: str, *, storage: Storage, column: str) -> Iterator[StoredImage]:
+def find_images(file: DataFile, *, storage: Storage, column: str) -> Iterator[StoredImage]:
     """Yields where the images of a column lie in a file, one for each row."""
-    find = stored_arrow_images if uri.endswith(".arrow") else stored_images
-    return find(uri, storage=storage, column=column)
+    if file.kind == "arrow":
+        return stored_arrow_images(file.uri, storage=storage, column=column, may_be_cut=file.named)
+    return stored_images(file.uri, storage=storage, column=column)
 
 
 @contextlib.contextmanager
@@ -128,6 +137,7 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[ParquetRows | pa.RecordBa
             else:
                 yield ParquetRows(source, uri=uri)
     except (*PARQUET_ERRORS, DamagedError) as error:
+        raise_shortage(error, uri=uri, most_bytes=storage.find(uri).size_bytes)
         if foreign := foreign_content(read_part(uri, storage=storage, size_bytes=_HEAD_BYTES)):
             raise InputError(uri=uri, problem=foreign) from error
         if isinstance(error, InputError):
@@ -138,7 +148,7 @@ def _opened(uri: str, *, storage: Storage) -> Iterator[ParquetRows | pa.RecordBa
 
 
 def _rows(
-    file: ParquetRows | pa.RecordBatchStreamReader, *, columns: Sequence[str]
+    file: ParquetRows | pa.RecordBatchStreamReader, *, columns: Sequence[str], uri: str
 ) -> Iterator[Row | str]:
     """Yields rows, or the problem of a row; without columns, empty ones."""
     if isinstance(file, ParquetRows):
@@ -155,7 +165,8 @@ def _rows(
         if not columns:
             yield from itertools.repeat({}, batch.num_rows)
         for begin in range(0, chosen.num_rows if columns else 0, _BATCH_ROWS):
-            yield from rows_of(chosen.slice(begin, _BATCH_ROWS))
+            for part in split_batch(chosen.slice(begin, _BATCH_ROWS), uri=uri):
+                yield from rows_of(part)
 
 
 def _metadata(schema: pa.Schema) -> Any:  # noqa: ANN401
@@ -190,7 +201,7 @@ _DIGITS = 9
 
 def resolve_columns(
     found: Found, *, table: TableFormat, mask_column: str | None
-) -> tuple[Columns, str]:
+) -> tuple[Columns, list[str]]:
     """Finds out what the columns are, and how boxes are read, by the first rows.
 
     Args:
@@ -199,7 +210,8 @@ def resolve_columns(
         mask_column: The key of the config.
 
     Returns:
-        The columns, and a line about the boxes; empty if there is nothing to say.
+        The columns, and lines about the order of boxes and about numbers of rows that are not those
+        of README.md.
 
     Raises:
         InputError: A file cannot be read, or its images have no places in it.
@@ -215,15 +227,24 @@ def resolve_columns(
         classes=first.classes or found.classes,
     )
     columns = find_columns(first, table, mask_column=mask_column, names_images=file.names_images)
+    rows: Counter[str] = Counter()
     for each in found.files:
-        for name in (columns.image, columns.mask):
-            if each.kind == "parquet" and name:
-                _check_plain(each, column=name)
-    if columns.objects is None:
-        return columns, ""
-    boxes = _first_boxes(file, columns, rows=first.rows, storage=storage)
-    objects, said = decide_boxes(boxes, columns.objects, table)
-    return msgspec.structs.replace(columns, objects=objects), said
+        if each.kind == "parquet":
+            rows[each.split] += _check_plain(each, column=columns.image)
+            if columns.mask:
+                _check_plain(each, column=columns.mask)
+    notes = [
+        f"README.md says that {split} has {counted(found.rows[split], 'row')}, and its files have "
+        f"{number:,}"
+        for split, number in rows.items()
+        if number != found.rows.get(split, number)
+    ]
+    if columns.objects is not None:
+        boxes = _first_boxes(file, columns, rows=first.rows, storage=storage)
+        objects, said = decide_boxes(boxes, columns.objects, table)
+        columns = msgspec.structs.replace(columns, objects=objects)
+        notes.append(said)
+    return columns, [*filter(None, notes)]
 
 
 def _first_columns(file: DataFile, *, storage: Storage, table: TableFormat) -> FirstColumns:
@@ -251,16 +272,18 @@ def first_maps(file: DataFile, *, column: str, number: int) -> Iterator[tuple[st
             yield f"{file.path}, row {row:,}", place
 
 
-def _check_plain(file: DataFile, *, column: str) -> None:
-    why = why_not(file.uri, storage=storage_for(file.uri), column=column)
-    if why is not None:
+def _check_plain(file: DataFile, *, column: str) -> int:
+    """Checks that the images of a Parquet file have places in it; returns its number of rows."""
+    rows, why_not = read_image_column(file.uri, storage=storage_for(file.uri), column=column)
+    if why_not:
         folder = posixpath.dirname(file.uri)
         raise InputError(
             uri=file.uri,
-            problem=f"the column {column} is {why}, so that its images have no place in the file: "
-            f"`shardbeam unpack {folder} --to plain` writes the files again, which takes their "
-            "size once more; then name plain",
+            problem=f"the column {column} is {why_not}, so that its images have no place in the "
+            f"file: `shardbeam unpack {folder} --to plain` writes the files again, which takes "
+            "their size once more; then name plain",
         )
+    return rows
 
 
 def _first_boxes(
@@ -295,7 +318,7 @@ def _places(
         return
     stored = storage.find(file.uri)
     folder = posixpath.dirname(file.uri)
-    for image in find_images(file.uri, storage=storage, column=column):
+    for image in find_images(file, storage=storage, column=column):
         if image.offset >= 0:
             yield ImageRef(
                 uri=file.uri,

@@ -26,6 +26,7 @@ from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredK
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import is_hidden
+from shardbeam.transforms.formats.numbered_files import check_complete
 from shardbeam.transforms.formats.recognition import (
     FOLDERS,
     STORED,
@@ -122,8 +123,13 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         files = [path for path, file in folder.files.items() if _is_one(path) and file.whole]
         if not files or not is_tfrecord_head(folder.head(files[0])):
             return None
+        what = counted(len(files), "TFRecord file")
+        try:
+            check_complete(files, folder=folder.uri(""), flag="--tfrecords")
+        except InputError as error:
+            return Recognized(what=what, problem=str(error), rank=FOLDERS)
         return Recognized(
-            what=counted(len(files), "TFRecord file"),
+            what=what,
             sources=folder.shards_by_split(files, key="tfrecords"),
             # Next to images and their annotations, they are most likely made from these.
             rank=FOLDERS,
@@ -133,8 +139,9 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         """Finds the files, and the keys of their Examples.
 
         Raises:
-            InputError: A folder holds no TFRecord file, or lacks one that its manifest lists; a
-                file cannot be read, or the Examples hold no images.
+            InputError: A folder holds no TFRecord file, or lacks one that its manifest lists or the
+                numbers of the others announce; a file cannot be read, or the Examples hold no
+                images.
         """
         # Imported here, because it imports NumPy and Pillow, which the help does not need.
         from shardbeam.transforms.formats.tfrecord.examples import find_keys
@@ -147,6 +154,10 @@ class TFRecordFormat(Format, frozen=True, kw_only=True):
         whole = {_folder(file) for path in found for file in found[path] if file != path}
         for folder in whole:
             _check_whole(folder, layout=layouts[folder], files=set(files))
+        for path in found:
+            if found[path] != [path]:
+                below = [file.removeprefix(path.rstrip("/") + "/") for file in found[path]]
+                check_complete(below, folder=path, flag="--tfrecords")
         listed = {
             file: layouts[_folder(file)].shards[name]
             for file in files
