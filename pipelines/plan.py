@@ -186,7 +186,7 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
                 dict.fromkeys(
                     (
                         *(line for source in sources for line in source.format.warnings()),
-                        *describe_incomplete(_given_files(sources)),
+                        *describe_incomplete(_named_files(config, sources=sources)),
                     )
                 )
             ),
@@ -436,9 +436,12 @@ def _key_file(path: str | None) -> KeyFile | None:
     return None if path is None else find_key_file(absolute_path(path))
 
 
-def _given_files(sources: Iterable[Source]) -> Iterator[str]:
-    """Yields the files of annotations and the archives that all sources name."""
-    for source in sources:
+def _named_files(config: schema.Config, *, sources: Iterable[Source]) -> Iterator[str]:
+    """Yields the files of annotations and the archives that the sources of a config name.
+
+    Those of `convert` are no part of the config: it reads no shards without Examples.
+    """
+    for source in sources if any(config.sources()) else ():
         yield from source.format.annotation_files()
         for root in source.format.roots():
             yield from expand_root(root)

@@ -229,3 +229,11 @@ def test_object_storage(tmp_path: Path, name: str) -> None:
     assert f"{folder}: {missing} is missing: 2 of 3 files of train" in ended.stderr
     built = build(name, f"--{key}", f"{folder}/{names.format('*')}", output=output)
     assert f"2 of 3 files of train: {missing} is not among them" in built.summary["warnings"]
+
+
+def test_convert_reads_no_empty_shards_and_says_nothing_about_them(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "in", {"train.parquet": PARQUET})
+    build("huggingface", "--data", folder, "--set", "output.num_shards=8", output=tmp_path / "out")
+    words = ("convert", str(tmp_path / "out"), "--container", "webdataset", "--json")
+    done = run(*words, "--output", str(tmp_path / "tars"), exit_code=0)
+    assert not [line for line in json.loads(done.stdout)["warnings"] if "files of" in line]
