@@ -19,6 +19,8 @@ from shardbeam.configs.keys import Location, keys_of, named
 from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
 from shardbeam.configs.problem import Path, Problem, compile_pattern, did_you_mean
 
+# The share of a split's inputs that may be rejected if the config does not say it.
+DEFAULT_MAX_RATIO = 0.01
 _FRACTIONS_TOLERANCE = 1e-6
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -329,10 +331,10 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         max_ratio: The largest share of a split's inputs that may be rejected; with more, nothing is
-            committed.
+            committed. By default 1 %, or a few damaged pictures of a small dataset.
     """
 
-    max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 class DuplicatesConfig(_Strict, frozen=True, kw_only=True):

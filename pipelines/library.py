@@ -143,6 +143,7 @@ def plan(
     from shardbeam.pipelines.preview import (
         count_inputs,
         describe_foreseen,
+        foresee,
         preview,
         warn_of_pointers,
     )
@@ -157,7 +158,7 @@ def plan(
         inputs = Inputs(plan, list_images=lambda: counted.listing)
         begin_counting(plan, annotation_files=inputs.annotation_files)
         counted = count_inputs(plan)
-        outcome = preview(counted, plan=plan)
+        outcome = preview(foresee(counted, plan=plan))
         plan = place_output(plan, inputs=inputs, started=started)
         problem = check_usable(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
         warnings = [*outcome.warnings, *warn_of_pointers(counted.samples.foreseen)]

@@ -463,6 +463,9 @@ def _portable_config(config: schema.Config) -> dict[str, Any]:
     raw: Any = msgspec.to_builtins(config)
     del raw["output"]["path"], raw["output"]["latest"]
     del raw["exclude"]
+    if config.rejects.max_ratio is None:
+        # Manifests have always held this number.
+        raw["rejects"]["max_ratio"] = schema.DEFAULT_MAX_RATIO
     if config.group_file is not None:
         raw["group_by"] = posixpath.basename(config.group_file)
     for path, source in config.sources():

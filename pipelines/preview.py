@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar, cast
 
 import apache_beam as beam
 import msgspec
@@ -14,15 +16,25 @@ from shardbeam.pipelines.build import begin_counting, gather_records, list_input
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_here
+from shardbeam.transforms.beam.stages import flatten
+from shardbeam.transforms.commit.allowance import Emptied, find_emptied
 from shardbeam.transforms.commit.gate import RunCounts, count_sources, name_classes
 from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import decode_annotations
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.dataset.input_counts import Foreseen, InputCounts, ListingSummary
+from shardbeam.transforms.dataset.input_counts import (
+    Foreseen,
+    InputCounts,
+    ListingSummary,
+    is_empty,
+)
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
-from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
-from shardbeam.transforms.formats.names import is_heif_name
+from shardbeam.transforms.dataset.shard_plan import decode_batch, no_examples, plan_shards
+from shardbeam.transforms.examples.encode.maps import find_classes
+from shardbeam.transforms.formats.names import is_heif_name, is_undecodable_name
 from shardbeam.transforms.images.decode import advise_on_undecodable
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer, read_bytes
 
@@ -31,8 +43,9 @@ from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer
 _PLAN_BYTES = 130_000_000
 _IMAGE_BYTES = 1_100
 _MORE_BYTES = 80_000_000
-# {random name of a run: what it counted}. The runner runs in this process.
-_kept: dict[str, InputCounts] = {}
+# {random name of a run: its result}. The runner runs in this process.
+_kept: dict[str, object] = {}
+_Result = TypeVar("_Result")
 
 
 def list_images(plan: Plan) -> ListingSummary:
@@ -42,7 +55,7 @@ def list_images(plan: Plan) -> ListingSummary:
         RunError: The input cannot be used.
     """
     begin_counting(plan)
-    return _count_inputs(functools.partial(list_inputs, plan=plan)).listing
+    return _run(functools.partial(list_inputs, plan=plan)).listing
 
 
 def count_inputs(plan: Plan) -> InputCounts:
@@ -51,11 +64,11 @@ def count_inputs(plan: Plan) -> InputCounts:
     Raises:
         RunError: The input cannot be used.
     """
-    return _count_inputs(lambda pipeline: gather_records(pipeline, plan=plan).inputs)
+    return _run(lambda pipeline: gather_records(pipeline, plan=plan).inputs)
 
 
-def _count_inputs(graph: Callable[[beam.Pipeline], PCollection[InputCounts]]) -> InputCounts:
-    """Runs a graph in this process, and returns the counts at its end.
+def _run(graph: Callable[[beam.Pipeline], PCollection[_Result]]) -> _Result:
+    """Runs a graph in this process, and returns the one element at its end.
 
     Raises:
         RunError: The input cannot be used.
@@ -63,7 +76,7 @@ def _count_inputs(graph: Callable[[beam.Pipeline], PCollection[InputCounts]]) ->
     options = make_options()
     pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
     name = uuid.uuid4().hex
-    graph(pipeline) | "KeepCounts" >> beam.Map(_keep_counts, name=name)
+    graph(pipeline) | "KeepResult" >> beam.Map(_keep, name=name)
     failed: Exception | None = None
     try:
         run_here(pipeline)
@@ -71,18 +84,19 @@ def _count_inputs(graph: Callable[[beam.Pipeline], PCollection[InputCounts]]) ->
         failed = error
     if failed is not None:
         raise explain_failure(failed)
-    return _kept.pop(name)
+    return cast(_Result, _kept.pop(name))
 
 
-def _keep_counts(inputs: InputCounts, *, name: str) -> None:
-    _kept[name] = inputs
+def _keep(result: object, *, name: str) -> None:
+    _kept[name] = result
 
 
-def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
-    """Returns what a build would write; its counts include the rejects that are foreseen.
+def foresee(inputs: InputCounts, *, plan: Plan) -> RunCounts:
+    """Returns what a build would write and reject, as far as names and sizes show.
 
     Raises:
         InputError: A split has no examples.
+        RunError: The input cannot be used.
     """
     if not any(inputs.splits.get(split, SplitOutcome()).images for split in plan.dataset.splits):
         raise no_examples(plan.dataset.splits[0], inputs=inputs)
@@ -92,28 +106,90 @@ def preview(inputs: InputCounts, *, plan: Plan) -> Outcome:
         num_shards=plan.num_shards,
         shard_size_bytes=plan.shard_size_bytes,
     )
+    foreseen = inputs.samples.foreseen
     counts = {
         split: msgspec.structs.replace(
             joined,
             listed=inputs.listing.files.get(split, joined.listed),
             shards=shards.num_shards[split],
-            examples=joined.examples - inputs.samples.foreseen.examples.get(split, 0),
-            images=joined.images - inputs.samples.foreseen.undecodable.get(split, 0),
-            rejected=add_counts(joined.rejected, inputs.samples.foreseen.rejects(split)),
+            examples=joined.examples - foreseen.examples.get(split, 0),
+            images=joined.images - sum(foreseen.rejects(split).values()),
+            rejected=add_counts(joined.rejected, foreseen.rejects(split)),
         )
         for split in plan.dataset.splits
         for joined in [inputs.splits.get(split, SplitOutcome())]
     }
     label_map = make_label_map(inputs, settings=plan.join.labels, objects=plan.objects)
     run = RunCounts(plan.dataset, inputs, label_map, planned=counts)
+    if foreseen.empty and run.tolerance.allowed(counts):
+        # Only small splits need the allowance, so that this takes no time.
+        run = dataclasses.replace(run, emptied=_foresee_emptied(plan, label_map=label_map))
+    return run
+
+
+def preview(run: RunCounts) -> Outcome:
+    """Returns what a plan says about a build."""
     return Outcome(
         status=Status.APPROVED,
-        splits=counts,
+        splits=run.splits,
+        tolerated=run.tolerance.describe_tolerated(run.splits),
         sources=count_sources(run),
         warnings=find_warnings(run),
         notes=make_notes(run),
-        **name_classes(label_map),
+        **name_classes(run.label_map),
     )
+
+
+class _Passed(NamedTuple):
+    """An image that is passed on to be encoded.
+
+    Attributes:
+        source: Its source.
+        classes: The written names of its classes, without those that only its map shows.
+        lost_to: The split that it is rejected from, because its file is empty; None otherwise.
+    """
+
+    source: str
+    classes: frozenset[str]
+    lost_to: str | None
+
+
+def _foresee_emptied(plan: Plan, *, label_map: LabelMap) -> dict[str, Emptied]:
+    """Finds what has no image but empty files; lists and joins once more for this."""
+
+    def graph(pipeline: beam.Pipeline) -> PCollection[set[_Passed]]:
+        gathered = gather_records(pipeline, plan=plan)
+        return (
+            flatten(*gathered.records, label="FlattenRecords")
+            | "FindPassed" >> beam.Map(_find_passed, label_map=label_map)
+            | "UnitePassed" >> beam.CombineGlobally(_unite)
+        )
+
+    passed = _run(graph)
+    lost = [(each.lost_to, each) for each in passed if each.lost_to is not None]
+    kept = [each for each in passed if each.lost_to is None]
+    return find_emptied(
+        classes=((split, each.classes) for split, each in lost),
+        sources=((split, {each.source}) for split, each in lost),
+        written=frozenset().union(*(each.classes for each in kept)),
+        left={each.source for each in kept},
+    )
+
+
+def _find_passed(batch: bytes, *, label_map: LabelMap) -> set[_Passed]:
+    passed = set()
+    for record in decode_batch(batch):
+        is_lost = record.image is not None and is_empty(record.image)
+        if is_lost or not is_undecodable_name(record.key):
+            annotations = decode_annotations(record.annotations)
+            classes = find_classes(annotations, masks={}, label_map=label_map)
+            lost_to = record.split if is_lost else None
+            passed.add(_Passed(record.source, frozenset(classes), lost_to))
+    return passed
+
+
+def _unite(parts: Iterable[set[_Passed]]) -> set[_Passed]:
+    return set().union(*parts)
 
 
 def describe_foreseen(inputs: InputCounts) -> Iterator[str]:
@@ -123,6 +199,9 @@ def describe_foreseen(inputs: InputCounts) -> Iterator[str]:
             first = inputs.samples.first_rejects.get(split, ())
             yield describe_split_rejects(split, counts.rejected, first=first)
     foreseen = inputs.samples.foreseen
+    if count := sum(foreseen.empty.values()):
+        files = counted(count, "image is an empty file", "images are empty files")
+        yield f"{files}, such as {', '.join(foreseen.first_empty)}; copy the files again"
     if count := sum(foreseen.undecodable.values()):
         have = counted(count, "image has the extension", "images have extensions")
         advice = advise_on_undecodable(is_heif=is_heif_name(foreseen.first))

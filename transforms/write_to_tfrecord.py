@@ -24,6 +24,7 @@ from shardbeam.configs.convert import convert
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
 from shardbeam.transforms.beam.stages import MergeCounts, counting
+from shardbeam.transforms.commit.allowance import Tolerance
 from shardbeam.transforms.commit.gate import count_splits, decide, find_lost
 from shardbeam.transforms.commit.join_checks import check_arrived
 from shardbeam.transforms.commit.moves import (
@@ -319,7 +320,8 @@ def _approve(
     for split, count in rejected.splits.items():
         more = SplitOutcome(rejected=count.rejected, unlisted=count.unlisted)
         counts.setdefault(split, SplitOutcome()).add(more)
-    outcome = decide(counts, max_ratio=max_ratio, rejects_root="", lost_elements=lost)
+    tolerance = Tolerance(max_ratio)
+    outcome = decide(counts, tolerance=tolerance, rejects_root="", lost_elements=lost)
     if outcome.status is not Status.APPROVED:
         problem = outcome.message.partition("\n")[0]
         problem = problem.replace("rejects.max_ratio", "max_reject_ratio")

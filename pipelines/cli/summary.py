@@ -131,7 +131,8 @@ def render_text(result: PlanResult, *, layout: Layout = PLAIN) -> str:
         counts = _counts_table(result, upright=True)
     tables = [counts, codes_table(result.splits)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
-    return "\n".join([*parts, "\n".join(_closing_lines(result))]) + "\n"
+    first = [f"{escape(result.tolerated)}\n"] if result.tolerated else []
+    return "\n".join([*first, *parts, "\n".join(_closing_lines(result))]) + "\n"
 
 
 _COLUMNS: dict[str, Callable[[SplitOutcome], str]] = {

@@ -60,6 +60,11 @@ _SHOWN = 8
 # If more than this share of the annotated images is missing, they may be in another folder.
 _MANY_MISSING = 0.1
 _ONE_LINE = 1_000_000
+_TOLERANCE = "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"
+_TOLERATE = (
+    "fix that first; or, if the rest is the dataset that you want, take the # off the line "
+    "`rejects` of the config"
+)
 # What a format may say about an image; the last ones say most.
 _LEVELS = ("no classes", "classes alone", "boxes alone", "outlines")
 _MAPS = {Kind.SEMANTIC, Kind.PANOPTIC, Kind.INSTANCE_MASKS}
@@ -101,6 +106,18 @@ class _Candidate(NamedTuple):
         return self.usable
 
 
+class _Foreseen(NamedTuple):
+    """The rejects that a build would have.
+
+    Attributes:
+        lines: Describe them, and say whether a build would be refused.
+        tolerance: The key of the config that lets all of them pass; empty if none is needed.
+    """
+
+    lines: Sequence[str]
+    tolerance: str = ""
+
+
 def run_init(arguments: InitArguments) -> int:
     """Writes a config for the dataset in a folder, and says on stderr what it is.
 
@@ -117,16 +134,17 @@ def run_init(arguments: InitArguments) -> int:
     found = _choose(folder, only=arguments.format)
     lines = [*_describe(found, folder=folder)]
     try:
-        lines += _foresee(found, folder=folder)
+        foreseen = _foresee(found, folder=folder)
     except (InputError, RunError) as error:
         raise InputError(
             uri=arguments.path, problem=f"it looks like {lines[0]}, but {error}"
         ) from error
+    lines += foreseen.lines
     if hide_passwords(arguments.path) != arguments.path:
         lines.append(
             "*** stands for the URI's password: write it there, or where fsspec looks for it"
         )
-    text = hide_passwords(_write_yaml(found, heading=lines))
+    text = hide_passwords(_write_yaml(found, heading=lines, tolerance=foreseen.tolerance))
     end_progress()
     write_stderr("".join(f"{escape(line)}\n" for line in lines))
     if arguments.output is None:
@@ -296,11 +314,8 @@ def _overlaps(plan: Plan, *, folder: Folder) -> bool:
     return False
 
 
-def _foresee(found: _Candidate, *, folder: Folder) -> Iterator[str]:
-    """Names the classes, and describes and tolerates the rejects that a build would have.
-
-    It does not tolerate images that are missing if the folder has images of their names elsewhere:
-    then the config may name the wrong folder.
+def _foresee(found: _Candidate, *, folder: Folder) -> _Foreseen:
+    """Names the classes, foresees the rejects of a build, and says whether it would be refused.
 
     Raises:
         ShardbeamError: A build of this config would fail.
@@ -310,30 +325,40 @@ def _foresee(found: _Candidate, *, folder: Folder) -> Iterator[str]:
     from shardbeam.pipelines.preview import (
         count_inputs,
         describe_foreseen,
-        preview,
+        foresee,
         warn_of_pointers,
     )
-    from shardbeam.transforms.commit.gate import tolerated_ratio
+    from shardbeam.transforms.commit.allowance import tolerated_ratio
 
     own_temporary_files()
     inputs = count_inputs(found.plan)
-    outcome = preview(inputs, plan=found.plan)
-    if outcome.num_classes:
-        names = list_classes(outcome.classes, number=outcome.num_classes)
-        yield f"{counted(outcome.num_classes, 'class', 'classes')}: {names}"
-    yield from warn_of_pointers(inputs.samples.foreseen)
-    ratio = max(split.reject_ratio for split in outcome.splits.values())
-    if ratio > found.plan.dataset.max_reject_ratio:
-        for line in describe_foreseen(inputs):
-            yield f"will be rejected: {line}"
-        if elsewhere := _find_elsewhere(inputs, folder=folder):
-            yield (
-                f"rejects.max_ratio does not tolerate these, because {elsewhere}: name the folder "
-                "of all images in the config, or move the images into it"
-            )
-            return
-        found.raw["rejects"] = {"max_ratio": tolerated_ratio(outcome.splits)}
-        yield "rejects.max_ratio tolerates these; without them, delete this key"
+    run = foresee(inputs, plan=found.plan)
+    names = sorted(run.label_map.ids, key=run.label_map.ids.__getitem__)
+    lines = [f"{counted(len(names), 'class', 'classes')}: {list_classes(names)}"] if names else []
+    lines += warn_of_pointers(inputs.samples.foreseen)
+    lines += (f"will be rejected: {line}" for line in describe_foreseen(inputs))
+    excess = run.tolerance.excess(run.splits)
+    if not excess:
+        return _Foreseen(lines)
+    lines += (f"a build will be refused: {line}" for line in excess.values())
+    if elsewhere := _find_elsewhere(inputs, folder=folder):
+        lines.append(
+            f"{elsewhere}: name the folder of all images in the config, or move the images into it"
+        )
+    if not all(run.splits[split].examples for split in excess):
+        # No tolerance helps where nothing is left.
+        return _Foreseen(lines)
+    lines.append(_TOLERATE)
+    rejected = (
+        f"{count:,} {reason} in {split}"
+        for split in excess
+        for reason, count in run.splits[split].rejected.items()
+    )
+    return _Foreseen(
+        lines,
+        f"rejects: {{max_ratio: {tolerated_ratio(run.splits):g}}}  # let these pass: "
+        f"{', '.join(rejected)}",
+    )
 
 
 def _find_elsewhere(inputs: InputCounts, *, folder: Folder) -> str:
@@ -455,15 +480,22 @@ def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:
                 yield from (f"--{key.replace('_', '-')}", str(word))
 
 
-def _write_yaml(found: _Candidate, *, heading: Iterable[str]) -> str:
-    """Writes a config, with a description and with common keys as comments."""
+def _write_yaml(found: _Candidate, *, heading: Iterable[str], tolerance: str) -> str:
+    """Writes a config, with a description and with common keys as comments.
+
+    Args:
+        found: The dataset.
+        heading: The lines of the description.
+        tolerance: The key that a build needs to tolerate its rejects, if it needs one. It is never
+            active, because only people can say whether the rest of the dataset is enough.
+    """
     dumped = dump_yaml(
         # A copy, because YAML would write a list that two sources share as an alias.
         msgspec.to_builtins(found.raw),
         default_flow_style=None,
         width=_ONE_LINE,
     )
-    comments = "".join(f"# {line}\n" for line in _options(found))
+    comments = "".join(f"# {line}\n" for line in (*_options(found), tolerance or _TOLERANCE))
     described = "".join(f"# {escape(line)}\n" for line in heading)
     return (
         f"{described}"
@@ -491,5 +523,3 @@ def _options(found: _Candidate) -> Iterator[str]:
         yield "masks: png  # write a mask for each object, as a PNG"
     yield "image: {max_side: 1024}  # resize larger images to this"
     yield "labels: {ids: contiguous}  # number the classes without gaps"
-    if "rejects" not in found.raw:
-        yield "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from shardbeam.transforms.commit.allowance import Tolerance
 from shardbeam.transforms.commit.gate import (
     count_resumed,
     count_reuse,
@@ -205,7 +206,9 @@ def test_the_gate(
     splits: dict[str, SplitOutcome], max_ratio: float, status: Status, message: str
 ) -> None:
     rejects = [rejected(split, keys=keys) for split, keys in REJECTED]
-    outcome = decide(splits, max_ratio=max_ratio, rejects_root="/rejects", rejects=rejects)
+    outcome = decide(
+        splits, tolerance=Tolerance(max_ratio), rejects_root="/rejects", rejects=rejects
+    )
     assert (outcome.status, outcome.message) == (status, message)
     has_rejects = any(split.rejected for split in splits.values())
     assert outcome.rejects == ("/rejects" if has_rejects else "")
@@ -214,7 +217,7 @@ def test_the_gate(
 def test_what_the_runner_lost_is_the_only_message_whatever_else_is_wrong() -> None:
     outcome = decide(
         {"train": EMPTY},
-        max_ratio=0,
+        tolerance=Tolerance(0),
         rejects_root="/rejects",
         rejects=[rejected("train", keys="a")],
         lost_elements=["shards: 1 lost", "images: 2 lost"],
@@ -276,10 +279,10 @@ def test_a_dataset_that_lost_all_of_its_objects_is_refused(
 ) -> None:
     splits = {"train": SplitOutcome(listed=2, examples=2, images=2)}
     splits["train"].add(counts)
-    outcome = decide(splits, max_ratio=0, rejects_root="", objects=True)
+    outcome = decide(splits, tolerance=Tolerance(0), rejects_root="", objects=True)
     assert outcome.status is (Status.REFUSED if problem else Status.APPROVED)
     assert problem in outcome.message
-    assert decide(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
+    assert decide(splits, tolerance=Tolerance(0), rejects_root="").status is Status.APPROVED
 
 
 LOST = SplitOutcome(listed=3, rejected={"objects_lost": 3})
@@ -323,7 +326,7 @@ def test_lost_objects_are_the_message_if_they_are_why_no_object_is_left(
 ) -> None:
     splits = {"train": SplitOutcome(examples=counts.images)}
     splits["train"].add(counts)
-    outcome = decide(splits, max_ratio=0.1, rejects_root="", objects=True)
+    outcome = decide(splits, tolerance=Tolerance(0.1), rejects_root="", objects=True)
     assert outcome.status is Status.REFUSED
     assert outcome.message.startswith(message)
     assert ("max_ratio" in outcome.message) == message.startswith("too many")

@@ -12,7 +12,8 @@ from shardbeam.pipelines.cli import summary
 from shardbeam.pipelines.preview import foresee_memory
 from shardbeam.transforms.formats import names
 from tests.support.archive_files import Files, write_files
-from tests.support.dataset import run
+from tests.support.builds import Json
+from tests.support.dataset import Run, run
 from tests.support.image_makers import plain_jpeg
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "RESULTS.md"
@@ -95,24 +96,107 @@ def test_the_first_rejects_are_named(data: Path) -> None:
     assert "split 'train': 1 no_class_folder; the first: stray.jpg (no_class_folder: " in told
 
 
-def init_and_build(*words: str) -> tuple[str, str]:
+def init_and_build(*words: str, exit_code: int = 0) -> tuple[str, str]:
     """Writes a config and builds it; returns the config, and what `init` says."""
     made = run("init", *words, exit_code=0)
     Path("made.yaml").write_text(made.stdout)
-    run("build", "made.yaml", "--overwrite", exit_code=0)
+    run("build", "made.yaml", "--overwrite", exit_code=exit_code)
     return made.stdout, made.stderr
 
 
-def test_init_tolerates_what_it_foresees(data: Path) -> None:
+def test_init_tolerates_nothing_that_it_foresees(data: Path) -> None:
     write_files(data, {f"cat/{number}.jpg": JPEG for number in range(20)})
-    assert "max_ratio: 0.05}" in init_and_build("d")[0]
+    text, told = init_and_build("d")
+    assert "\n# rejects: {max_ratio: 0.05}  # tolerate 5 %" in text
+    assert "reject" not in told
     write_files(data, {"stray.jpg": JPEG, "dog/x.jxl": b"x"})
-    text, told = init_and_build("d", "--format", "image-folder")
-    assert "\nrejects: {max_ratio: 0.08}\n" in text
-    assert "# rejects:" not in text
-    assert "will be rejected: split 'train': 1 no_class_folder; the first: stray.jpg" in told
-    assert "will be rejected: 1 image has the extension of formats that cannot be decoded" in told
-    assert "rejects.max_ratio tolerates these" in told
+    text, told = init_and_build("d", "--format", "image-folder", exit_code=3)
+    lines = [
+        "will be rejected: split 'train': 1 no_class_folder; the first: stray.jpg (no_class_folder"
+        ": the image is in no class folder: <class>/<image> expected)",
+        "will be rejected: 1 image has the extension of formats that cannot be decoded, such as "
+        "dog/x.jxl; convert such files to JPEG or PNG first",
+        "a build will be refused: split 'train': 2 of 25 inputs rejected (8.00%); the default "
+        "allows 1%, and more only of damaged pictures, not of these: 1 no_class_folder, "
+        "1 unsupported_image",
+        "fix that first; or, if the rest is the dataset that you want, take the # off the line "
+        "`rejects` of the config",
+    ]
+    assert "".join(f"{line}\n" for line in lines) in told
+    assert "".join(f"# {line}\n" for line in lines) in text
+    # The key is there, but is not active; it does what the comment says.
+    key = "rejects: {max_ratio: 0.08}"
+    passed = "1 no_class_folder in train, 1 unsupported_image in train"
+    comment = f"# {key}  # let these pass: {passed}"
+    assert [line for line in text.splitlines() if "max_ratio" in line] == [comment]
+    Path("tolerant.yaml").write_text(text.replace(f"# {key}", key))
+    built = run("build", "tolerant.yaml", "--overwrite", exit_code=0)
+    assert built.stdout.startswith(
+        "split 'train': 2 of 25 inputs rejected (8.00%); rejects.max_ratio allows it\n\nsplit  "
+    )
+
+
+def test_no_tolerance_helps_where_nothing_is_left(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "import_heif", lambda: None)
+    for path in [*data.glob("*/*.jpg")]:
+        path.rename(path.with_suffix(".heic"))
+    text, told = run("init", "d", exit_code=0)[1:]
+    assert "will be rejected: 6 images have extensions of formats that cannot be decoded" in told
+    assert "pip install 'pillow-heif>=1.4'" in told
+    assert "a build will be refused: split 'train': 6 of 6 inputs rejected" in told
+    assert "max_ratio: 1" not in text
+    assert "take the # off" not in text
+
+
+def plan_and_build(*words: str) -> tuple[Json, Run]:
+    """Plans the folders of classes, and builds them; returns the plan's summary."""
+    planned = json.loads(plan_folders("--json", *words))
+    built = run("build", "image-folder", "--images", "d", "--output", "out", *words)
+    is_foreseen = any("a build would be refused" in line for line in planned["warnings"])
+    assert is_foreseen == (built.exit_code == 3), planned["warnings"]
+    return planned, built
+
+
+def test_empty_files(data: Path) -> None:
+    write_files(data, {f"cat/{number}.jpg": JPEG for number in range(3, 57)})
+    write_files(data, {f"dog/{name}.jpg": b"" for name in "abc"})
+    planned, built = plan_and_build()
+    assert "3 images are empty files, such as dog/a.jpg, dog/b.jpg, dog/c.jpg; copy the files" in (
+        " ".join(planned["notes"])
+    )
+    assert planned["splits"]["train"]["rejected"] == {"zero_byte": 3}
+    assert planned["splits"]["train"]["examples"] == 60
+    # They are few; the summary names each.
+    for name in "abc":
+        line = (
+            f"warning: rejected from split 'train': dog/{name}.jpg (zero_byte: the file is empty)"
+        )
+        assert line in built.stdout
+    assert "will be rejected: 3 images are empty files" in run("init", "d").stderr
+    write_files(data, {"dog/d.jpg": b""})
+    assert plan_and_build("--overwrite")[1].exit_code == 3
+    assert "4 zero_byte" in run("init", "d").stderr
+
+
+def test_empty_files_are_all_that_a_class_or_a_source_has(data: Path, tmp_path: Path) -> None:
+    write_files(data, {f"cat/{number}.jpg": JPEG for number in range(3, 57)})
+    write_files(data, {"lynx/a.jpg": b""})
+    _, built = plan_and_build()
+    assert "or 3 damaged pictures, but not all images of class lynx\n" in built.stdout
+    assert "not all images of class lynx" in run("init", "d").stderr
+    # Another picture of the class, but not in this source.
+    write_files(data, {"lynx/a.jpg": JPEG})
+    write_files(tmp_path / "e", {"lynx/b.jpg": b""})
+    assert plan_and_build("--overwrite")[1].exit_code == 0
+    sources = [{"format": "image-folder", "images": folder} for folder in "de"]
+    config = {"name": "two", "source": sources, "output": {"path": "two"}}
+    Path("two.yaml").write_text(json.dumps(config))
+    told = run("plan", "two.yaml", exit_code=0).stdout
+    assert "a build would be refused: " in told
+    assert "but not all images of source 'source/1'" in told
+    assert "not all images of source 'source/1'" in run("build", "two.yaml", exit_code=3).stdout
 
 
 def test_init_names_pointers_of_git_lfs(data: Path) -> None:

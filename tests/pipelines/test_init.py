@@ -46,7 +46,7 @@ OTHERWISE = {
 @pytest.fixture
 def no_preview(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the preview of rejects, for which the command runs a pipeline."""
-    monkeypatch.setattr(init_command, "_foresee", lambda *_, **__: iter(()))
+    monkeypatch.setattr(init_command, "_foresee", lambda *_, **__: init_command._Foreseen(()))
 
 
 def init(folder: Path, *words: str) -> tuple[str, str]:
@@ -324,7 +324,7 @@ def show_each(
 def test_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     preview, shown = init_command._foresee, ""
     for title, files in LAYOUTS.items():
-        ours = preview if title in REJECTED else lambda *_, **__: iter(())
+        ours = preview if title in REJECTED else lambda *_, **__: init_command._Foreseen(())
         monkeypatch.setattr(init_command, "_foresee", ours)
         ((screen, result),) = show_each({title: files}, monkeypatch, tmp_path / title)
         assert result.exit_code == 0, screen

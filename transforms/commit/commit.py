@@ -312,7 +312,7 @@ def _decide(written: _Written, *, settings: CommitSettings) -> Outcome:
     dataset, staging = settings.dataset, settings.staging
     outcome = decide(
         written.splits,
-        max_ratio=dataset.max_reject_ratio,
+        tolerance=written.tolerance,
         rejects_root=staging.uri(staging.run_folder, "rejects"),
         rejects=written.rejects,
         objects=dataset.objects,
@@ -389,6 +389,7 @@ def finish(
         outcome = Outcome(
             status=Status.COMMITTED,
             splits=written.splits,
+            tolerated=written.tolerance.describe_tolerated(written.splits),
             warnings=find_warnings(written),
             rejects=join_uri(staging.output, "rejects") if rejects else "",
             corrections=(

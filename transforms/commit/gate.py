@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig
+from shardbeam.transforms.commit.allowance import (
+    Emptied,
+    Tolerance,
+    describe_tolerance,
+    find_emptied,
+)
 from shardbeam.transforms.core.counts import (
     LOST_ELEMENTS,
     REJECTS,
@@ -60,6 +65,7 @@ class RunCounts:
         counted: `{split: its statistics and corrections}`.
         duplicates: The duplicates, if they were looked for.
         planned: `{split: counts}` of what would be written, if a command only plans.
+        emptied: What would then have no image left.
     """
 
     dataset: DatasetSettings
@@ -70,6 +76,7 @@ class RunCounts:
     counted: Mapping[str, CountedStatistics] = dataclasses.field(default_factory=dict)
     duplicates: Duplicates | None = None
     planned: Mapping[str, SplitOutcome] | None = None
+    emptied: Mapping[str, Emptied] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def splits(self) -> Mapping[str, SplitOutcome]:
@@ -83,6 +90,29 @@ class RunCounts:
     def statistics(self) -> Mapping[str, Statistics]:
         """`{split: what is in it}`."""
         return {split: each.statistics for split, each in self.counted.items()}
+
+    @functools.cached_property
+    def tolerance(self) -> Tolerance:
+        """How many rejects it may have."""
+        emptied = self.emptied if self.planned is not None else self._find_emptied()
+        return Tolerance(
+            max_ratio=self.dataset.max_reject_ratio,
+            divided=tuple(self.dataset.config.get("fractions") or ()),
+            # A sample does not show what the whole dataset has.
+            emptied={} if self.dataset.config.get("limit") is not None else emptied,
+        )
+
+    def _find_emptied(self) -> dict[str, Emptied]:
+        # {source: images that are passed on to be encoded, without those rejected there}
+        left = Counter(self.inputs.images)
+        for file in self.rejects:
+            left.subtract(file.unwritten)
+        return find_emptied(
+            classes=((shard.split, shard.rejected_classes) for shard in self.shards),
+            sources=((file.split, {each.source for each in file.allowed}) for file in self.rejects),
+            written={name for split in self.statistics.values() for name in split.images_by_class},
+            left={source for source, count in left.items() if count > 0},
+        )
 
     @property
     def corrected(self) -> Iterator[Corrected]:
@@ -229,7 +259,7 @@ def count_resumed(shards: Iterable[ShardResult]) -> Resumed:
 def decide(
     splits: Mapping[str, SplitOutcome],
     *,
-    max_ratio: float,
+    tolerance: Tolerance,
     rejects_root: str,
     rejects: Sequence[RejectsFile] = (),
     objects: bool = False,
@@ -241,8 +271,7 @@ def decide(
 
     Args:
         splits: The counts of each split.
-        max_ratio: The greatest share of a split's inputs (`SplitOutcome.inputs`) that may be
-            rejected.
+        tolerance: How many rejects there may be.
         rejects_root: Where the rejects files are.
         rejects: These files.
         objects: Whether the dataset must hold objects.
@@ -267,7 +296,8 @@ def decide(
             )
         if name != NO_SPLIT and not split.examples:
             empty.append(f"split {name!r}")
-    over = describe_excess(splits, max_ratio=max_ratio)
+    excess = tolerance.excess(splits)
+    over = [*excess.values()]
     without = _describe_lost_objects(splits.values()) if objects else []
     if without and _is_mostly_lost(splits.values()):
         # Rejects and empty splits follow from it.
@@ -291,7 +321,7 @@ def decide(
     if lost_elements:
         lines.append(REPEAT)
     elif status is not Status.APPROVED and not lost:
-        lines += _describe_worst(splits, max_ratio=max_ratio, rejects=rejects)
+        lines += _describe_worst(splits, excess=excess, rejects=rejects)
     if over and not (lost_elements or lost or empty):
         lines.append(describe_tolerance(splits))
     return Outcome(
@@ -302,38 +332,17 @@ def decide(
     )
 
 
-def describe_excess(splits: Mapping[str, SplitOutcome], *, max_ratio: float) -> list[str]:
-    """Describes the splits with too many rejects."""
-    return [
-        f"split {name!r}: {sum(split.rejected.values())} of {split.inputs} inputs rejected "
-        f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
-        for name, split in splits.items()
-        if name != NO_SPLIT and split.reject_ratio > max_ratio
-    ]
-
-
-def describe_tolerance(splits: Mapping[str, SplitOutcome]) -> str:
-    """Describes what to do about the rejects, with the smallest ratio that allows them."""
-    return f"fix them, or let them pass: --set rejects.max_ratio={tolerated_ratio(splits):g}"
-
-
-def tolerated_ratio(splits: Mapping[str, SplitOutcome]) -> float:
-    """Returns the smallest `rejects.max_ratio` that lets all rejects pass, to a thousandth."""
-    ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
-    return math.ceil(1000 * max(ratios)) / 1000
-
-
 def _ending(status: Status) -> str:
     # For a refused build, the summary's heading says this; an error has no heading.
     return ", nothing was committed" if status is Status.FAILED else ""
 
 
 def _describe_worst(
-    splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects: Sequence[RejectsFile]
+    splits: Mapping[str, SplitOutcome], *, excess: Collection[str], rejects: Sequence[RejectsFile]
 ) -> Iterator[str]:
     """Describes the rejects that belong to no split, or to a split that may not be committed."""
     for name, split in splits.items():
-        is_bad = name == NO_SPLIT or split.reject_ratio > max_ratio or not split.examples
+        is_bad = name == NO_SPLIT or name in excess or not split.examples
         if is_bad and any(split.rejected.values()):
             first = (one for file in rejects if file.split == name for one in file.first)
             yield describe_split_rejects(name, split.rejected, first=first_rejects(*first))

@@ -6,13 +6,12 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from shardbeam.transforms.commit.allowance import describe_tolerance
 from shardbeam.transforms.commit.gate import (
     VOID_PIXELS,
     RunCounts,
     count_sources,
     describe_duplicates,
-    describe_excess,
-    describe_tolerance,
     find_void_maps,
 )
 from shardbeam.transforms.core.labels import list_classes
@@ -65,10 +64,21 @@ def _warn_of_refusal(run: RunCounts) -> Iterator[str]:
     """Warns of splits with too many rejects; once shards are written, the gate refuses them."""
     if run.statistics:
         return
-    over = describe_excess(run.splits, max_ratio=run.dataset.max_reject_ratio)
+    over = [*run.tolerance.excess(run.splits).values()]
     if over:
         over[-1] += f"; {describe_tolerance(run.splits)}"
     yield from (f"a build would be refused: {split}" for split in over)
+
+
+def _warn_of_allowed(run: RunCounts) -> Iterator[str]:
+    """Names each reject of the splits that only the default's allowance lets pass."""
+    allowed = run.tolerance.allowed(run.splits)
+    for file in run.rejects:
+        if file.split in allowed:
+            for reject in file.allowed:
+                name = name_image(reject.source, reject.key)
+                cause = escape(f"{name} ({reject.reason.value}: {reject.detail})")
+                yield f"rejected from split {file.split!r}: {cause}"
 
 
 _SIZE_WARNINGS = {
@@ -357,6 +367,7 @@ def _warn_of_linked_folders(run: RunCounts) -> Iterator[str]:
 
 _WARNINGS: Sequence[Callable[[RunCounts], Iterator[str]]] = (
     _warn_of_refusal,
+    _warn_of_allowed,
     _warn_of_classes,
     _warn_of_void_maps,
     _warn_of_groups,

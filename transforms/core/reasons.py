@@ -6,6 +6,7 @@ Files of rejects, manifests and summaries hold these codes, so a code never chan
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 
 class Reason(str, enum.Enum):
@@ -54,6 +55,24 @@ class Reason(str, enum.Enum):
 PASSING_REASONS = frozenset(
     {Reason.IMAGE_UNREADABLE, Reason.MASK_UNREADABLE, Reason.CHANGED_SINCE_LISTING}
 )
+
+
+# Reasons for which a few images of a small dataset may be rejected without a word in the config
+# (`commit.allowance`), by kind: reading the picture's bytes shows them, or its objects are lost.
+ALLOWED_REASONS: Mapping[str, frozenset[Reason]] = {
+    "damaged pictures": frozenset(
+        {
+            Reason.ZERO_BYTE,
+            Reason.NOT_AN_IMAGE,
+            Reason.TRUNCATED,
+            Reason.CORRUPT,
+            Reason.JPEG_DAMAGED,
+        }
+    ),
+    "images that lost their objects": frozenset({Reason.OBJECTS_LOST}),
+}
+# The most images of each kind.
+ALLOWED_OF_A_KIND = 3
 
 
 class Exclusion(str, enum.Enum):

@@ -180,21 +180,29 @@ class Foreseen(msgspec.Struct):
 
     Attributes:
         undecodable: `{split: images whose extension names a format that cannot be decoded}`.
-        examples: `{split: the Examples expected of these}`.
-        first: The alphabetically first of these; empty if there is none.
+        empty: `{split: images whose files have no bytes}`.
+        examples: `{split: the Examples expected of both}`.
+        first: The alphabetically first of the undecodable ones; empty if there is none.
+        first_empty: The first of the empty ones, in alphabetical order.
         short: How many images are as short as a pointer of Git LFS.
         shortest: The shortest of these; a command that only plans reads them.
     """
 
     undecodable: dict[str, int] = {}
+    empty: dict[str, int] = {}
     examples: dict[str, int] = {}
     first: str = ""
+    first_empty: tuple[str, ...] = ()
     short: int = 0
     shortest: tuple[ImageRef, ...] = ()
 
     def add_record(self, record: Record, *, split: str) -> None:
         """Adds an image that is passed on to be encoded."""
-        if is_undecodable_name(record.key):
+        if record.image is not None and is_empty(record.image):
+            self.empty = add_counts(self.empty, {split: 1})
+            self.examples = add_counts(self.examples, {split: record.examples})
+            self._add_empty(record.key)
+        elif is_undecodable_name(record.key):
             self.undecodable = add_counts(self.undecodable, {split: 1})
             self.examples = add_counts(self.examples, {split: record.examples})
             self.first = _earlier(self.first, record.key)
@@ -204,20 +212,36 @@ class Foreseen(msgspec.Struct):
 
     def rejects(self, split: str) -> dict[str, int]:
         """Returns the rejects of a split, by reason."""
-        count = self.undecodable.get(split, 0)
-        return {Reason.UNSUPPORTED_IMAGE.value: count} if count else {}
+        counts = {
+            Reason.UNSUPPORTED_IMAGE.value: self.undecodable.get(split, 0),
+            Reason.ZERO_BYTE.value: self.empty.get(split, 0),
+        }
+        return {reason: count for reason, count in counts.items() if count}
 
     def add(self, other: Foreseen) -> None:
         """Adds other images."""
         self.undecodable = add_counts(self.undecodable, other.undecodable)
+        self.empty = add_counts(self.empty, other.empty)
         self.examples = add_counts(self.examples, other.examples)
         self.first = _earlier(self.first, other.first)
         self.short += other.short
+        self._add_empty(*other.first_empty)
         self._add_shortest(*other.shortest)
+
+    def _add_empty(self, *keys: str) -> None:
+        self.first_empty = tuple(sorted((*self.first_empty, *keys))[:_NAMED])
 
     def _add_shortest(self, *images: ImageRef) -> None:
         ordered = sorted({*self.shortest, *images}, key=lambda each: (each.size_bytes, each.uri))
         self.shortest = tuple(ordered[:_NAMED])
+
+
+def is_empty(image: ImageRef) -> bool:
+    """Whether the listing shows that an image's file has no bytes."""
+    # Records of a program have no version, because their files were not listed.
+    size = image.decoded_bytes if image.coding is Coding.DEFLATED else image.size_bytes
+    is_file = image.coding in (Coding.FILE, Coding.DEFLATED)
+    return is_file and not size and bool(image.version) and not image.problem
 
 
 def is_short(image: ImageRef) -> bool:

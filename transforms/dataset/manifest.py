@@ -102,6 +102,8 @@ class RecordOutcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         readings: `{source: counts of its boxes}` by how their numbers may be read (`box_readings`),
             and of its maps' pixels by what 255 may mean.
         unread: The first files that could not be read; a later run may be able to read them.
+        rejected_classes: Written names of the classes of the first few images that were rejected
+            for one of `ALLOWED_REASONS`.
     """
 
     images: _Count
@@ -113,6 +115,7 @@ class RecordOutcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     corrected: tuple[Corrected, ...] = ()
     readings: Mapping[str, Mapping[str, _Count]] = {}
     unread: tuple[ImageRef, ...] = ()
+    rejected_classes: tuple[str, ...] = ()
 
 
 class ShardResult(RecordOutcomes, frozen=True, kw_only=True, omit_defaults=True):

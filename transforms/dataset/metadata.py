@@ -63,7 +63,8 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         source: Where the data comes from, for readers; empty if the config does not say it.
         splits: The splits' names, in the config's order.
         seed: Key of the hash that decided split, shard and order.
-        max_reject_ratio: The greatest share of a split's inputs that may be rejected.
+        max_reject_ratio: The greatest share of a split's inputs that may be rejected; None if the
+            config does not say it.
         features: The features of every Example.
         config: The config as the manifest keeps it, without input and output roots.
         codecs: `{library: version}` of the libraries that decide bytes.
@@ -88,7 +89,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     splits: tuple[str, ...]
     seed: int
-    max_reject_ratio: float
+    max_reject_ratio: float | None
     features: tuple[FeatureSpec, ...]
     config: Mapping[str, Any]
     codecs: Mapping[str, str]

@@ -252,6 +252,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         findings: The findings, the most notable first.
         num_classes: How many classes the dataset has.
         classes: The names of the first ones, in the order of their ids.
+        tolerated: The splits that lose more than 5 % of their images because the config tolerates
+            it; empty if none does.
     """
 
     status: Status
@@ -268,6 +270,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[KindFound, ...] = ()
     num_classes: int = 0
     classes: tuple[str, ...] = ()
+    tolerated: str = ""
 
 
 class PlannedCounts(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ import msgspec
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.transforms.core.corrections import MOST_NAMED, Corrections
 from shardbeam.transforms.core.counts import Count, count_all, encode_element
+from shardbeam.transforms.core.reasons import ALLOWED_OF_A_KIND, ALLOWED_REASONS
 from shardbeam.transforms.core.records import Corrected, Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
@@ -40,6 +42,8 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
         unlisted: How many of them are not listed images.
         first: The first of them.
         received: The count of the rejects.
+        allowed: The first of those that the allowance may cover, of each kind.
+        unwritten: `{source: images that were passed on to be encoded, and rejected}`.
     """
 
     split: str
@@ -49,6 +53,8 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: int
     first: tuple[Reject, ...] = ()
     received: Count = msgspec.field(default_factory=Count)
+    allowed: tuple[Reject, ...] = ()
+    unwritten: Mapping[str, int] = {}
 
 
 def first_rejects(*rejects: Reject) -> tuple[Reject, ...]:
@@ -125,6 +131,14 @@ def write_rejects(
         unlisted=sum(not reject.listed for reject in ordered),
         first=tuple(ordered[:_NAMED]),
         received=count_all(map(encode_element, ordered)),
+        allowed=tuple(
+            reject
+            for reasons in ALLOWED_REASONS.values()
+            for reject in itertools.islice(
+                (reject for reject in ordered if reject.reason in reasons), ALLOWED_OF_A_KIND
+            )
+        ),
+        unwritten=dict(Counter(reject.source for reject in ordered if reject.stage == "encode")),
     )
 
 

@@ -208,6 +208,7 @@ _BATCH_BYTES = 4_000_000
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _by_split_decoder = MsgpackDecoder(dict[str, list[bytes]])
 _decoder = MsgpackDecoder(list[bytes])
+_record_decoder = MsgpackDecoder(Record)
 
 
 class RecordBatcher:
@@ -232,6 +233,13 @@ class RecordBatcher:
         if self._values:
             yield _encoder.encode(self._values)
         self._values, self._num_bytes = {}, 0
+
+
+def decode_batch(batch: bytes) -> Iterator[Record]:
+    """Yields the records of a batch."""
+    for values in _by_split_decoder.decode(batch).values():
+        for value in values:
+            yield _record_decoder.decode(value[HASH_BYTES:])
 
 
 def assign_shards(batch: bytes, plan: ShardPlan) -> Iterator[tuple[tuple[str, int], bytes]]:

@@ -29,7 +29,7 @@ IndexMap: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 _BIT_DEPTH_OFFSET = 24
 _COLOURS = 256
 # The most pixels of a map that is decoded without knowing its image's size.
-_MAX_PIXELS = 1 << 26
+MAX_PIXELS = 1 << 26
 # A map with more colours than these is a photo.
 _MAX_COLOURS = 1 << 16
 
@@ -294,7 +294,7 @@ def _check_size(
         RejectedError: The size is wrong.
     """
     if size is None:
-        if mask[0] * mask[1] > _MAX_PIXELS:
+        if mask[0] * mask[1] > MAX_PIXELS:
             raise RejectedError(Reason.DECOMPRESSION_BOMB, "more pixels than a map may have")
     elif mask not in (size, size[::-1], annotated):
         raise RejectedError(

@@ -17,7 +17,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ import msgspec
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import ALLOWED_OF_A_KIND, ALLOWED_REASONS
 from shardbeam.transforms.core.records import ImageRef, Record, Reject, SizedImage
 from shardbeam.transforms.core.resources import (
     MemoryBudget,
@@ -67,6 +68,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Unread files of a shard that are recorded for the next run.
 _MAX_UNREAD = 100
+_MOST_ALLOWED = ALLOWED_OF_A_KIND * len(ALLOWED_REASONS)
 
 
 class OutcomesCounter:
@@ -92,6 +94,8 @@ class OutcomesCounter:
         self._unread: list[ImageRef] = []
         self.libraries: set[str] = set()
         self.exchanged: dict[str, bool] = {}
+        # The classes of each rejected image. If there are more images, the gate allows none.
+        self._classes: list[Collection[str]] = []
 
     def add(self, encoded: EncodedRecord) -> None:
         """Adds the outcome of a record."""
@@ -107,6 +111,8 @@ class OutcomesCounter:
             self._excluded[encoded.excluded.value] += 1
         if encoded.reject is not None:
             self._rejects.append(encoded.reject)
+        if encoded.rejected_classes and len(self._classes) < _MOST_ALLOWED:
+            self._classes.append(encoded.rejected_classes)
         if encoded.readings:
             self._readings.setdefault(record.source, Counter()).update(encoded.readings)
         if encoded.unread is not None and len(self._unread) < _MAX_UNREAD:
@@ -127,6 +133,7 @@ class OutcomesCounter:
             corrected=self._corrected.first(),
             readings={source: dict(counts) for source, counts in self._readings.items()},
             unread=tuple(self._unread),
+            rejected_classes=tuple(sorted({*itertools.chain(*self._classes)})),
         )
 
 

@@ -21,7 +21,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.reasons import PASSING_REASONS, Exclusion, Reason
+from shardbeam.transforms.core.reasons import ALLOWED_REASONS, PASSING_REASONS, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
@@ -46,7 +46,7 @@ from shardbeam.transforms.examples.encode.image_features import (
     digest_image,
     digest_image_by_object,
 )
-from shardbeam.transforms.examples.encode.maps import encode_map
+from shardbeam.transforms.examples.encode.maps import encode_map, find_classes
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, FeaturePlan, plan_features
 from shardbeam.transforms.examples.encode.size_fields import SizeFields
 from shardbeam.transforms.examples.features import FeatureSpec
@@ -55,6 +55,7 @@ from shardbeam.transforms.images.check import StoredImage, check_image, store_ci
 from shardbeam.transforms.images.codecs import codec_versions, pillow_libraries
 from shardbeam.transforms.images.cost import mask_bytes
 from shardbeam.transforms.images.header import FileFormat
+from shardbeam.transforms.images.mask_file import MAX_PIXELS
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Serializes Examples without copying their images.
@@ -322,6 +323,8 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
         libraries: The names of the libraries that decide this outcome.
         exchanged: Whether the source exchanges width and height; None if the outcome does not
             depend on that.
+        rejected_classes: Written names of the classes of an image that is rejected for one of
+            `ALLOWED_REASONS`.
     """
 
     record: Record
@@ -335,6 +338,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
     excluded: Exclusion | None = None
     libraries: Collection[str] = ()
     exchanged: bool | None = None
+    rejected_classes: Collection[str] = ()
 
 
 class RecordEncoder:
@@ -467,6 +471,7 @@ class RecordEncoder:
                 content_sha256=content_sha256,
                 reject=reject,
                 unread=unread[0] if unread and error.reason in PASSING_REASONS else None,
+                rejected_classes=self._classes_of(fetched, reason=error.reason),
             )
         return EncodedRecord(
             record=record,
@@ -477,6 +482,17 @@ class RecordEncoder:
             readings=readings if examples else {},
             excluded=None if examples else Exclusion.NO_OBJECTS,
         )
+
+    def _classes_of(self, rejected: FetchedRecord, *, reason: Reason) -> Collection[str]:
+        """Finds the classes of a rejected image that the gate may allow."""
+        if not any(reason in reasons for reasons in ALLOWED_REASONS.values()):
+            return ()
+        annotations, files = rejected.annotations, rejected.files
+        found = (files.get(mask) for mask in annotations.masks.values())
+        masks = [data for data in found if isinstance(data, bytes)]
+        needed = max((mask_bytes(data, pixels=MAX_PIXELS) for data in masks), default=0)
+        with self._memory.take(needed) if masks else nullcontext():
+            return find_classes(annotations, masks=files, label_map=self._label_map)
 
     def encode_image(
         self,

@@ -14,12 +14,14 @@ import numpy.typing as npt
 from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.labels import BACKGROUND_NAMES
+from shardbeam.transforms.core.labels import BACKGROUND_NAMES, LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     MAX_BLURRED_SHARE,
     NO_VALUE,
     OBJECT_VALUE,
+    ImageAnnotations,
+    ImageRef,
     MaskRole,
     MaskValues,
     masks_of,
@@ -28,7 +30,13 @@ from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, Featu
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.geometry.boxes import orient_pixels
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop
-from shardbeam.transforms.images.mask_file import IndexMap, read_colours, read_indices
+from shardbeam.transforms.images.mask_file import (
+    IndexMap,
+    read_any_colours,
+    read_any_indices,
+    read_colours,
+    read_indices,
+)
 
 # Writes masks of objects, and maps, as PNG files of one channel, faster than Pillow.
 #
@@ -215,6 +223,53 @@ def list_map_classes(
         return None
     no_classes = {each for each in (_BACKGROUND, _IGNORE) if each not in names}
     return tuple(sorted(found - no_classes))
+
+
+def find_classes(
+    annotations: ImageAnnotations,
+    *,
+    masks: Mapping[ImageRef, bytes | RejectedError],
+    label_map: LabelMap,
+) -> set[str]:
+    """Finds the classes of an image whose picture cannot be used.
+
+    Args:
+        annotations: The image's annotations.
+        masks: The files that annotate it, as far as they were read.
+        label_map: The labels.
+
+    Returns:
+        The written names of its labels, objects, segments and regions, and of the classes that its
+        map shows, if the map can be read.
+    """
+    objects = (*annotations.objects, *annotations.stuff)
+    found = {*annotations.labels, *annotations.lost, *(each.label for each in objects)}
+    found |= {segment.label for segment in annotations.segments}
+    for role in (MaskRole.SEMANTIC, MaskRole.VOC_CLASS):
+        for data in map(masks.get, masks_of(annotations.masks, role=role)):
+            if isinstance(data, bytes):
+                ids = _find_ids(data, meaning=annotations.mask_values, role=role)
+                of_ids = label_map.source_ids.items()
+                found |= {name for name, own in of_ids if not ids.isdisjoint(own)}
+    # A class whose objects are all lost may have no written name.
+    found -= {*label_map.left_out}
+    names = {label_map.names.get(name) or name * (name in annotations.lost) for name in found}
+    return names - {""}
+
+
+def _find_ids(data: bytes, *, meaning: MaskValues, role: MaskRole) -> set[int]:
+    """Finds the source's class ids that a mask of any size shows; none if it cannot be read."""
+    try:
+        if meaning.are_colours:
+            ids = dict(meaning.ids)
+            colours = read_any_colours(data).colours
+            return {number for each in colours if (number := ids.get(each)) is not None}
+        voc_colours = role is MaskRole.VOC_CLASS and not meaning.ids
+        values = read_any_indices(data, voc_colours=voc_colours).values
+        found = _class_ids(values, meaning=meaning) if meaning.ids else values
+    except RejectedError:
+        return set()
+    return {*np.unique(found).tolist()}
 
 
 SEMANTIC = FeatureGroup(
