@@ -46,8 +46,8 @@ main(["--help"])
 # every stage of a build, its checks, what it counts; COCO's boxes and entries; the join's settings,
 # and how it merges entries; facets and heat maps of boxes; the libraries that images need, a
 # source's first sizes and what they show, and the comparison of both when a shard is taken over;
-# sets of numbered files
-BUILD = 120
+# sets of numbered files; how many rejects there may be
+BUILD = 121
 OPEN = 50  # what finds, indexes and reads Examples; how heat maps add up; libraries of images
 HELP = 33  # names, flags and help of all commands, and the formats' keys
 

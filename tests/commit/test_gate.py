@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
-from shardbeam.transforms.commit.allowance import Tolerance
+from shardbeam.transforms.commit.allowance import Emptied, Tolerance
 from shardbeam.transforms.commit.gate import (
     count_resumed,
     count_reuse,
@@ -457,3 +459,16 @@ def test_rows_of_no_split_are_counted() -> None:
     assert {split: count.listed for split, count in counts.items()} == {"a": 3, "": 2}
     inputs = InputCounts(splits={"a": SplitOutcome(listed=3)})
     assert list(count_splits(splits=["a"], inputs=inputs, shards=[], rejects=[])) == ["a"]
+
+
+def test_a_sample_need_not_hold_every_class() -> None:
+    emptied = {"train": Emptied(["cat"])}
+
+    def tolerance(**config: object) -> Tolerance:
+        run = make_counts(dataset=make_dataset(config=config))
+        return dataclasses.replace(run, emptied=emptied).tolerance
+
+    fractions = {"a": 0.5, "b": 0.5}
+    assert tolerance(fractions=fractions) == Tolerance(0.5, ("a", "b"), emptied)
+    assert tolerance(fractions={}, limit=None) == Tolerance(0.5, (), emptied)
+    assert tolerance(fractions=fractions, limit=9) == Tolerance(0.5, ("a", "b"))

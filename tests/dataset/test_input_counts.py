@@ -5,6 +5,7 @@ import math
 import random
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Category,
+    Coding,
     ImageAnnotations,
     ImageRef,
     ObjectAnnotation,
@@ -340,3 +342,31 @@ def test_neither_order_nor_division_matters(
 )
 def test_every_element_and_all_of_it_matter(others: list[tuple[str, str, int]]) -> None:
     assert add_fingerprints(*(fingerprint(*image) for image in others)) != fingerprint("a", "a", 1)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (file(size_bytes=0), True),
+        (file(size_bytes=1), False),
+        # In an archive.
+        (ImageRef("a.zip", 0, "1", offset=9, whole=False), True),
+        (ImageRef("a.zip", 2, "1", coding=Coding.DEFLATED, decoded_bytes=0), True),
+        (ImageRef("a.zip", 2, "1", coding=Coding.DEFLATED, decoded_bytes=5), False),
+        # It will be rejected for another reason.
+        (ImageRef("a.zip", 0, "1", problem="it is encrypted"), False),
+        # A program has not said how long its image is.
+        (ImageRef("a", 0, ""), False),
+        # Pixels, not files.
+        (ImageRef("a", 0, "1", coding=Coding.CIFAR_PNG), False),
+    ],
+)
+def test_an_empty_file_is_foreseen(image: ImageRef, expected: bool) -> None:
+    counts = InputCounts()
+    one = msgspec.structs.replace(record("train", examples=2), image=image)
+    counts.samples.foreseen.add_record(one, split="train")
+    merged = merge_inputs([counts, InputCounts(), counts]).samples.foreseen
+    assert merged.rejects("train") == ({"zero_byte": 2} if expected else {})
+    assert merged.rejects("test") == {}
+    assert merged.examples == ({"train": 4} if expected else {})
+    assert merged.first_empty == (("a", "a") if expected else ())

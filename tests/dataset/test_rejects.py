@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shardbeam.configs.decoding import JsonDecoder
@@ -43,6 +44,29 @@ def test_they_are_written_sorted_whatever_their_order(tmp_path: Path) -> None:
     assert one.counts == {"truncated": 3, "missing_image": 1}
     assert (one.split, one.unlisted) == ("train", 1)
     assert one.file == describe_data(path, content)
+
+
+def test_what_the_gate_has_to_know_of_them(tmp_path: Path) -> None:
+    kinds = {
+        Reason.TRUNCATED: "edcba",
+        Reason.OBJECTS_LOST: "hgf",
+        Reason.SIZE_MISMATCH: "i",
+        Reason.MISSING_IMAGE: "k",
+    }
+    several = [
+        msgspec.structs.replace(
+            reject(key),
+            reason=reason,
+            source="s/1" if key == "a" else "s",
+            stage="join" if reason is Reason.MISSING_IMAGE else "encode",
+        )
+        for reason, keys in kinds.items()
+        for key in keys
+    ]
+    one = write_rejects("train", "rejects/train.jsonl", several, root=str(tmp_path), folder="r")
+    # The first of each kind that the default may allow, and no others.
+    assert [each.key for each in one.allowed] == ["b", "c", "d", "f", "g", "h"]
+    assert one.unwritten == {"s": 8, "s/1": 1}
 
 
 def test_no_file_grows_with_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:

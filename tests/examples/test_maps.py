@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -16,13 +17,15 @@ from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
+    ImageRef,
     MaskRole,
     MaskValues,
     ObjectAnnotation,
+    Segment,
 )
 from shardbeam.transforms.dataset.collectors.base import NO_ITEM, ShardFacts
 from shardbeam.transforms.dataset.collectors.collect import LabelsCollector
-from shardbeam.transforms.examples.encode.maps import PIXELS
+from shardbeam.transforms.examples.encode.maps import PIXELS, find_classes
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
@@ -356,3 +359,46 @@ def test_a_value_of_unknown_meaning_is_a_reject(
     with pytest.raises(RejectedError, match=unknown) as caught:
         render_black_white(pixels, values=values, role=MaskRole.SEMANTIC)
     assert caught.value.reason is Reason.MASK_VALUE_UNKNOWN
+
+
+MASK = ImageRef("mask.png", 1, "1")
+COLOURS = MaskValues(((0x0000FF, 3), (0xFF0000, 1), (0xFFFFFF, None)), are_colours=True)
+RED = write_png(np.full((4, 6, 3), (255, 0, 0), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "mask", "expected"),
+    [
+        ({}, b"", set()),
+        ({"labels": ("cat",), "objects": (LEFT_GRASS,)}, b"", {"cat", "grass"}),
+        ({"stuff": (LEFT_GRASS,), "segments": (Segment(1, "dog"),)}, b"", {"grass", "dog"}),
+        # A class without a name of its own, and one that the config leaves out.
+        ({"lost": {"bird": {"point": 1}, "dog": {"line": 2}}}, b"", {"bird", "dog"}),
+        ({"labels": ("unknown",), "lost": {"sky": {"point": 1}}}, b"", set()),
+        # Maps of any size.
+        ({"masks": {MaskRole.SEMANTIC: MASK}}, PNG, {"cat", "dog", "grass"}),
+        (
+            {"masks": {MaskRole.VOC_CLASS: MASK}},
+            write_png(voc_colour_map()[VALUES]),
+            {"cat", "dog", "grass"},
+        ),
+        ({"masks": {MaskRole.SEMANTIC: MASK}, "mask_values": COLOURS}, RED, {"dog"}),
+        (
+            {"masks": {MaskRole.SEMANTIC: MASK}, "mask_values": MaskValues(((0, 0), (255, 3)))},
+            write_png(np.array([[0, 255]], np.uint8)),
+            {"cat"},
+        ),
+        # Those that cannot be read, or are not class ids.
+        ({"masks": {MaskRole.SEMANTIC: MASK}}, PNG[:40], set()),
+        ({"masks": {MaskRole.SEMANTIC: MASK}, "mask_values": MaskValues(((0, 0),))}, PNG, set()),
+        ({"masks": {MaskRole.PANOPTIC: MASK}}, PNG, set()),
+    ],
+)
+def test_classes_of_an_image_whose_picture_cannot_be_used(
+    annotations: dict[str, Any], mask: bytes, expected: set[str]
+) -> None:
+    classes = (*CATEGORIES, Category("sky", 9))
+    labels = label_map(*classes, exclude=["sky"], merge={"pet": ["cat"]})
+    labels = msgspec.structs.replace(labels, left_out=("sky",))
+    found = find_classes(ImageAnnotations("1", **annotations), masks={MASK: mask}, label_map=labels)
+    assert found == {"pet" if name == "cat" else name for name in expected}
