@@ -439,8 +439,15 @@ def test_zip_bomb(tmp_path: Path) -> None:
         ("ü.jpg".encode(), False, 3, "ü.jpg"),
         (b"\x81.jpg", False, 3, "ü.jpg"),
         (b"a\\b.jpg", False, 0, "a/b.jpg"),
-        (b"a\\b.jpg", False, 3, "a\\b.jpg"),
-        (b"a/b\\c.jpg", False, 0, "a/b\\c.jpg"),
+        # Some packers on Windows name Unix as their system.
+        (b"a\\b.jpg", False, 3, "a/b.jpg"),
+        (b"a/b\\c.jpg", False, 0, "a/b/c.jpg"),
+        (b"a/b\\c.jpg", False, 3, "a/b\\c.jpg"),
+        (b"..\\..\\a.jpg", True, 0, "../../a.jpg"),
+        (b"C:\\a.jpg", True, 0, "C:/a.jpg"),
+        (b".\\a\\\\b.jpg", True, 0, "a/b.jpg"),
+        # The second byte of a character in Shift-JIS is that of a backslash.
+        (b"a/\x95\\.jpg", False, 0, "a/ò\\.jpg"),
         (b"a\0b.jpg", False, 3, "a\\x00b.jpg"),
         (b"\x81.jpg", True, 3, "\udc81.jpg"),
     ],
@@ -452,6 +459,22 @@ def test_zip_names(tmp_path: Path, raw: bytes, is_utf8: bool, host: int, name: s
     _changed(path, 8, (is_utf8 << 11).to_bytes(2, "little"))
 
     assert [found for found, _ in list_root(str(path))] == [name]
+
+
+def test_names_of_a_zip_with_backslashes(tmp_path: Path) -> None:
+    names = ["cat\\", "cat\\1.jpg", "cat\\old\\2.jpg", "dog\\1.jpg", "read me.txt"]
+    path = write_zip(tmp_path / "a.zip", {name: name[-5:] for name in names})
+    both = tmp_path / "both.zip"
+    with zipfile.ZipFile(both, "w") as archive:
+        for name in ("cat/1.jpg", "cat\\1.jpg"):
+            member = zipfile.ZipInfo(name)
+            # Windows.
+            member.create_system = 0
+            archive.writestr(member, b"1")
+
+    assert sorted(contents(path)) == ["cat/1.jpg", "cat/old/2.jpg", "dog/1.jpg", "read me.txt"]
+    assert contents(f"{path}/cat") == {"1.jpg": b"1.jpg", "old/2.jpg": b"2.jpg"}
+    assert [name for name, _ in list_root(str(both))] == ["cat/1.jpg", "cat/1.jpg"]
 
 
 # Tar

@@ -5,7 +5,6 @@ Section numbers refer to PKWARE's APPNOTE 6.3.10.
 
 from __future__ import annotations
 
-import contextlib
 import stat
 import struct
 import zipfile
@@ -81,8 +80,10 @@ def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
     problem = _check_end(tail, count=len(members))
     if problem:
         raise InputError(uri=reader.uri, problem=problem)
+    # No program but one of Windows packs folders without a single slash (4.4.17 demands slashes).
+    only_backslashes = not any("/" in member.orig_filename for member in members)
     for member in members:
-        name = _name(member)
+        name = _name(member, only_backslashes=only_backslashes)
         if not name.endswith("/"):
             yield name, _file(member, archive=archive, directory=directory)
 
@@ -212,8 +213,22 @@ def _raw_name(member: zipfile.ZipInfo) -> bytes:
     return member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
 
 
-def _name(member: zipfile.ZipInfo) -> str:
-    """Decodes a name.
+def _name(member: zipfile.ZipInfo, *, only_backslashes: bool) -> str:
+    """Returns a name, in which the backslashes of Windows are slashes.
+
+    Args:
+        member: The member.
+        only_backslashes: Whether no name of the archive has a slash.
+    """
+    name, is_unicode = _decode_name(member)
+    is_windows = member.create_system in _WINDOWS
+    # In other code pages, a byte of a character may look like a backslash.
+    is_path = (is_windows or only_backslashes) if is_unicode else is_windows and "/" not in name
+    return name.replace("\\", "/") if is_path else name
+
+
+def _decode_name(member: zipfile.ZipInfo) -> tuple[str, bool]:
+    """Decodes a name; returns whether it is Unicode, too, and not in code page 437.
 
     Without the flag for UTF-8 it should be in code page 437 (appendix D). macOS and others leave
     the flag out, so a name that is valid UTF-8 is read as that: names in code page 437 hardly ever
@@ -222,17 +237,17 @@ def _name(member: zipfile.ZipInfo) -> str:
     raw = _raw_name(member)
     if member.flag_bits & _NOT_UTF8:
         # A name that is not UTF-8 becomes a reject, as for a file on disk.
-        return raw.decode("utf-8", "surrogateescape")
+        return raw.decode("utf-8", "surrogateescape"), False
     name = member.orig_filename
     unicode_path = _extra_field(member.extra, _UNICODE_PATH_FIELD)
     if unicode_path[:5] == b"\x01" + zlib.crc32(raw).to_bytes(4, "little"):
-        name = unicode_path[5:].decode("utf-8", "surrogateescape") or name
-    elif not member.flag_bits & _UTF8:
-        with contextlib.suppress(UnicodeDecodeError):
-            name = raw.decode()
-    if member.create_system in _WINDOWS and "/" not in name:
-        name = name.replace("\\", "/")
-    return name
+        return unicode_path[5:].decode("utf-8", "surrogateescape") or name, True
+    if member.flag_bits & _UTF8:
+        return name, True
+    try:
+        return raw.decode(), True
+    except UnicodeDecodeError:
+        return name, False
 
 
 def _extra_field(data: bytes, identity: int) -> bytes:
