@@ -237,8 +237,9 @@ class ClassTable:
         self._data = self._read()
         self._is_parquet = uri.lower().endswith(".parquet")
         self._key = ""
-        names = self._names()
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        columns = self._names()
+        names = dict.fromkeys(columns)
+        repeated = sorted(name for name, count in Counter(columns).items() if count > 1)
         if repeated:
             raise InputError(uri=uri, problem=f"has the column {show_name(repeated[0])} twice")
         keys = [name for name in _KEYS if name in names]
@@ -258,7 +259,8 @@ class ClassTable:
                 "have none. The model must know every class of the dataset",
             )
         # Other columns, such as a fold, are not read.
-        self.left_out = [name for name in names if name not in (*classes, self._key)]
+        read = {*classes, self._key}
+        self.left_out = [name for name in names if name not in read]
 
     def keys(self) -> list[str]:
         """Returns the keys in all rows.

@@ -11,13 +11,16 @@ import pytest
 from google.protobuf.text_encoding import CEscape
 
 from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.readers.predictions.prediction_files import ClassTable
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.examples.decode.feature_map import _parse_label_map, read_class_names
 from shardbeam.transforms.formats.cvat import cvat
+from shardbeam.transforms.formats.cvat.shapes import ImageReader
 from shardbeam.transforms.formats.parsing.lines import split_cells
 from shardbeam.transforms.formats.parsing.xml_file import read_xml
 from shardbeam.transforms.formats.table.csv import _header_problem
+from tests.support.coco_reading import read_coco
 
 # Eight times the text may take this many times as long; a square would be 64 times.
 _TIMES, _LONGER = 8, 28
@@ -75,6 +78,43 @@ def is_slow(parse: Callable[[str], object], unit: str) -> bool:
     short = unit * (3000 // len(unit))
     short_s = max(seconds(parse, short), 0.0005)
     return seconds(parse, short * _TIMES) > _LONGER * short_s
+
+
+def read_class_table(folder: Path, number: int) -> None:
+    names = [f"class {each}" for each in range(number)]
+    file = folder / "table.csv"
+    file.write_text(f"key,{','.join(names)}\na,{','.join(['0'] * number)}\n")
+    assert ClassTable(str(file), classes=names).left_out == []
+
+
+def read_coco_keypoints(_: Path, number: int) -> None:
+    names = [f"point {each}" for each in range(number)]
+    content = {"images": [], "annotations": []}
+    content["categories"] = [{"id": 1, "name": "person", "keypoints": names}]
+    (category,) = read_coco(content, tasks=["keypoints"]).categories
+    assert category.keypoints == tuple(names)
+
+
+def read_skeleton(_: Path, number: int) -> None:
+    names = tuple(f"p{each}" for each in range(number))
+    points = "".join(f'<points label="{name}" points="1,2"/>' for name in names)
+    xml = f'<image width="9" height="9"><skeleton label="a">{points}</skeleton></image>'
+    image = read_xml(xml.encode(), root="image", max_depth=9, uri="x")
+    (found,) = ImageReader(image, labels={"a": names}, wants_masks=False).read().objects
+    assert len(found.keypoints) == 3 * number
+
+
+@pytest.mark.parametrize("read", [read_class_table, read_coco_keypoints, read_skeleton])
+def test_time_grows_like_the_number_of_names(
+    read: Callable[[Path, int], None], tmp_path: Path
+) -> None:
+    def is_quadratic() -> bool:
+        few_s, many_s = (
+            seconds(lambda text: read(tmp_path, len(text)), "a" * number) for number in (1000, 8000)
+        )
+        return many_s > _LONGER * few_s
+
+    assert not all(is_quadratic() for _ in range(3))
 
 
 def label_map(folder: Path, text: str) -> dict[int, str]:

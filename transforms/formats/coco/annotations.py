@@ -476,10 +476,12 @@ class AnnotationReader:
                 self._decode_part(category.keypoints, decoder=_names_decoder, place=place) or []
             )
         names: list[str] = []
+        taken = {""}
         for number in range(max(self._keypoint_counts.get(category.id, 0), len(declared))):
             name = declared[number] if number < len(declared) else ""
             # Readers find keypoints by their names, so each name is there once.
-            names.append(name if name and name not in names else f"keypoint_{number + 1}")
+            names.append(f"keypoint_{number + 1}" if name in taken else name)
+            taken.add(names[-1])
         return tuple(names)
 
     def _skeleton(self, category: CocoCategory) -> tuple[tuple[int, int], ...]:

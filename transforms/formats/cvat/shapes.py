@@ -116,6 +116,8 @@ class ImageReader(msgspec.Struct, frozen=True):
 
     def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:
         names = (self.labels or {}).get(" ".join(shape.attributes["label"].split()), ())
+        # Of equal names, the first one.
+        numbers = {name: number for number, name in reversed([*enumerate(names)])}
         keypoints = [0.0] * (3 * len(names))
         labelled: list[float] = []
         for point in shape.all("points"):
@@ -123,12 +125,12 @@ class ImageReader(msgspec.Struct, frozen=True):
             coordinates = _coordinates(point)
             if len(coordinates) != 2:
                 raise point.error("expected one point, `x,y`, in each <points> of a <skeleton>")
-            if name not in names:
+            if name not in numbers:
                 raise point.error(f"the label declares no keypoint {name[:40]!r}")
             if not _is_set(point, "outside"):
                 labelled += coordinates
                 visibility = 1.0 if _is_set(point, "occluded") else 2.0
-                first = 3 * names.index(name)
+                first = 3 * numbers[name]
                 keypoints[first : first + 3] = (*coordinates, visibility)
         if not labelled:
             return None
