@@ -280,3 +280,25 @@ def test_no_more_than_the_first_rows_are_read_before_the_run() -> None:
     ):
         CsvFormat(manifest=["t.csv"]).resolve()
     assert 0 < storage.read_bytes < len(content) / 3
+
+
+BLANKS: dict[str, Any] = {"delimiter": " ", "image_root": ["/x"], "header": ["image", "label"]}
+
+
+def test_several_blanks_are_one_delimiter_if_only_then_all_rows_fit(tmp_path: Path) -> None:
+    table = read("a.jpg -1\nb.jpg  1\nc.jpg   1 \n", folder=tmp_path, **BLANKS)
+    assert [item.labels for _, item in table.annotations()] == [("-1",), ("1",), ("1",)]
+    # Here an empty cell is between two blanks.
+    table = read("image x label\na.jpg  1\n", folder=tmp_path, **{**BLANKS, "header": None})
+    assert [item.labels for _, item in table.annotations()] == [("1",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a.jpg cat\nb.jpg  big dog\n", 2), ('a.jpg  cat\nb.jpg  "a  b"\nc.jpg   x\n', 2)],
+)
+def test_several_blanks_between_different_numbers_of_cells(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    with pytest.raises(InputError, match=rf"line {line}: . cells, where the first line has 2; "):
+        read(text, folder=tmp_path, **BLANKS)

@@ -89,8 +89,8 @@ def read_class_table(folder: Path, number: int) -> None:
 
 def read_coco_keypoints(_: Path, number: int) -> None:
     names = [f"point {each}" for each in range(number)]
-    content = {"images": [], "annotations": []}
-    content["categories"] = [{"id": 1, "name": "person", "keypoints": names}]
+    categories = [{"id": 1, "name": "person", "keypoints": names}]
+    content = {"images": [], "annotations": [], "categories": categories}
     (category,) = read_coco(content, tasks=["keypoints"]).categories
     assert category.keypoints == tuple(names)
 

@@ -16,7 +16,10 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.parsing.table_columns import CellError
 from shardbeam.transforms.formats.table import table
+from shardbeam.transforms.formats.table.layout import TableKeys, TableLayout
+from shardbeam.transforms.formats.table.rows import RowReader
 from shardbeam.transforms.formats.testing import check_format
 from tests.support.image_makers import plain_jpeg
 from tests.support.making import make_format
@@ -668,6 +671,21 @@ def test_columns_that_hold_boxes(
 
 
 @pytest.mark.parametrize(
+    ("name", "run_lengths"),
+    [("EncodedPixels", ["1 2 30 4"]), ("rle_mask", ["1 2 3 4", None]), ("x", ["1 2 3 4", "5 6"])],
+)
+def test_run_lengths_of_four_numbers_are_no_boxes(
+    read_images: Read, name: str, run_lengths: list[str | None]
+) -> None:
+    rows = [{"image": f"{n}.jpg", name: text} for n, text in enumerate([*run_lengths, "1 2 9 4"])]
+    found = read_images(*rows)
+    assert [*found.types()] == [name]
+    assert f"{name} holds run lengths of masks" in [*found.format.warnings()][-1]
+    labelled = [{**row, "label": "x"} for row in rows]
+    assert read_images(*labelled, box_format="xywh").format.kinds == {Kind.DETECTION}
+
+
+@pytest.mark.parametrize(
     ("row", "settings", "problem"),
     [
         (
@@ -932,3 +950,43 @@ def test_a_caption_for_each_image_is_a_feature_unless_the_config_names_it(
     several = read_images({"image": "a.jpg", "c": ["x", "y"]}, caption_column="c")
     ((_, annotations),) = several.annotations()
     assert annotations.captions == ("x", "y")
+
+
+@pytest.mark.parametrize(("no", "yes"), [(-1, 1), (-1.0, 1.0), (0, 1)])
+def test_minus_one_is_no_where_all_cells_are_minus_one_or_one(
+    read_images: Read, no: float, yes: float
+) -> None:
+    found = read_images(
+        {"image": "a.jpg", "bald": yes, "hat": no},
+        {"image": "b.jpg", "bald": no, "hat": no},
+        one_hot=True,
+    )
+    assert [item.labels for _, item in found.annotations()] == [("bald",), ()]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"edema": 0, "mass": 1}, "0"),
+        ({"edema": None, "mass": 1}, "empty cells"),
+        ({"edema": 1, "mass": 0}, "mass has 0"),
+    ],
+)
+def test_minus_one_beside_other_cells_needs_a_meaning(
+    read_images: Read, row: Row, what: str
+) -> None:
+    rows = [{"image": "a.jpg", "edema": -1, "mass": 1}, {"image": "b.jpg", **row}]
+    with pytest.raises(InputError, match=rf"column edema has -1, and {what}: .* one_hot_values: "):
+        read_images(*rows, one_hot=True)
+    uncertain: dict[str, Any] = {"one_hot": True, "one_hot_values": {"-1": 1, "": 0}}
+    (_, first), _ = read_images(*rows, **uncertain).annotations()
+    assert first.labels == ("edema", "mass")
+
+
+def test_later_cells_that_contradict_the_first_rows_reject_their_row() -> None:
+    keys = make_format("csv", manifest=["t"], image_root=["x"])
+    assert isinstance(keys, TableKeys)
+    reader = RowReader(keys, TableLayout(one_hot=("a",), has_signs=True))
+    assert reader.annotations({"a": "-1"}).labels == ()
+    with pytest.raises(CellError, match="column a: expected -1 or 1, got 0; one_hot_values says"):
+        reader.annotations({"a": "0"})

@@ -474,6 +474,15 @@ UNCERTAIN: dict[str, Files] = {
         "a.csv": "image,label,x,y,width,height\n1.jpg,cat,1,2,3,4\n",
         "b.csv": "x,y\n1,2\n",
     },
+    "lists of Pascal VOC without annotations": {
+        **images("JPEGImages/1.jpg", "JPEGImages/2.jpg"),
+        "ImageSets/Main/cat_train.txt": "1  1\n2 -1\n",
+        "ImageSets/Main/train.txt": "1\n2\n",
+    },
+    "a column of run lengths": {
+        **images("img/1.jpg"),
+        "train.csv": "ImageId,EncodedPixels\n1.jpg,1 2 30 4\n",
+    },
     "a table with CR as ends of lines": {**images("a.jpg"), "t.csv": "image,label\ra.jpg,cat\r"},
     "a column that occurs twice": {**images("a.jpg"), "t.csv": "image,label,label\na.jpg,x,y\n"},
     "a column that looks like boxes": {

@@ -33,8 +33,18 @@ from shardbeam.transforms.formats.parsing.table_columns import (
 )
 from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.table.layout import CAPTION_NAMES
-from shardbeam.transforms.formats.table.table import TableFormat, is_submission
-from shardbeam.transforms.formats.table.table_boxes import Row, image_name, is_sentence
+from shardbeam.transforms.formats.table.table import (
+    FIRST_BYTES_OF_A_FILE,
+    TableFormat,
+    is_submission,
+)
+from shardbeam.transforms.formats.table.table_boxes import (
+    FirstRows,
+    Row,
+    holds_run_lengths,
+    image_name,
+    is_sentence,
+)
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -105,6 +115,8 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         lines = read_lines(uri, storage=storage, end=end)
         is_tabs = uri.lower().endswith(_TAB_EXTENSIONS)
         delimiter = (self.delimiter or ("\t" if is_tabs else ",")).replace("\\t", "\t")
+        if delimiter == " " and not self.multiline and self._joins_blanks(uri, storage=storage):
+            lines = ((at, _join_blanks(line)) for at, line in lines)
         first = next(lines, (0, b""))
         if self.header is None:
             header = header_cells(first[1], uri=uri, delimiter=delimiter)
@@ -129,6 +141,29 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         )
         return header, rows
 
+    def _joins_blanks(self, uri: str, *, storage: Storage) -> bool:
+        """Whether several blanks between two cells are one delimiter.
+
+        Raises:
+            InputError: The first rows have different numbers of cells in both cases.
+        """
+        if self.header and self._ends_with_caption(self.header):
+            # Captions hold blanks, too.
+            return False
+        lines = read_lines(uri, storage=storage, end=FIRST_BYTES_OF_A_FILE)
+        rows = [line for _, line in lines if line.strip()]
+        if (joins := _fit_if_joined(rows)) is not None:
+            return joins
+        counts = [_join_blanks(line).count(b" ") + 1 for line in rows]
+        number, odd = next(each for each in enumerate(counts, 1) if each[1] != counts[0])
+        raise InputError(
+            uri=uri,
+            place=f"line {number}",
+            problem=f"{odd} cells, where the first line has {counts[0]}; some lines have several "
+            "blanks in a row, so nobody can know which cells are empty: separate the cells with "
+            "commas",
+        )
+
     def _ends_with_caption(self, header: Sequence[str]) -> bool:
         """Whether the last cell of a row is a caption, in which commas need no quotes."""
         if self._layout.names:
@@ -138,7 +173,8 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     @classmethod
     def tables_in(cls, folder: Folder) -> list[str]:
         """Returns tables, and text files unless there may be one for each image."""
-        return [*super().tables_in(folder), *folder.few(".txt")]
+        texts = (path for path in folder.few(".txt") if "/ImageSets/" not in f"/{path}")
+        return [*super().tables_in(folder), *texts]
 
     @classmethod
     def guess_keys(cls, folder: Folder, *, path: str) -> Iterator[Mapping[str, Any]]:
@@ -199,7 +235,13 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
                 root = folder.uri(found.folder)
                 if found.match != "path" and any(map(is_image_name, names)):
                     keys["match"] = found.match
-            others = [name for name in cells[0] if name and name != image]
+            rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]
+            first = FirstRows(cells[0], rows, True)
+            others = [
+                name
+                for name in cells[0]
+                if name and name != image and not holds_run_lengths(name, first)
+            ]
         label = others[0] if len(others) == 1 else "NAME"
         return [
             *("--manifest", folder.uri(path), "--image-root", root, "--image-column", image),
@@ -219,11 +261,29 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         )
         delimiter = next(behind_image, next(iter(found), usual))
         keys = {} if delimiter == usual else {"delimiter": delimiter.replace("\t", "\\t")}
+        if delimiter == " " and _fit_if_joined([line.encode() for line in lines if line]):
+            lines = [_join_blanks(line.encode()).decode() for line in lines]
         try:
             rows = [split_cells(line, delimiter=delimiter) for line in lines]
         except CellError:
             rows = [line.split(delimiter) for line in lines]
         return keys, [[cell.strip() for cell in row] for row in rows if row]
+
+
+def _fit_if_joined(rows: Sequence[bytes]) -> bool | None:
+    """Whether rows have equally many cells only if several blanks are one delimiter.
+
+    None if some have several blanks in a row, and they have different numbers in both cases.
+    """
+    has_run = any(b"  " in line.strip(b" ") for line in rows)
+    if not has_run or len({line.count(b" ") for line in rows}) == 1:
+        return False
+    return True if len({_join_blanks(line).count(b" ") for line in rows}) == 1 else None
+
+
+def _join_blanks(line: bytes) -> bytes:
+    """Replaces several blanks in a row by one, except in a line with quotes."""
+    return line if b'"' in line else re.sub(b" +", b" ", line.strip(b" "))
 
 
 def _are_images(names: Sequence[str], folder: Folder, *, path: str) -> bool:

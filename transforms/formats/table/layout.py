@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -32,7 +32,9 @@ from shardbeam.transforms.formats.table.table_boxes import (
     Row,
     UnclearBoxesError,
     find_boxes,
+    flag_text,
     four_numbers,
+    holds_run_lengths,
     image_name,
     is_missing,
     meaning_of,
@@ -59,6 +61,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
             names none.
         flags: Columns of nothing but 0 and 1, in a table without any class, box or caption.
         one_hot: The columns of classes, in the order of their ids.
+        has_signs: Whether these hold -1 and 1, and -1 is no.
         split: The column of the split.
         boxes: The columns of a box's four numbers, or one column with all of them, where rows are
             objects.
@@ -83,6 +86,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     separator: str = ""
     flags: tuple[str, ...] = ()
     one_hot: tuple[str, ...] = ()
+    has_signs: bool = False
     split: str = ""
     boxes: tuple[str, ...] = ()
     box_format: BoxFormat = "xyxy"
@@ -106,6 +110,8 @@ class TableKeys(Format, frozen=True, kw_only=True):
             say.
         box_columns: The four columns of boxes, or the one with four numbers in each cell.
         box_units: The units of boxes; by default as the first rows show.
+        one_hot_values: `{cell: 0 or 1}` of cells other than 0 and 1 in the columns of `one_hot`; an
+            empty text stands for an empty cell.
         columns: `{column: type}` of columns whose types should not be inferred, such as `int?` or
             `list[int]`.
         cells_are_text: Whether all cells are texts, and all rows have all columns.
@@ -140,6 +146,9 @@ class TableKeys(Format, frozen=True, kw_only=True):
         Annotated[bool, named("treat each remaining column as a class, with 0 or 1 in each row")]
         | None
     ) = None
+    one_hot_values: Annotated[
+        dict[str, Literal[0, 1]], msgspec.Meta(description="a mapping such as {'-1': 0, '': 0}")
+    ] = {}
     caption_column: Annotated[str, named("column with the captions")] | None = None
     split_column: Annotated[str, named("column with the split")] | None = None
     box_columns: (
@@ -164,6 +173,8 @@ class TableKeys(Format, frozen=True, kw_only=True):
                     f"unknown type {text!r}; expected bool, int, float, string, one of these with "
                     "? (int?) where it may be missing, a list (list[int]), or ignore",
                 )
+        if self.one_hot_values and self.one_hot is False:
+            raise Problem(("one_hot_values",), "has no effect without one_hot")
         if self.one_hot and self.label_column:
             raise Problem(("one_hot",), "label_column names the column of labels; take one out")
         try:
@@ -274,6 +285,11 @@ def find_layout(keys: TableKeys, names: Sequence[str], rows: Sequence[Row]) -> T
     class_ids = bool(label) and _are_class_ids(first.values(label))
     normalized = bool(boxes.names) and _are_fractions(keys, boxes.names, first)
     notes = [*_note_labels(keys, label, first, columns=columns)] if label and not class_ids else []
+    notes += [
+        f"{name} holds run lengths of masks, which are written as texts and not as masks"
+        for name in columns
+        if image and name not in keys.columns and holds_run_lengths(name, first)
+    ]
     if boxes.names and not normalized and keys.box_units is None:
         notes += first.note_fractions(boxes.names)
     return TableLayout(
@@ -290,6 +306,7 @@ def find_layout(keys: TableKeys, names: Sequence[str], rows: Sequence[Row]) -> T
             if is_plain and name not in keys.columns and first.holds_flags(name)
         ),
         one_hot=tuple(one_hot),
+        has_signs=_have_signs(keys, one_hot, first),
         split=split,
         boxes=boxes.names,
         box_format=boxes.format,
@@ -317,6 +334,30 @@ def _is_one_hot(keys: TableKeys, image: str) -> bool:
     if keys.one_hot is None and image and not keys.label_column:
         return all(uri.rpartition("/")[2] == _ONE_HOT_FILE for uri in keys.manifest)
     return bool(image and keys.one_hot)
+
+
+def _have_signs(keys: TableKeys, columns: Sequence[str], first: FirstRows) -> bool:
+    """Whether columns of classes hold -1 for no, as CelebA's do.
+
+    Raises:
+        UndecidedTableError: They hold 0 or nothing, too, and nothing says what -1 means.
+    """
+    if "-1" in keys.one_hot_values:
+        return False
+    cells = {name: {flag_text(row.get(name)) for row in first.rows} for name in columns}
+    signed = next((name for name in columns if "-1" in cells[name]), "")
+    others = {"": "empty cells", "0": "0"}
+    mixed = [(name, other) for name in columns for other in others if other in cells[name]]
+    if not signed or not mixed:
+        return bool(signed)
+    name, other = min(mixed, key=lambda each: each[0] != signed)
+    where = "" if name == signed else f"{name} has "
+    raise UndecidedTableError(
+        uri=keys.manifest[0],
+        problem=f"the column {signed} has -1, and {where}{others[other]}: -1 may mean no, or that "
+        "nobody is certain; say for each whether it is 0 or 1, such as "
+        "one_hot_values: {'-1': 0, '': 0}",
+    )
 
 
 def _label_columns(keys: TableKeys, first: FirstRows) -> tuple[str, str]:

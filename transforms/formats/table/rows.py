@@ -33,7 +33,13 @@ from shardbeam.transforms.formats.table.layout import (
     TableLayout,
     split_name,
 )
-from shardbeam.transforms.formats.table.table_boxes import Row, four_numbers, image_name, is_missing
+from shardbeam.transforms.formats.table.table_boxes import (
+    Row,
+    flag_text,
+    four_numbers,
+    image_name,
+    is_missing,
+)
 
 # pandas writes whole numbers with `.0` if a cell of their column is empty.
 _CLASS_ID = re.compile(r"([0-9]{1,9})(?:\.0*)?", re.ASCII)
@@ -237,9 +243,19 @@ class RowReader:
                 yield text
 
     def _is_one(self, row: Row, name: str) -> bool:
-        (value,) = self._column_value(row, name, ColumnType("int"))
-        if value not in (0, 1):
-            raise CellError(f"column {name}: expected 0 or 1, got {value}")
+        values = self._keys.one_hot_values
+        if values and (meaning := values.get(flag_text(row.get(name)))) is not None:
+            return meaning == 1
+        try:
+            (value,) = self._column_value(row, name, ColumnType("int"))
+        except CellError as error:
+            raise CellError(f"{error}; one_hot_values says what other cells mean") from error
+        no = -1 if self._layout.has_signs else 0
+        if value not in (no, 1):
+            raise CellError(
+                f"column {name}: expected {no} or 1, got {value}; one_hot_values says what other "
+                "cells mean"
+            )
         return value == 1
 
     def _side(self, side: float | None) -> float:

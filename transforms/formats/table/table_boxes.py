@@ -46,6 +46,9 @@ _NAMES: Sequence[tuple[Sequence[Sequence[str]], BoxFormat | None]] = (
 # Numbers with a unit, which are texts.
 _WITH_UNIT = re.compile(r"-?[0-9.,]+\s*(%|px|pixels?)", re.IGNORECASE)
 _SPACE = re.compile(r"[\s,;]+")
+# Kaggle's run lengths of masks: pairs of whole numbers, a start and a length.
+_RUN_LENGTHS = re.compile(r"\s*[0-9]+(?:\s+[0-9]+)+\s*", re.ASCII)
+_RUN_LENGTH_NAMES = ("encodedpixels", "rle", "rlemask", "maskrle")
 _LISTS, _BETWEEN = re.compile(r"\s*\[\s*\["), re.compile(r"\]\s*,?\s*\[")
 _FIX = (
     "xyxy if they are two corners, xywh for the top left corner and the sides, cxcywh for the "
@@ -130,7 +133,12 @@ def _find_lists(
                 "but a row is one object: write a row for each, or give the column the type string "
                 "in `columns`"
             )
-    found = {name: example for name in names if (example := _first_list(first.numbers(name)))}
+    found = {
+        name: example
+        for name in names
+        if (example := _first_list(first.numbers(name)))
+        and (box_format or not holds_run_lengths(name, first))
+    }
     if not found:
         return BoxColumns()
     if len(found) > 1:
@@ -196,9 +204,28 @@ def _first_list(values: Iterable[object]) -> list[float] | None:
     return found[0] if 2 * len(found) > len(cells) else None
 
 
+def holds_run_lengths(name: str, first: FirstRows) -> bool:
+    """Whether a column holds the run lengths of masks, of which a cell may have four numbers.
+
+    Its name says so, or other cells have more or fewer pairs of whole numbers.
+    """
+    cells = [cell for cell in first.texts(name) if _RUN_LENGTHS.fullmatch(cell)]
+    lengths = {len(cell.split()) for cell in cells}
+    is_named = bool(first_of(_RUN_LENGTH_NAMES, [name]))
+    return bool(cells) and all(it % 2 == 0 for it in lengths) and (is_named or len(lengths) > 1)
+
+
 def is_missing(cell: object) -> bool:
     """Whether a cell holds nothing: it is empty, NaN or an empty list."""
     return cell is None or cell == [] or cell != cell
+
+
+def flag_text(cell: object) -> str:
+    """Returns a cell of a one-hot table as a text: `-1.0` is `-1`, and a missing one is empty."""
+    value = value_of_text(cell) if isinstance(cell, str) else cell
+    if is_missing(value):
+        return ""
+    return json_text(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _first_with_unit(columns: Sequence[str], first: FirstRows) -> str | None:

@@ -37,7 +37,7 @@ from shardbeam.transforms.formats.parsing.root_files import (
     common_folder,
     read_file,
 )
-from shardbeam.transforms.formats.recognition import Folder, Recognized, are_most, by_split
+from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, are_most, by_split
 from shardbeam.transforms.formats.split_folders import TopFolders, sort_tops, top_folder
 from shardbeam.transforms.images.mask_file import has_voc_colours
 
@@ -218,7 +218,7 @@ def recognize_voc(folder: Folder) -> Recognized | None:
         are_alike=lambda heads: are_most(_ROOT.search(head) is not None for head in heads),
     )
     if not folders:
-        return None
+        return _recognize_lists(folder)
     tops = {
         "/".join(
             itertools.takewhile(
@@ -244,6 +244,27 @@ def recognize_voc(folder: Folder) -> Recognized | None:
         return Recognized(what=what, sources=sources)
     root = common_folder([*sorted(tops), images.folder])
     return Recognized(what=what, sources={"": {"root": folder.uri(root), **keys}})
+
+
+def _recognize_lists(folder: Folder) -> Recognized | None:
+    """Recognizes the lists of a dataset of which the XML files are missing."""
+    if any(map(is_class_map, folder.images)):
+        return None
+    lists = [
+        path
+        for path in folder.named(".txt")
+        if "/ImageSets/" in f"/{path}"
+        and _PRESENCE.match(folder.head(path).decode("utf-8", "replace"))
+    ]
+    if not lists:
+        return None
+    return Recognized(
+        what=counted(len(lists), "list"),
+        problem=f"{folder.uri(lists[0])} is a list of VOC that says which images show a class (1) "
+        "and which do not (-1); the annotations are missing: no XML file is here. Put them into "
+        f"{posixpath.join(folder.uri(lists[0]).partition('ImageSets/')[0], 'Annotations')}",
+        rank=TABLE,
+    )
 
 
 # `trainval` repeats the two splits before it, so it is used only if both are missing.
