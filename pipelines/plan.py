@@ -199,6 +199,7 @@ def make_plan(config: schema.Config, *, sources: tuple[Source, ...] = ()) -> Pla
             },
             classifies=Kind.CLASSIFICATION in encoder.kinds
             and not encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC},
+            has_images=Kind.ROWS not in encoder.kinds,
         ),
         output=output,
         output_template=output,

@@ -30,6 +30,7 @@ from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.findings import most_notable
 from shardbeam.transforms.dataset.outcome import (
+    ROWS_ALONE,
     DuplicateCounts,
     Outcome,
     Reuse,
@@ -131,8 +132,10 @@ def render_text(result: PlanResult, *, layout: Layout = PLAIN) -> str:
         counts = _counts_table(result, upright=True)
     tables = [counts, codes_table(result.splits)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
-    first = [f"{escape(result.tolerated)}\n"] if result.tolerated else []
-    return "\n".join([*first, *parts, "\n".join(_closing_lines(result))]) + "\n"
+    first = [result.tolerated] if result.tolerated else []
+    first += [ROWS_ALONE] if ROWS_ALONE in result.notes else []
+    head = (f"{escape(line)}\n" for line in first)
+    return "\n".join([*head, *parts, "\n".join(_closing_lines(result))]) + "\n"
 
 
 _COLUMNS: dict[str, Callable[[SplitOutcome], str]] = {
@@ -206,7 +209,7 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
     if result.num_classes:
         names = list_classes(result.classes, number=result.num_classes)
         yield escape(f"{counted(result.num_classes, 'class', 'classes')}: {names}")
-    yield from map(escape, result.notes)
+    yield from (escape(note) for note in result.notes if note != ROWS_ALONE)
     yield from _describe_duplicates(result.duplicates)
     yield from map(escape, _describe_findings(result))
     for warning in result.warnings:

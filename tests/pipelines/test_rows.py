@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.support.archive_files import write_files
 from tests.support.builds import build
+from tests.support.image_makers import plain_jpeg
+from tests.support.table_reading import write_table
 
 # Two bad rows, one that is left out, and three splits.
 TABLES = {
@@ -46,3 +51,36 @@ def test_rows_may_be_split_by_fractions(tmp_path: Path) -> None:
     counts = [built.counts(split)["examples"] for split in ("train", "test")]
     assert sum(counts) == 40
     assert min(counts) > 5
+
+
+ROWS = [{"id": name, "breed": "pug"} for name in ("0a1", "0b2", "0c3", "0d4")]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("folder", ["", "train", "train/pug"])
+def test_rows_that_name_pictures_are_no_rows_alone(form: str, folder: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    manifest = data / f"t.{form}"
+    manifest.write_bytes(write_table(form, ROWS)[0])
+    names = [f"{folder}/{row['id']}.jpg" if folder else f"{row['id']}.jpg" for row in ROWS]
+    write_files(data, dict.fromkeys([*names, "test/9.jpg"][: 5 if folder else 4], plain_jpeg()))
+
+    refused = build(form, "--manifest", manifest, output=tmp_path / "out", exit_code=1)
+    (command,) = re.findall("`shardbeam build (.*)`", refused.stderr)
+    words = shlex.split(command)[1:-2]
+    built = build(form, *words, output=tmp_path / "pictures")
+    assert built.counts("train")["examples"] == 4
+    assert built.summary["notes"] == []
+
+    built = build(form, "--manifest", manifest, "--no-images", output=tmp_path / "rows")
+    assert built.summary["notes"] == ["rows without images"]
+
+
+@pytest.mark.parametrize("pictures", [[], ["0a1", "0b2"], [row["id"] for row in ROWS] + ["0e5"]])
+def test_rows_without_pictures_are_rows_alone(pictures: list[str], tmp_path: Path) -> None:
+    manifest = tmp_path / "t.csv"
+    manifest.write_bytes(write_table("csv", ROWS)[0])
+    write_files(tmp_path, {f"{name}.jpg": plain_jpeg() for name in pictures})
+    built = build("csv", "--manifest", manifest, output=tmp_path.with_suffix(".out"))
+    assert built.summary["notes"] == ["rows without images"]

@@ -16,6 +16,7 @@ from shardbeam.pipelines.cli.summary import print_summary, render_json, render_t
 from shardbeam.pipelines.cli.tables import Layout, make_table, name_text, render_table
 from shardbeam.pipelines.result import BuildResult
 from shardbeam.transforms.dataset.outcome import (
+    ROWS_ALONE,
     DuplicateCounts,
     Resumed,
     Reuse,
@@ -210,3 +211,9 @@ def test_stdout_of_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     print_summary(summary(message="臉書"), as_json=False)
     stdout.seek(0)
     assert "\\u81c9\\u66f8\n" in stdout.read()
+
+
+def test_the_summary_of_rows_alone_begins_with_that() -> None:
+    text = render_text(summary(splits={"train": TRAIN}, notes=(ROWS_ALONE, "a")))
+    assert text.startswith("rows without images\n\nsplit ")
+    assert text.count(ROWS_ALONE) == 1

@@ -20,6 +20,7 @@ from shardbeam.transforms.core.records import BoxFormat, BoxReading
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.collectors.statistics import first_corrections
+from shardbeam.transforms.dataset.outcome import ROWS_ALONE
 from shardbeam.transforms.dataset.rejects import name_image
 from shardbeam.transforms.examples.encode.maps import CLASS_PIXELS, IGNORED_PIXELS
 from shardbeam.transforms.examples.geometry.boxes import (
@@ -405,6 +406,12 @@ def _describe_unlabelled(run: RunCounts) -> Iterator[str]:
             )
 
 
+def _describe_rows(run: RunCounts) -> Iterator[str]:
+    """Says that Examples are rows alone."""
+    if not run.dataset.has_images:
+        yield ROWS_ALONE
+
+
 def _describe_empty_shards(run: RunCounts) -> Iterator[str]:
     """Says that a split has fewer images than shards."""
     config = run.dataset.config
@@ -506,6 +513,7 @@ def _describe_in_no_split(run: RunCounts) -> Iterator[str]:
 
 _NOTES: Sequence[Callable[[RunCounts], Iterator[str]]] = (
     _describe_unlabelled,
+    _describe_rows,
     _describe_left_out,
     _describe_in_no_split,
     _describe_fractions,

@@ -82,6 +82,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         file_per_image: Whether a source has an annotation file for each image.
         box_readings: `{source: how its boxes are read}`, without sources whose format knows.
         classifies: Whether every label is of a whole image, and none of an object.
+        has_images: Whether Examples hold images, and are not rows of a table alone.
     """
 
     name: str
@@ -109,6 +110,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     file_per_image: bool = False
     box_readings: Mapping[str, BoxReading] = {}
     classifies: bool = False
+    has_images: bool = True
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:

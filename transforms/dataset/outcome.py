@@ -14,6 +14,9 @@ import msgspec
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS, KindFound
 
+# The note with which the summary of a table without images begins.
+ROWS_ALONE = "rows without images"
+
 
 class Status(str, enum.Enum):
     """How a run ended, or how far it has come."""

@@ -90,7 +90,32 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
             rows += first
         if not names:
             raise self.error("the file holds no rows")
-        return msgspec.structs.replace(self, _layout=self._find_layout(list(names), rows))
+        layout = self._find_layout(list(names), rows)
+        if not layout.image and not self.no_images:
+            self._refuse_pictures(FirstRows([*names], rows, self.cells_are_text), size_bytes)
+        return msgspec.structs.replace(self, _layout=layout)
+
+    def _refuse_pictures(self, first: FirstRows, size_bytes: int) -> None:
+        """Refuses rows without images if pictures beside the table are those that they name.
+
+        Raises:
+            InputError: They are.
+        """
+        # Imported here: most tables name their images in a column that is known.
+        from shardbeam.transforms.formats.table.rows_of_pictures import find_named_pictures
+
+        uri = self.manifest[0]
+        sizes = [storage_for(each).find(each).size_bytes for each in self.manifest]
+        found = find_named_pictures(uri, first, are_all=max(sizes) <= size_bytes)
+        if found is not None:
+            # Formats of tables are named like their files.
+            name = self.extensions[0].removeprefix(".")
+            command = found.command(name, self.manifest, columns=first.names)
+            raise self.error(
+                f"the rows seem to name images: the column {found.column!r} names those in "
+                f"{found.folder}, such as {found.example}; to write them: `{command}`; to write "
+                "the rows alone, set no_images (--no-images)"
+            )
 
     @property
     def box_reading(self) -> BoxReading | None:
