@@ -147,6 +147,18 @@ TWO_SOURCES = ("train/0", "train/1")
             ["no image of the source 'train/1' is written"],
         ),
         ({"sources": ("train",)}, []),
+        (
+            {
+                "splits": {
+                    "train": SplitOutcome(corrections={"object_of_unknown_category_dropped": 2}),
+                    "test": SplitOutcome(corrections={"label_of_unknown_category_dropped": 1}),
+                }
+            },
+            [
+                "2 objects have no class that the annotations declare, and are left out",
+                "1 label of images has no class that the annotations declare, and is left out",
+            ],
+        ),
     ],
 )
 def test_warnings(given: dict[str, Any], expected: list[str]) -> None:

@@ -370,3 +370,32 @@ def test_a_reused_shard_keeps_its_rejects_until_the_rule_changes(tmp_path: Path)
     kept = again("kept", "--objects-lost", "keep")
     assert kept["reuse"]["copied_shards"] == 0
     assert (kept["splits"]["train"]["examples"], kept["splits"]["train"]["rejected"]) == (2, {})
+
+
+def _via_without_class(folder: Path) -> Json:
+    def region(x: int, **attributes: str) -> Json:
+        shape = {"name": "rect", "x": x, "y": 2, "width": 9, "height": 9}
+        return {"shape_attributes": shape, "region_attributes": attributes}
+
+    regions = {"a.jpg": [region(1, type="cat")], "b.jpg": [region(1, type="cat"), region(12)]}
+    content = {name: {"filename": name, "regions": each} for name, each in regions.items()}
+    (folder / "via.json").write_text(json.dumps(content))
+    return {"format": "via", "images": str(folder), "annotations": [str(folder / "via.json")]}
+
+
+def _coco_without_class(folder: Path) -> Json:
+    objects: list[Json] = [{"bbox": [1, 1, 9, 9]}, {"bbox": [12, 1, 9, 9], "category_id": 77}]
+    content = coco_document({"a.jpg": objects[:1], "b.jpg": objects}, categories={"cat": 1})
+    (folder / "coco.json").write_text(json.dumps(content))
+    return {"format": "coco", "images": str(folder), "annotations": [str(folder / "coco.json")]}
+
+
+@pytest.mark.parametrize("write", [_via_without_class, _coco_without_class])
+def test_images_whose_objects_lose_their_class_are_named(
+    write: Callable[[Path], Json], tmp_path: Path
+) -> None:
+    folder = write_files(tmp_path / "in", {"a.jpg": JPEG, "b.jpg": JPEG})
+    built = build_config({"source": write(folder)}, folder=tmp_path)
+    (line,) = (line for line in built.summary["warnings"] if "no class that" in line)
+    assert line.startswith("1 object has no class that the annotations declare")
+    assert "such as in b.jpg" in line

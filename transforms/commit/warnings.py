@@ -118,6 +118,31 @@ def _warn_of_exclude(run: RunCounts) -> Iterator[str]:
         yield f"of the {named:,} images that the file in `exclude` names, {found:,} were found"
 
 
+_CLASSLESS = {
+    Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED: ("object has", "objects have"),
+    Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED: ("label of images has", "labels of images have"),
+}
+
+
+def _warn_of_classless(run: RunCounts) -> Iterator[str]:
+    """Names images of which objects or labels are left out because they have no known class."""
+    corrected = first_corrections(run.corrected)
+    for correction, units in _CLASSLESS.items():
+        count = sum(split.corrections.get(correction.value, 0) for split in run.splits.values())
+        if not count:
+            continue
+        images = dict.fromkeys(
+            name_image(line.source, line.key) for line in corrected if line.what == correction.value
+        )
+        examples = escape(", ".join(itertools.islice(images, _NAMED)))
+        where = f", such as in {examples}" if examples else ""
+        yield (
+            f"{counted(count, *units)} no class that the annotations declare, and "
+            f"{'is' if count == 1 else 'are'} left out, while others of the dataset keep theirs"
+            f"{where}; the corrections say what each has instead"
+        )
+
+
 def _warn_of_classes(run: RunCounts) -> Iterator[str]:
     """Warns of classes and class ids that are probably a mistake."""
     dataset, label_map, statistics = run.dataset, run.label_map, run.statistics
@@ -369,6 +394,7 @@ def _warn_of_linked_folders(run: RunCounts) -> Iterator[str]:
 _WARNINGS: Sequence[Callable[[RunCounts], Iterator[str]]] = (
     _warn_of_refusal,
     _warn_of_allowed,
+    _warn_of_classless,
     _warn_of_classes,
     _warn_of_void_maps,
     _warn_of_groups,
