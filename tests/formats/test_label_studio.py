@@ -451,6 +451,7 @@ def test_a_file_of_something_else_is_an_error(tmp_path: Path, content: str, prob
     ("text", "problem"),
     [
         (TEXT.replace('"data"', '"id": 2, "data"'), "the key 'id' is given twice"),
+        (TEXT.replace('"x":', '"x": 1, "x":', 1), "the key 'x' is given twice in one object"),
         ("7", "expected 'object', got 'int'"),
     ],
 )

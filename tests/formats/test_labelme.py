@@ -24,11 +24,14 @@ def _shape(label: str, kind: str = "polygon", **changes: object) -> dict[str, An
 
 
 def _read(
-    folder: Path, *shapes: dict[str, Any], flags: dict[str, bool] | None = None
+    folder: Path,
+    *shapes: dict[str, Any],
+    flags: dict[str, bool] | None = None,
+    replace: tuple[str, str] = ("", ""),
 ) -> AnnotationEntry:
     (folder / "a.jpg").write_bytes(b"jpg")
     document = {"imagePath": "a.jpg", "shapes": shapes, "flags": flags}
-    (folder / "a.json").write_text(json.dumps(document))
+    (folder / "a.json").write_text(json.dumps(document).replace(*replace))
     source = LabelMeFormat(root=str(folder), keypoints=["nose", "tail"], _masks=True)
     file = ListedFile(
         source="s",
@@ -146,6 +149,11 @@ def test_shapes_that_reject_their_image(
     shapes: list[dict[str, Any]], detail: str, tmp_path: Path
 ) -> None:
     assert _read(tmp_path, *shapes).detail == detail
+
+
+def test_a_shape_with_a_key_twice_rejects_its_image(tmp_path: Path) -> None:
+    entry = _read(tmp_path, _shape("cat"), replace=('"label":', '"label": "dog", "label":'))
+    assert "the key 'label' is given twice in one object" in entry.detail
 
 
 def test_flags_that_are_set_are_labels(tmp_path: Path) -> None:

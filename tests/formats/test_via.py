@@ -345,3 +345,13 @@ def test_init(tmp_path: Path, files: Files, said: str) -> None:
     result = run("init", str(tmp_path / "d"))
     assert said in result.stderr
     assert (result.exit_code == 0) == ("says what" in said)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv"])
+def test_a_region_with_a_key_twice_rejects_its_image(tmp_path: Path, name: str) -> None:
+    if name == "a.json":
+        content = via(region()).replace('"x":', '"x": 1, "x":', 1)
+    else:
+        content = HEAD + row().replace('""x"":', '""x"": 1, ""x"":', 1)
+    (entry,) = (it for it in read(make(tmp_path, content, names=[name])) if hasattr(it, "defect"))
+    assert "the key 'x' is given twice" in entry.detail

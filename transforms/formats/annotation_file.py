@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -258,6 +258,22 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     return None if outside == 2 * len(values) else _first_repeated(data)
 
 
+def repeated_key_within(text: bytes | msgspec.Raw) -> str | None:
+    """Finds a key that a JSON object, or an object within it, has twice.
+
+    It takes ten times as long as `repeated_key`, so it is not for each of a million annotations.
+    """
+    repeated: list[str] = []
+
+    def find_repeated(members: Sequence[tuple[str, object]]) -> None:
+        keys = [key for key, _ in members]
+        if len(set(keys)) < len(keys):
+            repeated.append(next(key for key, count in Counter(keys).items() if count > 1))
+
+    _walk(bytes(text), find_repeated)
+    return repeated[0] if repeated else None
+
+
 @functools.lru_cache(maxsize=1_000)
 def _has_different_texts(data: bytes) -> bool:
     """Whether all texts of a JSON value differ, so that no key can be there twice."""
@@ -269,21 +285,25 @@ def _first_repeated(data: bytes) -> str | None:
     """Finds the first key that a valid JSON object has several times, by decoding all of it."""
     keys: list[str] = []
 
-    def keep_keys(members: Iterable[tuple[str, object]]) -> None:
+    def keep_keys(members: Sequence[tuple[str, object]]) -> None:
         # The outermost object is the last one.
         keys[:] = [key for key, _ in members]
 
+    _walk(data, keep_keys)
+    return next((key for key, count in Counter(keys).items() if count > 1), None)
+
+
+def _walk(data: bytes, visit: Callable[[Sequence[tuple[str, object]]], None]) -> None:
+    """Calls a function with the members of each object of a JSON text, inner ones first."""
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(
             data.decode(errors="replace"),
-            object_pairs_hook=keep_keys,
+            object_pairs_hook=visit,
             # Python's decoder refuses very long integers.
             parse_int=str,
             parse_float=str,
             strict=False,
         )
-        return next((key for key, count in Counter(keys).items() if count > 1), None)
-    return None
 
 
 def defect_entry(

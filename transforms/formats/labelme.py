@@ -48,6 +48,7 @@ from shardbeam.transforms.formats.annotation_file import (
     decode_json,
     defect_entry,
     lost_classes,
+    repeated_key_within,
     replace_surrogates,
     with_replaced,
 )
@@ -534,7 +535,11 @@ def _read(file: ImageRef) -> bytes:
 
 
 def _decode(data: bytes, *, path: str) -> _File:
-    return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path)
+    text = data.removeprefix(codecs.BOM_UTF8)
+    file = decode_json(text, decoder=_decoder, uri=path)
+    if (key := repeated_key_within(text)) is not None:
+        raise InputError(uri=path, problem=f"the key {key!r} is given twice in one object")
+    return file
 
 
 def _is_other_json(data: bytes) -> bool:

@@ -40,6 +40,7 @@ from shardbeam.transforms.formats.annotation_file import (
     polygon_object,
     read_annotation_file,
     repeated_key,
+    repeated_key_within,
     with_defect,
     with_replaced,
 )
@@ -160,6 +161,8 @@ def _read_json(uri: str, *, storage: Storage) -> Iterator[ViaImage]:
             image = decode_json(text, decoder=_image_decoder, uri=uri, place=where)
             regions = image.regions or []
             found.regions = [*(regions.values() if isinstance(regions, dict) else regions)]
+            if (twice := repeated_key_within(text)) is not None:
+                found.problem = f"{where}: the key {twice!r} is given twice in one object"
         except InputError as error:
             found.problem = f"{error.place}: {error.problem}"
         yield found
@@ -217,8 +220,11 @@ def _read_csv(uri: str, *, storage: Storage) -> Iterator[ViaImage]:
 def _decode_cell(
     row: Mapping[str, str], name: str, *, decoder: JsonDecoder[T], line: int, uri: str
 ) -> T:
-    place = f"line {line}: {name}"
-    return decode_json(row[name].encode(), decoder=decoder, uri=uri, place=place)
+    place, cell = f"line {line}: {name}", row[name].encode()
+    value = decode_json(cell, decoder=decoder, uri=uri, place=place)
+    if (key := repeated_key(cell)) is not None:
+        raise InputError(uri=uri, place=place, problem=f"the key {key!r} is given twice")
+    return value
 
 
 class ViaFormat(Format, frozen=True, kw_only=True):

@@ -190,6 +190,10 @@ GOOD = result("a.jpg", 1, CAT, 0.9)
         (json.dumps([{**GOOD, "bbox": [60, 60, 90, 90]}]), r"reach beyond.*\(60.0, .* in 100x100"),
         (json.dumps([{**GOOD, "image_id": "z"}]), r"0 of 1 predictions .* are 'z'; .* 'a\.jpg'"),
         (json.dumps([{**GOOD, "image_id": "\x1b[2J"}]), r"'\\x1b\[2J'"),
+        (
+            json.dumps([GOOD, GOOD]).replace('"score"', '"score": 0.1, "score"', 1),
+            "after byte 0: the key 'score' is given twice in one result",
+        ),
     ],
 )
 def test_results_that_are_refused(text: str, problem: str, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from shardbeam.transforms.formats.annotation_file import (
     decode_json,
     explain_errors,
     lost_classes,
-    repeated_key,
+    repeated_key_within,
     with_defect,
     with_replaced,
 )
@@ -332,8 +332,8 @@ def _has_data(text: bytes | msgspec.Raw, *, uri: str, position: int) -> bool:
 
 
 def _repeated(text: bytes | msgspec.Raw) -> str:
-    key = repeated_key(text)
-    return "" if key is None else f"the key {key!r} is given twice"
+    key = repeated_key_within(text)
+    return "" if key is None else f"the key {key!r} is given twice in one object"
 
 
 def _name_of(image: str) -> str:
