@@ -353,5 +353,6 @@ def test_a_region_with_a_key_twice_rejects_its_image(tmp_path: Path, name: str) 
         content = via(region()).replace('"x":', '"x": 1, "x":', 1)
     else:
         content = HEAD + row().replace('""x"":', '""x"": 1, ""x"":', 1)
-    (entry,) = (it for it in read(make(tmp_path, content, names=[name])) if hasattr(it, "defect"))
+    items = read(make(tmp_path, content, names=[name]))
+    (entry,) = (each for each in items if isinstance(each, AnnotationEntry))
     assert "the key 'x' is given twice" in entry.detail
