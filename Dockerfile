@@ -26,12 +26,16 @@ COPY --from=launcher /opt/google/dataflow/python_template_launcher /opt/google/d
 
 # Dependencies come first, so that this layer is only rebuilt when the lock file changes. Workers
 # need no TensorFlow, so this lock file has none. It names all dependencies: pip need not look for
-# them, and would find newer versions than the locked ones.
+# them, and would find newer versions than the locked ones. setuptools comes first:
+# google-apitools is built from source, and in isolation pip would build it with an unlocked one.
 COPY requirements-worker.lock requirements-s3fs.lock requirements-adlfs.lock /opt/shardbeam/
-RUN for name in worker ${STORAGE_PACKAGES}; do \
-        pip install --no-cache-dir --no-deps --require-hashes \
-            -r /opt/shardbeam/requirements-${name}.lock || exit 1; \
-    done
+RUN cd /opt/shardbeam \
+    && sed -n '/^setuptools==/,/[^\\]$/p' requirements-worker.lock >requirements-setuptools.lock \
+    && for name in setuptools worker ${STORAGE_PACKAGES}; do \
+        pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes \
+            -r requirements-${name}.lock || exit 1; \
+    done \
+    && rm requirements-setuptools.lock
 
 # The package itself, without dependencies: they are all locked above, and pip check proves it.
 COPY . /opt/shardbeam/source

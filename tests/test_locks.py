@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
 from collections.abc import Mapping, Set
 
 import pytest
@@ -66,3 +67,19 @@ def test_the_demo_needs_neither_tensorflow_nor_the_tools_of_the_tests() -> None:
     needed = {re.split(r"[^\w-]", text)[0] for text in requirements if "extra ==" not in text}
     assert needed <= locked
     assert locked.isdisjoint({"tensorflow", "pytest", "google-apitools", "tensorflow-datasets"})
+
+
+def test_the_image_builds_what_has_no_wheel_with_the_locked_setuptools() -> None:
+    """On Python before 3.13 that is google-apitools."""
+    steps = (PROJECT_ROOT / "Dockerfile").read_text(encoding="utf-8")
+    installs = re.findall(r"pip install [^&|;]*", steps)
+    assert len(installs) == 2
+    assert all("--no-build-isolation" in install for install in installs)
+    assert "for name in setuptools worker" in steps
+    command = re.search(r"sed -n '[^']+' requirements-worker\.lock", steps)
+    assert command is not None
+    lines = subprocess.check_output(["sh", "-c", command[0]], cwd=PROJECT_ROOT, text=True)
+    locked = pins("requirements-worker.lock")
+    (pin,) = [pin for pin in locked if pin.startswith("setuptools==")]
+    assert lines.splitlines()[0].startswith(pin)
+    assert set(re.findall(r"--hash=(\S+)", lines)) == locked[pin]
