@@ -34,7 +34,7 @@ _MEMBER = re.compile(rb'"([^"\\\n]{1,40})"\s*:')
 # {tool: members of its JSON files}, none of which is read.
 _TOOLS = {
     "CreateML": {"image", "annotations", "coordinates"},
-    "Label Studio (JSON-MIN)": {"image", "original_width", "original_height"},
+    "Label Studio (JSON-MIN)": {"annotation_id", "annotator", "lead_time"},
     "SageMaker": {"source-ref"},
     "Labelbox": {"data_row", "projects"},
     "Labelbox (before 2023)": {"Labeled Data", "External ID"},
@@ -49,6 +49,7 @@ _TABLE_INSTEAD = (
 )
 # {tool: what helps, where the tool has no such exports}
 _INSTEAD = {
+    "Label Studio (JSON-MIN)": "export as JSON (docs/reference/formats/label-studio.md)",
     "SageMaker": _TABLE_INSTEAD,
     "Labelbox": _TABLE_INSTEAD,
     "Labelbox (before 2023)": _TABLE_INSTEAD,

@@ -298,7 +298,25 @@ def parse_example(record: bytes, *, uri: str, place: str) -> Example:
     return example
 
 
+def compressed_with(head: bytes) -> str:
+    """Names the compression that bytes begin with, `gzip` or `zlib`; empty for any other content.
+
+    A tf.train.Example never begins like either of them.
+    """
+    if head[:2] == b"\x1f\x8b":
+        return "gzip"
+    # Deflate with a window of 32 KB, and a check of these two bytes (RFC 1950, 2.2).
+    return "zlib" if head[:1] == b"x" and int.from_bytes(head[:2], "big") % 31 == 0 else ""
+
+
 def _not_an_example(record: bytes, *, uri: str, place: str) -> InputError:
+    if compression := compressed_with(record):
+        return InputError(
+            uri=uri,
+            place=place,
+            problem=f"the record of {len(record)} bytes is compressed with {compression}, each by "
+            "itself; no reader of TFRecord files undoes that: write the records uncompressed",
+        )
     more = "" if len(record) <= _SHOWN_BYTES else " ..."
     return InputError(
         uri=uri,

@@ -21,6 +21,7 @@ from shardbeam.transforms.containers.base import (
     ExampleParts,
     ExampleSchema,
     WriteExample,
+    compressed_with,
 )
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, reading
@@ -43,7 +44,8 @@ _BUFFER_BYTES = 1 << 20
 # A long record is read in parts of this size, so that it is not in memory twice.
 _PART_BYTES = 64 << 20
 _ZEROS = bytes(1 << 16)
-_GZIP_MAGIC = b"\x1f\x8b"
+# {compression: what undoes it}
+_DECOMPRESS = {"gzip": "gunzip", "zlib": "`zlib.decompress` of Python"}
 # Usual names of TFRecord files; a shard's number comes before or after the extension.
 SHARD_NUMBER = re.compile(r"-(\d+)-of-(\d+)")
 TFRECORD_EXTENSION = re.compile(r"\.(tfrecords?|tfrecs?|records?)(\.gz)?$", re.IGNORECASE)
@@ -80,14 +82,16 @@ class TFRecord(Container):
         stored = _StoredFileReader(file, start=start, see=see)
         with reading(file.uri), io.BufferedReader(stored, buffer_size=_BUFFER_BYTES) as reader:
             try:
-                magic = reader.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)]
+                head = reader.peek(2)
                 for record in read_records(reader, start=start):
                     yield offset, record
                     offset += OVERHEAD_BYTES + len(record)
             except ValueError as error:
-                # The length of a valid record may begin with the bytes of gzip's magic number.
-                if offset == 0 and magic == _GZIP_MAGIC:
-                    problem = "compressed with gzip; decompress it first (gunzip)"
+                # The length of a valid record may begin with the same bytes.
+                compression = compressed_with(head) if offset == 0 else ""
+                if compression:
+                    undo = _DECOMPRESS[compression]
+                    problem = f"compressed with {compression}; decompress it first ({undo})"
                     raise DamagedError(uri=file.uri, problem=problem) from error
                 place, _, problem = str(error).partition(": ")
                 if offset == 0:

@@ -309,8 +309,9 @@ def _read_header(file: ImageRef, magic: int, *, place: str) -> tuple[ImageRef, _
         file = msgspec.structs.replace(file, decoded_bytes=size_bytes)
         read_unpacked(file, offset=0, size_bytes=0)
     elif file.size_bytes != size_bytes:
+        how = "is truncated" if file.size_bytes < size_bytes else "is longer than it says"
         raise error(
             f"its header announces {size_bytes:,} bytes, but it has {file.size_bytes:,}: the file "
-            "is truncated, or damaged"
+            f"{how}, or its header is damaged; copy or make it again"
         )
     return file, _Header(count, height, width, begin)

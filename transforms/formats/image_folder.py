@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import posixpath
 import re
 import shlex
 import unicodedata
@@ -46,6 +47,8 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Files that may annotate the images better than the names of folders do.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
+# Hugging Face's list of splits says nothing about images.
+_NO_ANNOTATIONS = "dataset_dict.json"
 # If a larger share of the images is outside of the folders of classes, init asks.
 _FEW_STRAYS = 0.1
 
@@ -110,7 +113,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             )
         if others := {*siblings.others, *_find_no_classes(below)}:
             problem = _ask(folder, classes=siblings.classes, others=sorted(others))
-        elif not problem and (annotations := folder.named(*_ANNOTATIONS)):
+        elif not problem and (annotations := _may_say_more(folder)):
             problem = f"{annotations[0]} may say more than the names of the folders"
         return Recognized(
             what=what,
@@ -278,7 +281,7 @@ def _recognize_flat_splits(folder: Folder) -> Recognized | None:
         or siblings.parent
         or _find_no_classes(below)
         or sum("/" not in path for path in below) > _most_strays(below)
-        or folder.named(*_ANNOTATIONS)
+        or _may_say_more(folder)
     ):
         return None
     sources: dict[str, Mapping[str, object]] = {}
@@ -307,6 +310,12 @@ def _describe_twins(folder: Folder) -> Iterator[str]:
         )
 
 
+def _may_say_more(folder: Folder) -> list[str]:
+    """Returns files that may hold annotations."""
+    files = folder.named(*_ANNOTATIONS)
+    return [path for path in files if posixpath.basename(path) != _NO_ANNOTATIONS]
+
+
 def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recognized | None:
     """Recognizes folders of classes in several zips, whose names may name splits."""
     sources: dict[str, Mapping[str, object]] = {}
@@ -327,7 +336,7 @@ def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recogn
         return None
     what = f"{len(zips):,} zips with {len(classes):,} folders of classes"
     problem = ""
-    if others := folder.named(*_ANNOTATIONS):
+    if others := _may_say_more(folder):
         problem = f"{others[0]} may say more than the names of the folders"
     return Recognized(what=what, problem=problem, sources=sources, rank=FOLDERS)
 

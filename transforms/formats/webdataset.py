@@ -286,7 +286,11 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 )
 
     def warnings(self) -> Iterator[str]:
-        """Names annotations in the first samples that are not read, and says if none is read."""
+        """Names annotations in the first samples that are not read, and says if none is read.
+
+        Raises:
+            InputError: They hold no image, because of the dots in the images' names.
+        """
         tar = next(self._tars(), None)
         samples = 0
         unread: dict[str, None] = {}
@@ -297,7 +301,12 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 found = self._annotate(sample)
                 is_annotated |= bool(found.labels or found.captions or found.values)
                 unread |= dict.fromkeys(other_fields(sample) - self.fields.keys())
-        if tar is None or not samples:
+        if tar is None:
+            return
+        if not samples:
+            for each in first_files(tar):
+                if each.is_dotted_image:
+                    raise InputError(uri=tar.uri, problem=describe_dots(each))
             return
         if unread:
             yield (

@@ -136,18 +136,22 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         what = counted(len(heads), "XML file")
         sources = Sources(folder, what=what)
         for path, head in heads.items():
-            names = []
+            names: list[str] = []
+            from_one: list[str] = []
             is_video = b"<track" in head
             if is_video:
                 if len(heads) > 1:
                     problem = f"{path} is of a video: name a source for each video"
                     return Recognized(what=what, problem=problem)
-                names += [frame_name(int(number)) for number in _FRAME.findall(head)]
+                frames = [int(number) for number in _FRAME.findall(head)]
+                names += map(frame_name, frames)
+                # Frames that are numbered from 1: `resolve` says so.
+                from_one = [frame_name(number + 1) for number in frames]
             for tag in map(bytes.decode, _IMAGE.findall(head)):
                 found = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(tag)}
                 names.append("/".join(filter(None, (found.get("subset"), found.get("name", "")))))
                 names.append(found.get("name", ""))
-            images = sources.find_images(path, names)
+            images = sources.find_images(path, names, from_one)
             # Frames are joined by their numbers.
             sources.add(path, images._replace(match="path") if is_video else images)
         outlines = any(b"<polygon " in head or b"<mask " in head for head in heads.values())

@@ -234,6 +234,25 @@ def _why_not(chunk: _Chunk) -> str:
     return "delta encoded" if others else ""
 
 
+def is_empty(uri: str, *, storage: Storage, column: str) -> bool:
+    """Whether a column of images holds none in any row, by the statistics in the footer.
+
+    Raises:
+        InputError: It is no Parquet file, or is damaged.
+    """
+    with _damaged(uri, f"column {column}", errors=PARQUET_ERRORS):
+        source = pa.PythonFile(_reader(uri, storage=storage), mode="r")
+        metadata = parquet.read_metadata(source)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for each in map(group.column, range(group.num_columns)):
+                if each.path_in_schema in (column, f"{column}.bytes"):
+                    known = each.statistics
+                    if known is None or known.null_count != each.num_values:
+                        return False
+    return True
+
+
 def stored_images(uri: str, *, storage: Storage, column: str) -> Iterator[StoredImage]:
     """Yields where the images of a column lie in a Parquet file, one for each row, in order.
 

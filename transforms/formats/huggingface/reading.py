@@ -40,6 +40,7 @@ from shardbeam.transforms.formats.huggingface.files import DataFile, Found, desc
 from shardbeam.transforms.formats.huggingface.objects import ObjectReader, SeenBox, decide_boxes
 from shardbeam.transforms.formats.huggingface.pages import (
     StoredImage,
+    is_empty,
     read_image_column,
     stored_arrow_images,
     stored_images,
@@ -274,7 +275,14 @@ def first_maps(file: DataFile, *, column: str, number: int) -> Iterator[tuple[st
 
 def _check_plain(file: DataFile, *, column: str) -> int:
     """Checks that the images of a Parquet file have places in it; returns its number of rows."""
-    rows, why_not = read_image_column(file.uri, storage=storage_for(file.uri), column=column)
+    storage = storage_for(file.uri)
+    rows, why_not = read_image_column(file.uri, storage=storage, column=column)
+    if why_not and is_empty(file.uri, storage=storage, column=column):
+        raise InputError(
+            uri=file.uri,
+            problem=f"the column {column} is empty: all its values are null; name another "
+            "column with image_column, or leave the file out",
+        )
     if why_not:
         folder = posixpath.dirname(file.uri)
         raise InputError(

@@ -157,10 +157,15 @@ def value_of_text(text: str) -> object:
     return _BOOLS.get(stripped.casefold(), text)
 
 
+def has_decimal_comma(text: str) -> bool:
+    """Whether a text is a number such as `1,5`."""
+    return _DECIMAL_COMMA.match(text) is not None
+
+
 def is_number(value: object) -> bool:
     """Whether a cell is a number, with a decimal point or a decimal comma."""
     if isinstance(value, str):
-        return _DECIMAL_COMMA.match(value) is not None
+        return has_decimal_comma(value)
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -185,8 +190,8 @@ def read_cell(cell: object, column: ColumnType, *, is_text: bool) -> tuple[Value
         return ()
     if column.form == "list":
         values = cell if isinstance(cell, list) else [cell]
-        return tuple(_typed(value, column.base) for value in values)
-    return (_typed(cell, column.base),)
+        return tuple(_typed(value, column.base, is_text=is_text) for value in values)
+    return (_typed(cell, column.base, is_text=is_text),)
 
 
 def json_text(value: object) -> str:
@@ -219,7 +224,7 @@ def _base_of(value: object) -> Base:
     return "string"
 
 
-def _typed(value: object, base: Base) -> Value:
+def _typed(value: object, base: Base, *, is_text: bool) -> Value:
     if base == "string":
         return json_text(value)
     if base == "bool":
@@ -234,7 +239,10 @@ def _typed(value: object, base: Base) -> Value:
             return int(value)
     elif isinstance(value, (int, float)) and _fits_float32(value):
         return float(value)
-    hint = "; write a decimal point" if isinstance(value, str) and is_number(value) else ""
+    hint = ""
+    if isinstance(value, str) and has_decimal_comma(value):
+        # Only CSV files, whose cells are texts, have the key.
+        hint = f"; write a decimal point{', or set decimal to a comma' if is_text else ''}"
     raise CellError(f"expected {base}, got {_shown(json_text(value))}{hint}")
 
 

@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -28,6 +28,7 @@ from shardbeam.transforms.formats.parsing.lines import (
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     first_of,
+    has_decimal_comma,
     is_number,
     value_of_text,
 )
@@ -64,6 +65,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     Attributes:
         header: The names of the columns, where the files have no header.
         delimiter: The character between cells; by default a tab in .tsv and .tab, else a comma.
+        decimal: The character in numbers such as `1.5` or `1,5`, in all cells.
         multiline: Whether quoted cells may hold line ends. If so, one stray quote swallows the
             rows after it.
     """
@@ -88,6 +90,9 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    decimal: Annotated[
+        Literal[".", ","], named("character in numbers such as 1.5 or 1,5", metavar="CHARACTER")
+    ] = "."
     multiline: Annotated[bool, named("allow line ends within quoted cells")] = False
 
     def read_annotations(
@@ -139,7 +144,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             first_line=2 if self.header is None else 1,
             ends_with_text=self._ends_with_caption(header),
         )
-        return header, rows
+        return header, _with_points(rows) if self.decimal == "," else rows
 
     def _joins_blanks(self, uri: str, *, storage: Storage) -> bool:
         """Whether several blanks between two cells are one delimiter.
@@ -267,6 +272,8 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             rows = [split_cells(line, delimiter=delimiter) for line in lines]
         except CellError:
             rows = [line.split(delimiter) for line in lines]
+        if delimiter != "," and any(map(has_decimal_comma, itertools.chain(*rows))):
+            keys["decimal"] = ","
         return keys, [[cell.strip() for cell in row] for row in rows if row]
 
 
@@ -284,6 +291,23 @@ def _fit_if_joined(rows: Sequence[bytes]) -> bool | None:
 def _join_blanks(line: bytes) -> bytes:
     """Replaces several blanks in a row by one, except in a line with quotes."""
     return line if b'"' in line else re.sub(b" +", b" ", line.strip(b" "))
+
+
+def _with_points(rows: Iterable[tuple[int, Row | str]]) -> Iterator[tuple[int, Row | str]]:
+    """Writes numbers with a decimal comma with a point; texts of problems stay as they are."""
+    for line, row in rows:
+        if isinstance(row, str):
+            yield line, row
+            continue
+        yield (
+            line,
+            {
+                name: cell.replace(",", ".")
+                if isinstance(cell, str) and has_decimal_comma(cell)
+                else cell
+                for name, cell in row.items()
+            },
+        )
 
 
 def _are_images(names: Sequence[str], folder: Folder, *, path: str) -> bool:

@@ -37,7 +37,14 @@ from shardbeam.transforms.formats.parsing.root_files import (
     common_folder,
     read_file,
 )
-from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, are_most, by_split
+from shardbeam.transforms.formats.recognition import (
+    TABLE,
+    Folder,
+    Recognized,
+    are_most,
+    by_split,
+    describe_missing,
+)
 from shardbeam.transforms.formats.split_folders import TopFolders, sort_tops, top_folder
 from shardbeam.transforms.images.mask_file import has_voc_colours
 
@@ -229,10 +236,10 @@ def recognize_voc(folder: Folder) -> Recognized | None:
     }
     files = [path for paths in folders.values() for path in paths]
     what = counted(len(files), "XML file")
-    names = (posixpath.basename(path)[: -len(".xml")] for path in files)
+    names = [posixpath.basename(path)[: -len(".xml")] for path in files]
     images = folder.find_images(names, near=files[0])
     if images is None:
-        return Recognized(what=what, problem="none of their images is there")
+        return Recognized(what=what, problem=describe_missing(files[0], names=names[:1]))
     # The folders may have names that mean nothing here.
     joins = set(map(join_text, folder.images))
     keys = {} if any(join_text(path) in joins for path in files) else {"match": images.match}
