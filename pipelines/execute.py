@@ -34,6 +34,7 @@ from shardbeam.pipelines.runners.options import (
     UsageMeter,
     check_runner,
     make_runner,
+    name_job,
     run_here,
     submit,
 )
@@ -126,12 +127,8 @@ class Build:
         self._meter = UsageMeter()
         sources = self.sources if self.records is None else (GIVEN_SOURCE,)
         self._plan = make_plan(self.config, sources=sources)
-        self._previous = ""
-        if self.reuse:
-            self._previous = find_previous(self.reuse, plan=self._plan)
-        self._on_dataflow = self.options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
-        if self._on_dataflow:
-            _prepare_job(self.options, plan=self._plan, previous=self._previous)
+        self._previous = check_job(self.options, plan=self._plan, reuse=self.reuse)
+        self._on_dataflow = is_on_dataflow(self.options)
         check_versions(self._plan, if_changed=self.if_changed)
         if self.records is not None:
             check_without_listing(self._plan, if_changed=self.if_changed)
@@ -194,6 +191,8 @@ class Build:
         return self._result(Outcome(status=Status.SUBMITTED, splits={}), job=job)
 
     def _make_pipeline(self, staging: Staging) -> beam.Pipeline:
+        if not isinstance(self._runner, LocalRunner):
+            name_job(self.options, name=self._plan.dataset.name)
         pipeline = beam.Pipeline(runner=self._runner, options=self.options)
         direct = self.options.view_as(DirectOptions)
         is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
@@ -240,8 +239,12 @@ class Build:
 
         if on_cluster:
             self.watcher.change_words(f"interrupted; {_CLUSTER_WORDS}", ask=cancel)
+        # Imported here: only clusters need it.
+        from shardbeam.pipelines.runners.flink import show_failures
+
         try:
-            result.wait_until_finish()
+            with show_failures(pipeline.options) if on_cluster else contextlib.nullcontext():
+                result.wait_until_finish()
         except KeyboardInterrupt:
             with contextlib.suppress(Exception):
                 cancel()
@@ -341,6 +344,31 @@ def read_outcome(staging: Staging) -> Outcome | None:
             data = storage.read_small(path, max_bytes=limits.METADATA_BYTES)
             return JsonDecoder(RunRecord).decode(data).outcome
     return staging.read_state(OUTCOME, Outcome)
+
+
+def is_on_dataflow(options: PipelineOptions) -> bool:
+    """Whether the options name Dataflow's runner."""
+    return bool(options.view_as(StandardOptions).runner == DATAFLOW_RUNNER)
+
+
+def check_job(options: PipelineOptions, *, plan: Plan, reuse: str | None) -> str:
+    """Checks what a job needs before it starts, and completes the options of one on Dataflow.
+
+    Args:
+        options: Beam's options.
+        plan: What to build.
+        reuse: A dataset's folder, or a file that names it, as for `build`.
+
+    Returns:
+        The folder of the dataset to reuse; empty without one.
+
+    Raises:
+        UsageError: There is no such dataset, or the job could not run on Dataflow.
+    """
+    previous = find_previous(reuse, plan=plan) if reuse else ""
+    if is_on_dataflow(options):
+        _prepare_job(options, plan=plan, previous=previous)
+    return previous
 
 
 def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None:

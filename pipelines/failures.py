@@ -27,6 +27,10 @@ WORKER_ERRORS = (
 _WORKER_ERROR = re.compile(rf"\b(?:{'|'.join(WORKER_ERRORS)}): (?P<message>[^\n]+)")
 # A failed job in the words of Flink's job server, as Beam passes them on.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
+# Flink's error of a job that somebody has cancelled, whose state is FAILED.
+_CANCELLED = "JobCancellationException"
+# The causes of an exception of Java, in its stack trace.
+_CAUSED_BY = re.compile(r"^Caused by: ([^\n]+)", re.MULTILINE)
 _INTERRUPTED = re.compile(r"^KeyboardInterrupt\b", re.MULTILINE)
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
@@ -113,9 +117,23 @@ def _explain_text(error: Exception) -> RunError | None:
         strerror, path = (named["words"], named["path"]) if named else (words, "")
         return machine_error(OSError(int(os_error["number"]), strerror), path=path)
     failed = _JOB_FAILED.search(text)
+    if failed is not None and (failed["state"] == "CANCELLED" or _CANCELLED in failed["cause"]):
+        return RunError(
+            "the job was cancelled on its cluster; run the same command again, a build keeps its "
+            "finished shards"
+        )
     if failed is not None:
         return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
     return None
+
+
+def find_cause(trace: str) -> str:
+    """Finds the cause in a stack trace of Java, perhaps with one of Python inside, as one line."""
+    found = _WORKER_ERROR.search(trace)
+    if found is not None:
+        return _WHILE_RUNNING.sub("", found["message"])
+    causes = _CAUSED_BY.findall(trace) or trace.strip().splitlines()[:1] or ["no reason given"]
+    return " ".join(causes[-1].split())
 
 
 def list_causes(error: BaseException) -> Iterator[BaseException]:

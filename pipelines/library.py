@@ -20,15 +20,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardbeam.configs.load import make_config
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.build import Records, begin_counting
-from shardbeam.pipelines.execute import Build
+from shardbeam.pipelines.execute import Build, check_job, is_on_dataflow
 from shardbeam.pipelines.failures import OWN_LOGGER, UsageError, explain, is_news
 from shardbeam.pipelines.output_folder import check_usable, read_latest
 from shardbeam.pipelines.plan import make_plan
 from shardbeam.pipelines.result import BuildResult, PlanResult, RefusedError
-from shardbeam.pipelines.runners.options import read_options
+from shardbeam.pipelines.runners.options import check_runner, make_runner, read_options
 from shardbeam.pipelines.versions import Inputs, check_versions, place_output
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.dataset.outcome import Status
+from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.formats.base import find_format
 from shardbeam.transforms.storage.base import read_anonymously
 
@@ -123,6 +123,10 @@ def plan(
     *,
     overwrite: bool = False,
     if_changed: bool = False,
+    reuse: str | None = None,
+    runner: str | None = None,
+    options: PipelineOptions | Mapping[str, Any] | None = None,
+    processes: int | None = None,
     anonymous: bool = False,
 ) -> PlanResult:
     """Lists and joins as a build would, in this process, and says what it would write.
@@ -131,49 +135,91 @@ def plan(
         config: As for `build`.
         overwrite: As for `build`: without it, a warning says that a dataset is there already.
         if_changed: Checks that a build with `if_changed` could find the last version.
+        reuse: Checks that there is such a dataset.
+        runner: The runner of the build. What the build would check before it starts a job there,
+            such as flags and buckets, is checked here.
+        options: Other options of Beam's, as for `build`.
+        processes: As for `build`.
         anonymous: As for `build`.
 
     Raises:
         ConfigError: The config cannot be used.
-        UsageError: The output cannot be used as asked.
+        UsageError: The output, the runner or an option cannot be used as asked.
         InputError: The input cannot be used.
-        RunError: The run failed.
+        RunError: The run failed, or the runner does not answer.
     """
+    with _called(), read_anonymously(anonymous):
+        return plan_build(
+            _read_config(config),
+            options=read_options(runner, options),
+            overwrite=overwrite,
+            if_changed=if_changed,
+            reuse=reuse,
+            resources=_check_resources(Resources(processes=processes)),
+        )
+
+
+def plan_build(
+    config: Config,
+    *,
+    options: PipelineOptions,
+    overwrite: bool,
+    if_changed: bool,
+    reuse: str | None,
+    resources: Resources,
+) -> PlanResult:
+    """Plans a build; see `plan` for the arguments."""
     # Imported here: a build needs none of it.
     from shardbeam.pipelines.preview import (
         count_inputs,
         describe_foreseen,
+        estimate_sizes,
         foresee,
         preview,
         warn_of_pointers,
     )
 
-    with _called(), read_anonymously(anonymous):
-        plan = make_plan(_read_config(config))
-        check_versions(plan, if_changed=if_changed)
-        # Called only for its errors.
-        read_latest(plan)
-        started = datetime.datetime.now(tz=datetime.timezone.utc)
-        started_s = time.monotonic()
-        inputs = Inputs(plan, list_images=lambda: counted.listing)
-        begin_counting(plan, annotation_files=inputs.annotation_files)
-        counted = count_inputs(plan)
-        outcome = preview(foresee(counted, plan=plan))
-        plan = place_output(plan, inputs=inputs, started=started)
-        problem = check_usable(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
-        warnings = [*outcome.warnings, *warn_of_pointers(counted.samples.foreseen)]
-        if problem:
-            warnings.append(f"a build would be refused: {problem}")
-        outcome = msgspec.structs.replace(
-            outcome,
-            warnings=tuple(warnings),
-            notes=(*outcome.notes, *describe_foreseen(counted)),
-        )
-        return PlanResult(
-            **msgspec.structs.asdict(outcome),
-            output=plan.output,
-            wall_time_s=time.monotonic() - started_s,
-        )
+    plan = make_plan(config)
+    check_job(options, plan=plan, reuse=reuse)
+    check_versions(plan, if_changed=if_changed)
+    make_runner(options)
+    check_runner(options)
+    # Called only for its errors.
+    read_latest(plan)
+    started = datetime.datetime.now(tz=datetime.timezone.utc)
+    started_s = time.monotonic()
+    inputs = Inputs(plan, list_images=lambda: counted.listing)
+    begin_counting(plan, annotation_files=inputs.annotation_files)
+    counted = count_inputs(plan)
+    outcome = preview(foresee(counted, plan=plan))
+    plan = place_output(plan, inputs=inputs, started=started)
+    problem = check_usable(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
+    warnings = [*outcome.warnings, *warn_of_pointers(counted.samples.foreseen)]
+    if problem:
+        warnings.append(f"a build would be refused: {problem}")
+    total = SplitOutcome()
+    for split in outcome.splits.values():
+        total.add(split)
+    notes = [*outcome.notes, *describe_foreseen(counted)]
+    if is_on_dataflow(options):
+        # Imported here: Dataflow's clients take a while, and no other runner needs them.
+        from shardbeam.pipelines.runners.dataflow import describe_cost
+
+        notes.append(describe_cost(images=total.images, num_bytes=total.num_bytes))
+    sizes = estimate_sizes(outcome.splits, inputs=counted, settings=plan.encoder.image)
+    return PlanResult(
+        **msgspec.structs.asdict(
+            msgspec.structs.replace(
+                outcome,
+                splits=sizes.splits,
+                warnings=tuple(warnings),
+                notes=(*notes, *sizes.notes),
+            )
+        ),
+        output=plan.output,
+        wall_time_s=time.monotonic() - started_s,
+        processes=resources.count_processes(shards=total.shards, num_bytes=total.num_bytes),
+    )
 
 
 @contextlib.contextmanager

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar, cast
 
 import apache_beam as beam
 import msgspec
 from apache_beam.pvalue import PCollection
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.pipelines.build import begin_counting, gather_records, list_inputs, make_label_map
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.plan import Plan
@@ -23,6 +24,7 @@ from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import decode_annotations
+from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.input_counts import (
     Foreseen,
@@ -33,19 +35,30 @@ from shardbeam.transforms.dataset.input_counts import (
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
 from shardbeam.transforms.dataset.shard_plan import decode_batch, no_examples, plan_shards
+from shardbeam.transforms.examples.encode.encode import as_file, store_image
 from shardbeam.transforms.examples.encode.maps import find_classes
 from shardbeam.transforms.formats.names import is_heif_name, is_undecodable_name
 from shardbeam.transforms.images.decode import advise_on_undecodable
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer, read_bytes
 
 # Measured (docs/guide/running.md#memory): a plan without records, a record of a listed image, and
-# what a build takes beyond the larger of the plan's records and these.
+# what a build takes beyond the larger of the plan's records and these; what each further process
+# takes, and an image of a shard that is being written.
 _PLAN_BYTES = 130_000_000
 _IMAGE_BYTES = 1_100
 _MORE_BYTES = 80_000_000
+_PROCESS_BYTES = 80_000_000
+_WRITTEN_BYTES = 1_400
 # {random name of a run: its result}. The runner runs in this process.
 _kept: dict[str, object] = {}
 _Result = TypeVar("_Result")
+
+
+class EstimatedSizes(NamedTuple):
+    """The counts of each split with the bytes that are expected, and what to say about these."""
+
+    splits: Mapping[str, SplitOutcome]
+    notes: tuple[str, ...]
 
 
 def list_images(plan: Plan) -> ListingSummary:
@@ -222,12 +235,63 @@ def warn_of_pointers(foreseen: Foreseen) -> Iterator[str]:
             return
 
 
-def foresee_memory(*, images: int, plan_bytes: int) -> int:
-    """Estimates the memory of a build in one process, in bytes: 0.98 to 1.2 times as measured.
+def estimate_sizes(
+    splits: Mapping[str, SplitOutcome], *, inputs: InputCounts, settings: ImageConfig
+) -> EstimatedSizes:
+    """Estimates the bytes of each split if the config resizes images, from a sample of them.
+
+    The sample is read and resized.
+    """
+    stored_bytes = expected_bytes = images = 0
+    resizes = settings.resize is not None or settings.max_side is not None
+    for sampled in inputs.samples.foreseen.sampled if resizes else ():
+        try:
+            data = as_file(read_bytes(sampled.image), file=sampled.image)
+            image = store_image(
+                data,
+                file=sampled.image,
+                key=sampled.key,
+                settings=settings,
+                memory=MemoryBudget(),
+            )
+        except (RejectedError, OSError):
+            # The build reports it.
+            continue
+        images += 1
+        expected_bytes += sampled.expected_bytes
+        change = len(image.data) - sampled.image.size_bytes
+        stored_bytes += sampled.expected_bytes + sampled.examples * change
+    if not expected_bytes:
+        return EstimatedSizes(splits, ())
+    ratio = stored_bytes / expected_bytes
+    note = (
+        f"the bytes are an estimate: {counted(images, 'image was', 'images were')} read and resized"
+    )
+    return EstimatedSizes(
+        {
+            name: msgspec.structs.replace(split, num_bytes=round(split.num_bytes * ratio))
+            for name, split in splits.items()
+        },
+        (note,),
+    )
+
+
+def foresee_memory(splits: Mapping[str, SplitOutcome], *, plan_bytes: int, processes: int) -> int:
+    """Estimates the memory of a build on this machine, in bytes: 0.98 to 1.2 times as measured.
 
     Args:
-        images: How many images it has.
+        splits: The images and shards of each split.
         plan_bytes: The most memory that the process of the plan had, which held the same
             annotations; 0 if it is not known.
+        processes: How many processes write shards.
     """
-    return max(plan_bytes, _PLAN_BYTES + _IMAGE_BYTES * images) + _MORE_BYTES
+    images = sum(split.images for split in splits.values())
+    # Each process writes one shard at a time, and the first of them begins another one.
+    shards = processes + 1
+    a_shard = max(-(-split.images // max(split.shards, 1)) for split in splits.values())
+    return (
+        max(plan_bytes, _PLAN_BYTES + _IMAGE_BYTES * images)
+        + _MORE_BYTES
+        + _PROCESS_BYTES * (processes - 1)
+        + _WRITTEN_BYTES * min(images, a_shard * shards)
+    )

@@ -22,7 +22,8 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
         current: Whether nothing was done, because inputs and config are those of the dataset there.
         storage: Requests to object storage.
         wall_time_s: How long it took, in seconds.
-        memory_bytes: The estimated memory of a build in one process, if the command `plan` ran.
+        memory_bytes: The estimated memory of a build on this machine, if the command `plan` ran.
+        processes: Of a plan: how many processes such a build would write shards in.
     """
 
     output: str
@@ -32,6 +33,7 @@ class PlanResult(Outcome, frozen=True, kw_only=True):
     storage: StorageUsage = StorageUsage()
     wall_time_s: float = 0.0
     memory_bytes: int = 0
+    processes: int = 0
 
     @property
     def images_per_s(self) -> float:

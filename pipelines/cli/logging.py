@@ -37,6 +37,8 @@ _lock = threading.Lock()
 _endings: list[Callable[[], None]] = []
 # Whether stderr gets JSON lines.
 _writes_json = False
+# Our warnings of this command so far.
+_warnings: list[str] = []
 _log = logging.getLogger(OWN_LOGGER)
 
 
@@ -152,6 +154,11 @@ def wants_json_log(arguments: Sequence[str]) -> bool:
     return values[-1:] == ["json"]
 
 
+def logged_warnings() -> tuple[str, ...]:
+    """Returns the warnings of ours that this command has logged, for its JSON."""
+    return tuple(_warnings)
+
+
 def writes_json() -> bool:
     """Whether stderr gets JSON lines now."""
     return _writes_json
@@ -222,15 +229,19 @@ def configure_logging(*, as_json: bool = False) -> Iterator[None]:
     global _writes_json
     before = _writes_json
     _writes_json = as_json
+    _warnings.clear()
     handler = _StderrHandler()
     handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter(_LOG_LINE))
     handler.addFilter(is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    collector = _WarningCollector(logging.WARNING)
+    _log.addHandler(collector)
     try:
         with _everything_as_records() if as_json else contextlib.nullcontext():
             yield
     finally:
         _writes_json = before
+        _log.removeHandler(collector)
 
 
 def log_everything() -> None:
@@ -272,6 +283,14 @@ class _StderrHandler(logging.Handler):
             # The record's arguments do not fit its text.
             message = f"cannot be formatted: {record.msg!r}"
             write_line(message, severity="WARNING", logger=record.name)
+
+
+class _WarningCollector(logging.Handler):
+    """Keeps warnings for `logged_warnings`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING:
+            _warnings.append(record.getMessage())
 
 
 class _TextFormatter(logging.Formatter):

@@ -28,7 +28,7 @@ from shardbeam.pipelines.interrupts import (
     own_temporary_files,
     say_when_interrupted,
 )
-from shardbeam.pipelines.library import plan
+from shardbeam.pipelines.library import plan_build
 from shardbeam.pipelines.preview import foresee_memory
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners.options import CLUSTER_RUNNERS, make_options
@@ -72,11 +72,19 @@ def run_build(arguments: BuildArguments) -> int:
     )
     if arguments.command == "plan":
         own_temporary_files()
-        planned = plan(
-            arguments.config, overwrite=arguments.overwrite, if_changed=arguments.if_changed
+        planned = plan_build(
+            arguments.config,
+            options=make_options(arguments.beam_options),
+            overwrite=arguments.overwrite,
+            if_changed=arguments.if_changed,
+            reuse=arguments.reuse,
+            resources=_resources(arguments),
         )
-        images = sum(split.images for split in planned.splits.values())
-        memory_bytes = foresee_memory(images=images, plan_bytes=peak_bytes())
+        memory_bytes = foresee_memory(
+            planned.splits,
+            plan_bytes=peak_bytes(),
+            processes=planned.processes,
+        )
         planned = msgspec.structs.replace(planned, memory_bytes=memory_bytes)
         return _finish(planned, arguments=arguments)
     return run_to_end(
@@ -106,12 +114,7 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
         build,
         watcher=_StderrWatcher(),
         overwrite=arguments.overwrite,
-        resources=Resources(
-            processes=arguments.processes,
-            threads=arguments.threads,
-            memory_mb=arguments.memory,
-            read_ahead=arguments.read_ahead,
-        ),
+        resources=_resources(arguments),
         wait=_is_terminal(sys.stderr) if arguments.wait is None else arguments.wait,
     ).run()
     end_progress()
@@ -121,6 +124,15 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
         print_job(result.job, output=result.output, as_json=arguments.json)
         return 0
     return _finish(result, arguments=arguments)
+
+
+def _resources(arguments: RunArguments) -> Resources:
+    return Resources(
+        processes=arguments.processes,
+        threads=arguments.threads,
+        memory_mb=arguments.memory,
+        read_ahead=arguments.read_ahead,
+    )
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.pipelines.cli.commands import StatsArguments, VerifyArguments
-from shardbeam.pipelines.cli.logging import write_line, write_stdout, writes_json
+from shardbeam.pipelines.cli.logging import logged_warnings, write_line, write_stdout, writes_json
 from shardbeam.pipelines.cli.progress import watch_job
 from shardbeam.pipelines.failures import RunError, UsageError, blaming, explain_failure
 from shardbeam.pipelines.interrupts import (
@@ -112,6 +112,7 @@ class ShardJob(NamedTuple):
         import apache_beam as beam
         from apache_beam.transforms.combiners import ToList
 
+        from shardbeam.pipelines.runners.flink import show_failures
         from shardbeam.pipelines.runners.options import (
             CLUSTER_RUNNERS,
             DATAFLOW_RUNNER,
@@ -119,6 +120,7 @@ class ShardJob(NamedTuple):
             check_runner,
             make_options,
             make_runner,
+            name_job,
         )
         from shardbeam.transforms.read_shards import ReadShards
 
@@ -140,6 +142,7 @@ class ShardJob(NamedTuple):
         with temporary_folder() as folder:
             if not isinstance(runner, LocalRunner):
                 say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
+                name_job(options, name=self.name)
             uri = report or join_uri(folder, "report.json")
             pipeline = beam.Pipeline(runner=runner, options=options)
             write = functools.partial(_write_merged, merge=merge, uri=uri, mark=self.mark)
@@ -157,7 +160,8 @@ class ShardJob(NamedTuple):
                 else:
                     result = pipeline.run()
                     watch_job(lambda: str(result.state))
-                    result.wait_until_finish()
+                    with show_failures(options):
+                        result.wait_until_finish()
             except Exception as error:  # noqa: BLE001  # Runners change an error's type.
                 failed = error
             if failed is not None:
@@ -235,10 +239,11 @@ def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
         job: The job; None if a template was written instead.
         output: The dataset's folder.
         as_json: Whether to print one JSON object on one line: `status` (`submitted` or
-            `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
+            `template`), `exit_code`, `output`, `warnings`, and of a job `job_id`, `console` and
+            `cancel`.
     """
     value: dict[str, Any] = {"status": "submitted" if job else "template"}
-    value |= {"exit_code": 0, "output": output}
+    value |= {"exit_code": 0, "output": output, "warnings": logged_warnings()}
     lines = [f"template written; it builds {escape(output)}"]
     if job is not None:
         value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}

@@ -12,7 +12,13 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.cli.logging import write_error, write_line, write_stdout, writes_json
+from shardbeam.pipelines.cli.logging import (
+    logged_warnings,
+    write_error,
+    write_line,
+    write_stdout,
+    writes_json,
+)
 from shardbeam.pipelines.cli.tables import (
     PLAIN,
     Layout,
@@ -37,6 +43,7 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
     Status,
 )
+from shardbeam.transforms.staging.lease import LeaseError
 from shardbeam.transforms.storage.usage import StorageUsage
 
 # Findings that the summary names.
@@ -84,11 +91,17 @@ def print_summary(
     del fields["message"]
     write_line(
         _join(_reason(result), problem),
-        severity="ERROR" if exit_code else "INFO",
+        severity=_severity(exit_code),
         step="summary",
         stack_trace=trace,
         **fields,
     )
+
+
+def _severity(exit_code: int) -> str:
+    """Returns the severity of a command's last line, a severity of Cloud Logging."""
+    # Nothing is wrong if another run writes to the output: the next one goes on.
+    return {0: "INFO", LeaseError.exit_code: "WARNING"}.get(exit_code, "ERROR")
 
 
 def _reason(result: PlanResult, *, in_short: bool = False) -> str:
@@ -118,6 +131,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
 def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
     known = {name: getattr(result, name) for name in PlanResult.__struct_fields__}
     fields = {"status": "", "exit_code": exit_code, **msgspec.to_builtins(known)}
+    fields["warnings"] = [*logged_warnings(), *result.warnings]
     for name, split in result.splits.items():
         fields["splits"][name]["reject_ratio"] = split.reject_ratio
     fields["wall_time_s"] = round(result.wall_time_s, 3)
@@ -225,7 +239,7 @@ def _closing_lines(result: PlanResult) -> Iterator[str]:
     if result.storage:
         yield f"object storage: {_describe_usage(result.storage)}"
     if result.memory_bytes:
-        yield _describe_memory(result.memory_bytes, machine=machine_bytes())
+        yield _describe_memory(result, machine=machine_bytes())
     # A plan writes no image.
     speed = "" if result.status is Status.APPROVED else f", {result.images_per_s:,.0f} images/s"
     yield f"wall time: {result.wall_time_s:.1f} s{speed}"
@@ -248,15 +262,15 @@ def _describe_usage(usage: StorageUsage) -> str:
     return "; ".join(parts)
 
 
-def _describe_memory(size_bytes: int, *, machine: int | None) -> str:
-    more = ""
+def _describe_memory(result: PlanResult, *, machine: int | None) -> str:
+    size_bytes, more = result.memory_bytes, ""
     if machine is not None and size_bytes > machine:
         more = (
             f" This machine has {decimal(machine)}: use Flink or Dataflow (docs/guide/runners.md)."
         )
     return (
-        f"memory: a build in one process takes about {decimal(size_bytes)}, a command that submits "
-        f"a job 200 MB.{more}"
+        f"memory: a build in {counted(result.processes, 'process', 'processes')} of this machine "
+        f"takes about {decimal(size_bytes)}, a command that submits a job 200 MB.{more}"
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib.util
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -21,7 +19,7 @@ from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.utils.retry import PermanentException
 
 from shardbeam.pipelines.failures import RunError, UsageError
-from shardbeam.pipelines.runners.options import DATAFLOW_RUNNER, check_image
+from shardbeam.pipelines.runners.options import DATAFLOW_RUNNER, check_image, name_job
 from shardbeam.transforms.core.extras import install_command
 
 try:
@@ -37,6 +35,14 @@ except ImportError as missing:
     ) from missing
 
 _POLL_S = 5.0
+# (images, workers, minutes, dollars): the table of docs/guide/runners.md, for images of this size.
+COSTS = (
+    (10**5, 2, "4.8", "0.09"),
+    (10**6, 4, "8.3", "0.62"),
+    (10**7, 8, "40", "6.14"),
+    (10**8, 25, "180", "67.54"),
+)
+_IMAGE_BYTES = 135_000
 _SETUP_FILES = ("setup.py", "pyproject.toml")
 
 
@@ -157,8 +163,24 @@ def prepare_job(
     client = create_storage_client(options, not google.no_auth)
     for setting, uri in written.items():
         _check_bucket(uri, name=setting, region=google.region, client=client)
-    if not google.job_name:
-        google.job_name = _job_name(name)
+    name_job(options, name=name)
+
+
+def describe_cost(*, images: int, num_bytes: int) -> str:
+    """Says how long a build takes there and what it costs, by the next row of the table.
+
+    Args:
+        images: How many images it has.
+        num_bytes: Their length; more images count for long ones.
+    """
+    images = max(images, num_bytes // _IMAGE_BYTES)
+    row = next((row for row in COSTS if images <= row[0]), COSTS[-1])
+    than = "up to" if images <= row[0] else "more than the"
+    return (
+        f"Dataflow: {than} {row[2]} minutes and {row[3]} dollars of {row[1]} workers, as computed "
+        f"for {row[0]:,} images of 135 KB that are not resized, not measured "
+        "(docs/guide/runners.md#minutes-and-dollars)"
+    )
 
 
 def _check_code(options: PipelineOptions) -> None:
@@ -201,12 +223,6 @@ def _check_bucket(uri: str, *, name: str, region: str, client: storage.Client) -
             f"{name}: gs://{bucket_name} lies in {location}, and the workers in {region}: "
             "every byte would cross regions; choose a bucket near them, or another --region"
         )
-
-
-def _job_name(name: str) -> str:
-    """Names a job by its purpose and its start: small letters, digits and dashes."""
-    name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return f"shardbeam-{name}-{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d-%H%M%S}"
 
 
 def submit_job(

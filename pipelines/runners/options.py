@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import logging
 import re
 import socket
@@ -17,6 +18,7 @@ import grpc
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     StandardOptions,
@@ -36,8 +38,8 @@ DATAFLOW_RUNNER = "DataflowRunner"
 # Jobs of these runners may go on without the command.
 CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner")
 # Seconds to wait for a runner's answer, and for each read of a download.
-_ANSWER_S = 5
-_HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
+ANSWER_S = 5
+HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
 # {runner: the flag that names the file that Beam would download}
 _LOCAL_FILES = {
     "PrismRunner": "--prism_location",
@@ -157,19 +159,19 @@ def check_runner(options: PipelineOptions) -> None:
         NotStartedError: One of them does not answer.
     """
     endpoint = options.view_as(PortableOptions).job_endpoint
-    if endpoint and _HOST_PORT.fullmatch(endpoint):
+    if endpoint and HOST_PORT.fullmatch(endpoint):
         with grpc.insecure_channel(endpoint) as channel:
             try:
-                grpc.channel_ready_future(channel).result(timeout=_ANSWER_S)
+                grpc.channel_ready_future(channel).result(timeout=ANSWER_S)
             except grpc.FutureTimeoutError:
                 raise NotStartedError(
                     f"--job_endpoint: no job server answers at {endpoint}; start one there first"
                 ) from None
     runner = options.view_as(StandardOptions).runner
-    master = _HOST_PORT.fullmatch(options.view_as(FlinkRunnerOptions).flink_master or "")
+    master = HOST_PORT.fullmatch(options.view_as(FlinkRunnerOptions).flink_master or "")
     if runner == "FlinkRunner" and master and not endpoint:
         try:
-            with socket.create_connection((master["host"], int(master["port"])), _ANSWER_S):
+            with socket.create_connection((master["host"], int(master["port"])), ANSWER_S):
                 pass
         except OSError as error:
             raise NotStartedError(
@@ -184,6 +186,18 @@ def check_runner(options: PipelineOptions) -> None:
         )
 
 
+def name_job(options: PipelineOptions, *, name: str) -> None:
+    """Names a job by its purpose and its start, unless the options name it.
+
+    Dataflow allows small letters, digits and dashes.
+    """
+    google = options.view_as(GoogleCloudOptions)
+    if not google.job_name:
+        name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        now = datetime.datetime.now(tz=datetime.timezone.utc)
+        google.job_name = f"shardbeam-{name}-{now:%Y%m%d-%H%M%S}"
+
+
 def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  # noqa: ANN401  # Each runner has its own class of results.
     """Hands a pipeline to its runner; a runner in this process also waits for its end.
 
@@ -196,7 +210,7 @@ def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  #
     name = type(runner).__name__
     timeout_s = socket.getdefaulttimeout()
     # If the network never answers, Beam's downloads would wait for minutes.
-    socket.setdefaulttimeout(_ANSWER_S)
+    socket.setdefaulttimeout(ANSWER_S)
     try:
         return pipeline.run()
     except grpc.RpcError as error:

@@ -6,10 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from shardbeam.pipelines.cli import summary
 from shardbeam.pipelines.preview import foresee_memory
+from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.formats import names
 from tests.support.archive_files import Files, write_files
 from tests.support.builds import Json
@@ -31,13 +34,59 @@ def test_the_memory_that_a_plan_foresees_is_about_what_was_measured() -> None:
     peaks = [[int(cell.replace(",", "")) * 10**6 for cell in cells] for _, *cells in rows]
     for plan, build in zip(peaks[::2], peaks[1::2], strict=True):
         for images, plan_bytes, build_bytes in zip((30_000, 118_287), plan, build, strict=True):
-            foreseen = foresee_memory(images=images, plan_bytes=plan_bytes)
+            splits = {"train": SplitOutcome(images=images, shards=images // 1000)}
+            foreseen = foresee_memory(splits, plan_bytes=plan_bytes, processes=1)
             assert 0.98 <= foreseen / build_bytes <= 1.2
+
+
+def test_the_memory_of_many_small_images_is_about_what_was_measured() -> None:
+    """They are in few shards, or written in two processes."""
+    rows = re.findall(
+        r"\| 300,000 \| (\d+) \| (\d) \| `(?:none|decode)` \| ([\d,]+) \|",
+        RESULTS.read_text("utf-8"),
+    )
+    assert len(rows) == 4
+    for shards, processes, megabytes in rows:
+        splits = {"train": SplitOutcome(images=300_000, shards=int(shards))}
+        foreseen = foresee_memory(splits, plan_bytes=142_000_000, processes=int(processes))
+        assert 0.98 <= foreseen / 1e6 / float(megabytes) <= 1.2
+
+
+RESIZES = ("--set", "image.resize={width: 32, height: 32}"), ("--set", "image.max_side=32")
+
+
+@pytest.mark.parametrize("flags", RESIZES)
+def test_the_bytes_of_a_plan_know_the_resize(flags: tuple[str, ...], data: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        pixels = rng.integers(0, 255, (200, 300, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(data / "cat" / f"large{number}.jpg")
+    whole = json.loads(plan_folders("--json"))
+    assert not [line for line in whole["notes"] if "estimate" in line]
+    planned = json.loads(plan_folders("--json", *flags))
+    words = ("build", "image-folder", "--images", "d", "--output", "out", *flags, "--json")
+    built = json.loads(run(*words, exit_code=0).stdout)
+    (before,), (plan,), (build,) = (
+        [split["num_bytes"] for split in result["splits"].values()]
+        for result in (whole, planned, built)
+    )
+    assert before > 5 * build
+    assert 0.6 < plan / build < 1.2
+    assert "the bytes are an estimate: 16 images were read and resized" in planned["notes"]
+    assert planned["splits"]["train"]["shards"] == built["splits"]["train"]["shards"]
+
+
+def test_images_that_cannot_be_read_are_no_sample(data: Path) -> None:
+    for file in data.rglob("*.jpg"):
+        file.write_bytes(b"no picture" * 100)
+    planned = json.loads(plan_folders("--json", "--set", "image.max_side=32"))
+    assert planned["splits"]["train"]["num_bytes"] > 6000
+    assert planned["notes"] == []
 
 
 def test_a_plan_says_what_memory_a_build_takes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "machine_bytes", lambda: 10**12)
-    line = "memory: a build in one process takes about "
+    line = "memory: a build in 1 process of this machine takes about "
     (found,) = [each for each in plan_folders().splitlines() if each.startswith(line)]
     # The plan runs in the process of the tests, which may hold much.
     assert found.endswith(

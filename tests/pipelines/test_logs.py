@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardbeam.pipelines.cli.run
+from shardbeam.pipelines import execute
 from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.cli.logging import (
     configure_logging,
@@ -30,6 +31,7 @@ from shardbeam.pipelines.cli.logging import (
 from shardbeam.pipelines.cli.main import main
 from shardbeam.pipelines.failures import explain_failure
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.staging.lease import LeaseError
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.builds import wait_for_a_shard
 from tests.support.dataset import (
@@ -292,3 +294,26 @@ def test_logs_go_where_stderr_is_now(
         logging.getLogger(BEAM).error("out of memory")
     assert replaced.getvalue() == f"ERROR {BEAM}: out of memory\n"
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_finds_another_one_is_no_error(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise LeaseError("out: another run writes to it")
+
+    monkeypatch.setattr(execute, "hold_output", refuse)
+    summary = summary_of(run(*coco_words(shapes, tmp_path / "out", *JSON_LOG)))
+    assert (summary["severity"], summary["exit_code"]) == ("WARNING", 4)
+
+
+def test_logged_warnings_are_in_the_json(shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", "--num_workers=3")
+    warning = "--num_workers is for Dataflow, and changes nothing on this machine; "
+    for command in ("plan", "build"):
+        printed = json.loads(run(command, *words[1:], "--json", exit_code=0).stdout)
+        assert [line for line in printed["warnings"] if line.startswith(warning)]
+    summary = summary_of(run(*words, "--overwrite", *JSON_LOG))
+    assert [line for line in summary["warnings"] if line.startswith(warning)]
+    quiet = json.loads(run(*words[:-1], "--overwrite", "--json", exit_code=0).stdout)
+    assert quiet["warnings"] == []

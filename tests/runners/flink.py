@@ -44,14 +44,14 @@ taskmanager.bind-host: {host}
 io.tmp.dirs: {folder}/tmp
 # Flink's own scripts work these out, and are not used here.
 taskmanager.cpu.cores: 1
-taskmanager.numberOfTaskSlots: 1
+taskmanager.numberOfTaskSlots: {slots}
 taskmanager.memory.framework.heap.size: 128m
 taskmanager.memory.framework.off-heap.size: 128m
 taskmanager.memory.task.heap.size: 256m
 taskmanager.memory.task.off-heap.size: 0m
 taskmanager.memory.managed.size: 64m
-taskmanager.memory.network.min: 160m
-taskmanager.memory.network.max: 160m
+taskmanager.memory.network.min: {network_mb}m
+taskmanager.memory.network.max: {network_mb}m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 64m
 taskmanager.memory.jvm-overhead.max: 64m
@@ -77,6 +77,7 @@ class FlinkCluster:
         jars: The folder with all jars.
         rest_port: Flink's REST interface.
         job_port: Beam's job service.
+        slots: Slots of each TaskManager.
         processes: All that was started.
         task_managers: Those that run tasks.
     """
@@ -85,6 +86,7 @@ class FlinkCluster:
     jars: Path
     rest_port: int
     job_port: int
+    slots: int
     processes: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
     task_managers: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
 
@@ -119,7 +121,7 @@ class FlinkCluster:
             f"--environment_config={json.dumps({'command': command, 'env': dict(environment)})}",
             # Workers stay from one stage to the next.
             "--environment_cache_millis=2000",
-            "--parallelism=2",
+            f"--parallelism={len(self.task_managers) * self.slots}",
         )
 
     def start(self, *, cwds: Sequence[Path | None] = (None, None)) -> None:
@@ -176,12 +178,12 @@ class FlinkCluster:
 
     def failures(self) -> int:
         """Returns how often the last submitted job has failed."""
-        history = self._get(f"jobs/{self._last_job()['jid']}/exceptions")["exceptionHistory"]
+        history = self._get(f"jobs/{self.last_job()['jid']}/exceptions")["exceptionHistory"]
         return len(history["entries"])
 
     def job_state(self) -> str:
         """Returns the state of the last submitted job."""
-        state: str = self._last_job()["state"]
+        state: str = self.last_job()["state"]
         return state
 
     def is_idle(self) -> bool:
@@ -189,7 +191,18 @@ class FlinkCluster:
         ended = ("FINISHED", "CANCELED", "FAILED")
         return all(job["state"] in ended for job in self._get("jobs/overview")["jobs"])
 
-    def _last_job(self) -> dict[str, Any]:
+    def has_jobs(self) -> bool:
+        """Returns whether a job was submitted."""
+        return bool(self._get("jobs/overview")["jobs"])
+
+    def cancel_job(self) -> None:
+        """Cancels the last submitted job, as Flink's web interface does."""
+        url = f"http://{_HOST}:{self.rest_port}/jobs/{self.last_job()['jid']}?mode=cancel"
+        with urllib.request.urlopen(urllib.request.Request(url, method="PATCH")):
+            pass
+
+    def last_job(self) -> dict[str, Any]:
+        """Returns what Flink says about the last submitted job."""
         jobs: list[dict[str, Any]] = self._get("jobs/overview")["jobs"]
         return max(jobs, key=lambda job: job["start-time"])
 
@@ -229,7 +242,12 @@ class FlinkCluster:
 
 @contextlib.contextmanager
 def flink_cluster(
-    folder: Path, *, attempts: int = 10, cwds: Sequence[Path | None] = (None, None)
+    folder: Path,
+    *,
+    attempts: int = 10,
+    cwds: Sequence[Path | None] = (None, None),
+    slots: int = 1,
+    network_mb: int = 160,
 ) -> Iterator[FlinkCluster]:
     """Runs a cluster; skips the test where it cannot be had.
 
@@ -237,6 +255,8 @@ def flink_cluster(
         folder: Where its files are.
         attempts: How often it starts a failed job again.
         cwds: For each TaskManager the current folder of its workers; None for any.
+        slots: Slots of each TaskManager.
+        network_mb: Network memory of each TaskManager.
     """
     find_tool("java")
     find_tool("beam-boot")
@@ -250,9 +270,13 @@ def flink_cluster(
             rpc_port=free_port(),
             folder=folder,
             attempts=attempts,
+            slots=slots,
+            network_mb=network_mb,
         )
     )
-    cluster = FlinkCluster(folder=folder, jars=jars, rest_port=rest_port, job_port=free_port())
+    cluster = FlinkCluster(
+        folder=folder, jars=jars, rest_port=rest_port, job_port=free_port(), slots=slots
+    )
     try:
         cluster.start(cwds=cwds)
         yield cluster

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from shardbeam.pipelines.runners.dataflow import COSTS, describe_cost
 from shardbeam.pipelines.runners.options import own_versions
+from tests.conftest import PROJECT_ROOT
 from tests.runners.cloud import IMAGE, Cloud
 from tests.support.dataset import run
 
@@ -46,10 +49,12 @@ def test_refusals(flags: Sequence[str], message: str, cloud: Cloud, built: Path)
     message = message.format(built=built)
     if not any("sdk_container_image" in flag or "setup_file" in flag for flag in flags) and flags:
         flags = [f"--sdk_container_image={IMAGE}", *flags]
-    result = run(*cloud.words(*flags))
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert message in line
+    build, *words = cloud.words(*flags)
+    for command in (build, "plan"):
+        result = run(command, *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        (line,) = result.stderr.splitlines()
+        assert message in line
     assert cloud.service.job is None
     assert [name for name in cloud.gcs.names(cloud.bucket) if name.startswith("tmp/")] == []
 
@@ -127,6 +132,28 @@ def test_a_format_of_ones_own_in_a_file(cloud: Cloud, tmp_path: Path) -> None:
         in result.stderr
     )
     assert cloud.service.job is None
+
+
+def test_a_plan_says_time_and_cost(cloud: Cloud) -> None:
+    _, *words = cloud.words(f"--sdk_container_image={IMAGE}", "--json")
+    planned = run("plan", *words, exit_code=0)
+    assert (
+        "Dataflow: up to 4.8 minutes and 0.09 dollars of 2 workers, as computed for 100,000 "
+        "images of 135 KB that are not resized, not measured "
+        "(docs/guide/runners.md#minutes-and-dollars)"
+    ) in json.loads(planned.stdout)["notes"]
+    assert cloud.service.job is None
+
+
+def test_the_costs_are_those_of_the_table() -> None:
+    page = (PROJECT_ROOT / "docs" / "guide" / "runners.md").read_text(encoding="utf-8")
+    for images, workers, minutes, dollars in COSTS:
+        assert f"| {images:,} | {workers} | {minutes} | {dollars} |" in page
+    # Long images count for several.
+    text = describe_cost(images=100, num_bytes=10**6 * 135_000)
+    assert text.startswith("Dataflow: up to 8.3 minutes and 0.62 dollars of 4 workers, ")
+    text = describe_cost(images=10**9, num_bytes=0)
+    assert text.startswith("Dataflow: more than the 180 minutes and 67.54 dollars of 25 workers, ")
 
 
 def test_no_wait_is_for_dataflow(cloud: Cloud) -> None:

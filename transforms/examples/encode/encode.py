@@ -271,6 +271,41 @@ def _read(file: ImageRef, *, unreadable: Reason, settings: ImageConfig) -> bytes
     return read_bytes(file, unreadable=unreadable)
 
 
+def as_file(data: bytes, *, file: ImageRef) -> bytes:
+    """Makes a PNG of bare gray values; other images stay as they are."""
+    if file.width:
+        return encode_map(np.frombuffer(data, np.uint8).reshape(-1, file.width))
+    return data
+
+
+def store_image(
+    data: bytes,
+    *,
+    file: ImageRef,
+    key: str,
+    settings: ImageConfig,
+    memory: MemoryBudget,
+    libraries: set[str] | None = None,
+) -> StoredImage:
+    """Checks an image and converts it if necessary, as `check_image` does.
+
+    Args:
+        data: Its bytes, after `as_file`.
+        file: The place that they were read from.
+        key: Its key.
+        settings: The checks, and the encoding of converted images.
+        memory: The budget that decoding shares with other images.
+        libraries: The libraries that decide the outcome are added to it.
+
+    Raises:
+        RejectedError: The image cannot be used.
+    """
+    if file.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
+        raw = file.coding is Coding.CIFAR_RAW
+        return store_cifar(data, raw=raw, settings=settings, libraries=libraries)
+    return check_image(data, name=key, settings=settings, memory=memory, libraries=libraries)
+
+
 class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     """A serialized Example with facts for its shard's index and statistics.
 
@@ -425,23 +460,16 @@ class RecordEncoder:
             data = _found(files[record.image])
             if record.image.width:
                 libraries.add(_ZLIB)
-                data = encode_map(np.frombuffer(data, np.uint8).reshape(-1, record.image.width))
+            data = as_file(data, file=record.image)
             content_sha256 = hashlib.sha256(data).hexdigest()
-            if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
-                image = store_cifar(
-                    data,
-                    raw=record.image.coding is Coding.CIFAR_RAW,
-                    settings=self._settings.image,
-                    libraries=libraries,
-                )
-            else:
-                image = check_image(
-                    data,
-                    name=record.key,
-                    settings=self._settings.image,
-                    memory=self._memory,
-                    libraries=libraries,
-                )
+            image = store_image(
+                data,
+                file=record.image,
+                key=record.key,
+                settings=self._settings.image,
+                memory=self._memory,
+                libraries=libraries,
+            )
             examples, corrections, readings = self.encode_image(
                 image,
                 key=record.key,
