@@ -6,7 +6,6 @@ positions in lists, so this module walks to each value itself.
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 import types
 import typing
@@ -16,8 +15,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union
 import msgspec
 
 from shardbeam.configs.decoding import convert_value
-from shardbeam.configs.keys import choices, key_paths, keys_of
-from shardbeam.configs.problem import Path, Problem, did_you_mean, format_path, named_otherwise
+from shardbeam.configs.keys import choices, key_paths, keys_of, spell_key
+from shardbeam.configs.problem import Path, Problem, did_you_mean, format_path
 from shardbeam.configs.schema import Config, Source
 
 T = TypeVar("T")
@@ -55,7 +54,7 @@ class _Converter:
             for member in arguments:
                 if _may_be(value, member):
                     return None if value is None else self.convert(value, member, path=path)
-            raise Problem(path, describe_mismatch(value, expected))
+            raise Problem(path, describe_mismatch(value, expected) + _explain_split(value, path))
         if isinstance(value, Mapping) and _is_mapping(kind):
             if origin is dict:
                 return self._convert_items(value, *arguments, path=path)
@@ -93,12 +92,18 @@ class _Converter:
             kind = self._source_class(value, path=path)
         keys = keys_of(kind)
         converted = {}
-        for name in map(str, value):
+        given: dict[str, object] = {}
+        for word, item in value.items():
+            name = spell_key(str(word), kind)
             if name not in keys:
-                raise Problem((*path, name), _unknown_key(name, keys, path=path))
+                raise Problem((*path, name), _unknown_key(name, item, keys, path=path))
+            if name in given:
+                text = f"given twice, as {name} and as {name.replace('_', '-')}; take one of them"
+                raise Problem((*path, name), text)
+            given[name] = item
         for name, key in keys.items():
-            if name in value:
-                converted[name] = self.convert(value[name], key.type, path=(*path, name))
+            if name in given:
+                converted[name] = self.convert(given[name], key.type, path=(*path, name))
             elif key.required:
                 raise Problem((*path, name), f"missing; expected {describe_type(key.type)}")
         try:
@@ -124,21 +129,72 @@ class _Converter:
             raise Problem(path, str(error)) from error
 
 
-def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
+# Keys of sources that may stand at the top of a config by mistake.
+_OF_SOURCES = ("format", "images", "annotations", "root", "manifest", "tars", "tfrecords")
+_SPLITS = ("train", "validation", "val", "valid", "test")
+
+
+def _unknown_key(key: str, value: object, known: Iterable[str], *, path: Path) -> str:
+    # Imported here, because only errors need it.
+    from shardbeam.configs.hints.nearest import edit_distance, nearest_name
+    from shardbeam.configs.hints.other_tools import explain_key
+
+    if not path and key in _OF_SOURCES:
+        return (
+            "unknown key here; put it into source: {format: ..., images: ...}, or into a split, "
+            "such as splits: {train: {format: ..., images: ...}}"
+        )
+    if not path and key in _SPLITS and _as_share(value) is None:
+        if isinstance(value, Mapping):
+            return f"unknown key; did you mean splits.{key}?"
+        return (
+            f"unknown key; a split is a mapping, such as splits: {{{key}: {{format: ..., images: "
+            "...}}; for a data.yaml of Ultralytics, `shardbeam init FOLDER` writes a config"
+        )
     siblings = {name: format_path((*path, name)) for name in known}
     elsewhere = {str(place[-1]): format_path(place) for place, _ in key_paths(Config)}
-    within = f"{path[-1]}.{key}" if path else key
-    other = named_otherwise(within, is_flag=False) or named_otherwise(key, is_flag=False)
-    if other:
-        return f"unknown key; did you mean {siblings.get(other, other)}?"
-    if flag := named_otherwise(key, is_flag=True):
-        return f"unknown key; did you mean the flag {flag}?"
+    within = [f"{path[-1]}.{key}"] if path else []
+    if path and "format" in siblings:
+        within = [f"source.{key}"]
+    nearest = nearest_name(key, siblings)
+    # A word of other tools' may mean something else in a section, where `ratio` is `max_ratio`.
+    if other := explain_key([*within, key][: 1 if path and nearest else None], siblings=siblings):
+        return f"unknown key{other}"
     # Siblings first: in a source, `image` should suggest `images`, not the config's `image`.
-    for names, similarity in ((siblings, 0.9), (elsewhere, 1.0), (siblings, 0.6), (elsewhere, 0.8)):
-        for nearest in difflib.get_close_matches(key, names, n=1, cutoff=similarity):
-            here = " here" if nearest == key else ""
-            return f"unknown key{here}; did you mean {names[nearest]}?"
+    is_close = nearest is not None and edit_distance(key, nearest, most=1) is not None
+    if nearest is not None and (is_close or key not in elsewhere):
+        return f"unknown key; did you mean {siblings[nearest]}?"
+    # In another section, a name has to be nearer.
+    nearest = key if key in elsewhere else nearest_name(key, elsewhere, part=5)
+    if nearest is not None:
+        here = " here" if nearest == key else ""
+        return f"unknown key{here}; did you mean {elsewhere[nearest]}?"
     return f"unknown key; expected {_join(siblings)}"
+
+
+def _as_share(value: object) -> float | None:
+    """Returns a number, or a text such as `80%`, as a share; None if it is neither."""
+    if isinstance(value, str) and value.endswith("%"):
+        try:
+            return float(value[:-1]) / 100
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value / 100 if 2 <= value <= 100 else value
+
+
+def _explain_split(value: object, path: Path) -> str:
+    """Says what to write for a split that has a share or a path in place of its source."""
+    if path[:1] != ("splits",) or len(path) != 2:
+        return ""
+    share = _as_share(value)
+    if share is not None:
+        return (
+            f"; did you mean fractions: {{{path[1]}: {share:g}, ...}}, with source in place of "
+            "splits?"
+        )
+    return f"; did you mean {{format: ..., images: {value}}}?" if isinstance(value, str) else ""
 
 
 def describe_mismatch(value: object, expected: object) -> str:
@@ -149,7 +205,21 @@ def describe_mismatch(value: object, expected: object) -> str:
         return message + did_you_mean(str(value), choices(kind), show=str)
     if kind is str and (value is None or isinstance(value, (bool, int, float))):
         return f"{message}; quote it"
+    share = _as_share(value) if _limits(expected).le == 1 else None
+    if share is not None and share != value and 0 < share <= 1:
+        return f"{message}; did you mean {share:g}?"
+    if isinstance(value, (str, int, float)) and (key := _only_key(kind)):
+        return f"{message}; did you mean {{{key}: {value}}}?"
     return message
+
+
+def _only_key(kind: object) -> str:
+    """Returns the one key that a mapping has or needs; empty if there is none, or are several."""
+    if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct) or kind is Source:
+        return ""
+    keys = keys_of(kind)
+    needed = [name for name, key in keys.items() if key.required] or [*keys]
+    return needed[0] if len(needed) == 1 else ""
 
 
 def describe_type(expected: object) -> str:

@@ -55,6 +55,12 @@ def flag_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
+def spell_key(word: str, kind: type[msgspec.Struct]) -> str:
+    """Returns a key of a class that is written with `-` for `_`; other words as they are."""
+    key = word.replace("-", "_")
+    return key if key in keys_of(kind) else word
+
+
 @functools.cache
 def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, Key]:
     """Describes the keys of a class.
@@ -76,6 +82,34 @@ def key_paths(
         yield (*path, name), key
         if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
             yield from key_paths(key.type, path=(*path, name))
+
+
+def struct_in(kind: object) -> type[msgspec.Struct] | None:
+    """Returns the class whose keys a mapping of this type has; None for a mapping of free names."""
+    return next((it for it in _members(kind) if hasattr(it, "__struct_fields__")), None)
+
+
+def kind_below(kind: object, key: str) -> object:
+    """Returns the type of the value that a mapping or list of this type has at a key or place."""
+    for member in _members(kind):
+        if hasattr(member, "__struct_fields__"):
+            found = keys_of(member).get(spell_key(key, member))
+            if found is not None:
+                return found.type
+        is_list = typing.get_origin(member) is list and key.isdecimal()
+        if is_list or typing.get_origin(member) is dict:
+            return typing.get_args(member)[-1]
+    return None
+
+
+def _members(kind: object) -> Iterator[typing.Any]:
+    """Yields the types that a union is made of, without annotations."""
+    origin = typing.get_origin(kind)
+    if origin in (Annotated, Union, types.UnionType):
+        for member in typing.get_args(kind)[: 1 if origin is Annotated else None]:
+            yield from _members(member)
+    else:
+        yield kind
 
 
 def _describe(field: msgspec.structs.FieldInfo) -> Key:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple, TypeAlias
 
 from shardbeam.configs.convert import FormatFinder, convert
+from shardbeam.configs.keys import kind_below, struct_in
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.configs.problem import Path, Problem, ShardbeamError, format_path
 from shardbeam.configs.schema import Config
@@ -80,14 +82,22 @@ def parse_config(
     except UnicodeDecodeError as error:
         raise ConfigError(origin=origin, problem="expected text in UTF-8") from error
     except YamlError as error:
-        raise ConfigError(origin=origin, problem=str(error)) from error
+        raise ConfigError(origin=origin, problem=_describe_toml(data) or str(error)) from error
     if raw is None:
         raise ConfigError(origin=origin, problem="the file is empty")
     if not isinstance(raw, Mapping):
         raise ConfigError(
-            origin=origin, problem="expected a mapping at the top level, such as `name: coco`"
+            origin=origin,
+            problem=_describe_toml(data)
+            or "expected a mapping at the top level, such as `name: coco`",
         )
     return make_config(raw, overrides=overrides, origin=origin, find_format=find_format)
+
+
+def _describe_toml(data: bytes) -> str:
+    """Says what to write for a file that is no YAML and looks like TOML or INI; or nothing."""
+    is_toml = re.search(rb"(?m)^[ \t]*([A-Za-z_][\w.-]*[ \t]*=|\[[\w.]+\][ \t]*\r?$)", data)
+    return 'this is TOML; a config is YAML: `name: coco`, not `name = "coco"`' if is_toml else ""
 
 
 def make_config(
@@ -112,12 +122,12 @@ def make_config(
     overridden = []
     for override in overrides:
         path, value = _parse_override(override) if isinstance(override, str) else override
-        tree = _replace(tree, path, value)
-        overridden.append(path)
+        tree = _replace(tree, path, value, kind=Config)
+        overridden.append(_plain(path))
     try:
         return convert(tree, Config, find_format=find_format)
     except Problem as problem:
-        place = tuple(map(str, problem.path))
+        place = _plain(map(str, problem.path))
         if any(path[: len(place)] == place[: len(path)] for path in overridden):
             origin = OVERRIDE_ORIGIN
         raise ConfigError(origin=origin, path=problem.path, problem=problem.text) from problem
@@ -138,12 +148,25 @@ def _parse_override(override: str) -> Override:
         ) from error
 
 
-def _replace(tree: object, path: tuple[str, ...], value: object, *, depth: int = 0) -> object:
+def _plain(path: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part.replace("-", "_") for part in path)
+
+
+def _replace(
+    tree: object, path: tuple[str, ...], value: object, *, kind: object, depth: int = 0
+) -> object:
     # Copy instead of changing in place: a YAML alias may share a value between two keys.
     if depth == len(path):
         return value
     key = path[depth]
-    replace = functools.partial(_replace, path=path, value=value, depth=depth + 1)
+    struct = struct_in(kind)
+    if struct is not None and isinstance(tree, Mapping) and key not in tree:
+        # The file may have the same key with `-` for `_`, or the other way round.
+        alike = (word for word in tree if str(word).replace("-", "_") == key.replace("-", "_"))
+        key = next(alike, key)
+    replace = functools.partial(
+        _replace, path=path, value=value, depth=depth + 1, kind=kind_below(kind, key)
+    )
     if tree is None or isinstance(tree, Mapping):
         below = tree or {}
         return {**below, key: replace(below.get(key))}

@@ -18,7 +18,7 @@ from shardbeam.configs.convert import describe_mismatch
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of, named
 from shardbeam.configs.load import Override
-from shardbeam.configs.problem import did_you_mean, named_otherwise
+from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli.commands import COMMANDS, Arguments, BuildArguments, TopArguments
 from shardbeam.pipelines.failures import UsageError
@@ -82,6 +82,8 @@ class FlagParser(argparse.ArgumentParser):
         )
         # {a key that is not a flag: what to write instead}
         self._instead: dict[str, str] = {}
+        # Flags that Shardbeam defines, and not Beam.
+        self._ours: set[str] = set()
         self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         # Only for the help text: `cli` looks for --help before it parses.
         self.add_argument(
@@ -114,7 +116,8 @@ class FlagParser(argparse.ArgumentParser):
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["action"] = "store_true"
-        group.add_argument(flag_name(key.name), **options)
+        action = group.add_argument(flag_name(key.name), **options)
+        self._ours.update(action.option_strings)
 
     def add_overrides(self) -> None:
         """Adds a flag for each key of the config whose last name is free.
@@ -126,24 +129,24 @@ class FlagParser(argparse.ArgumentParser):
         for path, key in key_paths(Config):
             paths.setdefault(key.name, []).append((path, key))
         for name, found in paths.items():
-            spellings = dict.fromkeys((flag_name(name), f"--{name}"))
+            flag = flag_name(name)
             is_section = any(hasattr(key.type, "__struct_fields__") for _, key in found)
             # A section takes no value, so another flag with a similar name was intended.
-            if taken.isdisjoint(spellings) and not is_section:
+            if flag not in taken and not is_section:
                 path, key = found[0]
                 if len(found) == 1 and is_scalar(key.type) and path != config_key("output"):
-                    for spelling in spellings:
-                        self.add_argument(
-                            spelling,
-                            dest="set",
-                            action="append",
-                            type=functools.partial(_read_override, path, _value_type(key.type)),
-                            default=argparse.SUPPRESS,
-                            help=argparse.SUPPRESS,
-                        )
+                    self._ours.add(flag)
+                    self.add_argument(
+                        flag,
+                        dest="set",
+                        action="append",
+                        type=functools.partial(_read_override, path, _value_type(key.type)),
+                        default=argparse.SUPPRESS,
+                        help=argparse.SUPPRESS,
+                    )
                 else:
                     instead = " or ".join(f"--set {'.'.join(path)}=VALUE" for path, _ in found)
-                    self._instead |= dict.fromkeys(spellings, f"; use {instead}")
+                    self._instead[flag] = f"; use {instead}"
 
     def parse_strictly(
         self, words: Sequence[str], *, refused: Mapping[str, str] = MappingProxyType({})
@@ -161,6 +164,7 @@ class FlagParser(argparse.ArgumentParser):
             flag = word.partition("=")[0]
             if flag in refused:
                 raise UsageError(f"{flag} is refused: it {refused[flag]}")
+        words = self._spell(words)
         try:
             namespace, rest = self.parse_known_intermixed_args(words)
         except (TypeError, ValueError) as error:
@@ -169,15 +173,41 @@ class FlagParser(argparse.ArgumentParser):
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
-                known = self._option_string_actions.keys() - refused.keys()
-                other = named_otherwise(flag, is_flag=True)
-                hint = (
-                    f"; did you mean {other}?"
-                    if other
-                    else self._instead.get(flag) or did_you_mean(flag, known, show=str)
-                )
-                raise UsageError(f"unknown flag {flag}{hint}")
+                raise UsageError(f"unknown flag {flag}{self._explain(flag, refused=refused)}")
         return vars(namespace)
+
+    def _spell(self, words: Sequence[str]) -> list[str]:
+        """Writes flags of ours as they are named, where they have `_` for `-`.
+
+        Raises:
+            UsageError: A flag is given in both spellings.
+        """
+        spelled: list[str] = []
+        spellings: dict[str, str] = {}
+        for word in words:
+            flag, equals, value = word.partition("=")
+            dashed = flag.replace("_", "-")
+            is_ours = dashed in self._ours and (
+                flag == dashed or flag not in self._option_string_actions
+            )
+            if is_ours and spellings.setdefault(dashed, flag) != flag:
+                raise UsageError(f"{dashed}: given twice, as {spellings[dashed]} and as {flag}")
+            # Other flags are Beam's, which have `_`, or unknown.
+            spelled.append(f"{dashed}{equals}{value}" if is_ours else word)
+        return spelled
+
+    def _explain(self, flag: str, *, refused: Mapping[str, str]) -> str:
+        """Names the flag that an unknown one was probably meant to be; empty if none is near."""
+        # Imported here, because only errors need it.
+        from shardbeam.configs.hints.other_tools import explain_flag
+
+        known = self._option_string_actions.keys() - refused.keys()
+        return (
+            explain_flag(flag, is_known=known.__contains__)
+            or self._instead.get(flag.replace("_", "-"))
+            or did_you_mean(flag, known & self._ours, show=str)
+            or did_you_mean(flag, known, show=str)
+        )
 
 
 def describe_format(name: str, *, command: str = "build") -> str:
@@ -353,7 +383,9 @@ def _parse_fractions(text: str) -> dict[str, float]:
                 raise ValueError
             fractions[name] = float(fraction)
         except ValueError:
+            # Percents are the other usual way to write shares.
+            hint = "; write 0.8 for 80 %" if "%" in fraction else ""
             raise argparse.ArgumentTypeError(
-                f"expected split=fraction,... with each split once, got {text!r}"
+                f"expected split=fraction,... with each split once, got {text!r}{hint}"
             ) from None
     return fractions

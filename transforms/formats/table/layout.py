@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -273,8 +274,8 @@ def find_layout(keys: TableKeys, names: Sequence[str], rows: Sequence[Row]) -> T
     columns: dict[str, ColumnType] = {}
     for name in dict.fromkeys([*names, *keys.columns]):
         text = keys.columns.get(name)
-        # In JSON, a later row may have columns that the first rows lack.
-        if text and (keys.cells_are_text or did_you_mean(name, known=names)):
+        # In JSON, a later row may have columns that the first rows lack, with names unlike theirs.
+        if text and (keys.cells_are_text or difflib.get_close_matches(name, names, n=1)):
             _check_there(keys, name, names, setting=f"columns.{name}")
         if name not in used and text != "ignore":
             columns[name] = _column_type(keys, name, first.values(name), one_for=one_for)
