@@ -188,7 +188,7 @@ class InitArguments(Arguments, frozen=True, kw_only=True):
     """`init`.
 
     Attributes:
-        path: The folder to look at.
+        path: The folder to look at, or a file in it.
     """
 
     RUN = "commands.init:run_init"
@@ -196,6 +196,8 @@ class InitArguments(Arguments, frozen=True, kw_only=True):
     USAGE = "shardbeam init DIR [--output FILE] [--format FORMAT]"
     HELP = """\
 Looks at a folder, says which dataset it recognizes there, and prints a config with comments.
+
+DIR may also be a file: its folder is read, with that file before others of its kind.
 
 It reads only names and the beginnings of files. If more than one format fits, or you have to
 decide something, it says what it sees and writes nothing.

@@ -16,6 +16,7 @@ from shardbeam.configs.load import ConfigError, make_config
 from shardbeam.configs.placeholders import hide_passwords
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.cli.commands import InitArguments
+from shardbeam.pipelines.cli.flags import source_flags
 from shardbeam.pipelines.cli.logging import end_progress, write_stderr, write_stdout
 from shardbeam.pipelines.commands.init_hints import (
     describe_damaged,
@@ -51,7 +52,7 @@ from shardbeam.transforms.formats.recognition import (
     Folder,
     Recognized,
 )
-from shardbeam.transforms.storage.archives.open import expand_root, nothing_found
+from shardbeam.transforms.storage.archives.open import expand_root, is_archive, nothing_found
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -68,6 +69,8 @@ _TOLERATE = (
 # What a format may say about an image; the last ones say most.
 _LEVELS = ("no classes", "classes alone", "boxes alone", "outlines")
 _MAPS = {Kind.SEMANTIC, Kind.PANOPTIC, Kind.INSTANCE_MASKS}
+# Folders of annotations, beside those of the images.
+_OF_ANNOTATIONS = ("annotations", "labels")
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
 # The ranks of formats that can find splits in the names of folders.
@@ -128,11 +131,13 @@ def run_init(arguments: InitArguments) -> int:
     """
     if arguments.format is not None:
         find_format(arguments.format)
-    folder = Folder(arguments.path)
+    folder = _list_around(arguments.path)
     if not folder.files:
         raise nothing_found(arguments.path, whose="the dataset's")
     found = _choose(folder, only=arguments.format)
     lines = [*_describe(found, folder=folder)]
+    if folder.first:
+        lines.append(f"{arguments.path} is a file; this is about its folder, {folder.root}")
     try:
         foreseen = _foresee(found, folder=folder)
     except (InputError, RunError) as error:
@@ -150,12 +155,22 @@ def run_init(arguments: InitArguments) -> int:
     if arguments.output is None:
         write_stdout(text)
         return 0
-    _check_output(arguments.output, folder=arguments.path, overwrite=arguments.overwrite)
+    _check_output(arguments.output, folder=folder.root, overwrite=arguments.overwrite)
     write_file(arguments.output, text.encode(), flag="--output")
     write_stderr(
         f"wrote {escape(arguments.output)}; next: shardbeam plan {escape(arguments.output)}\n"
     )
     return 0
+
+
+def _list_around(path: str) -> Folder:
+    """Lists a folder; of a file, the folder around it, with that file first."""
+    if is_archive(path) or storage_for(path).stat(path) is None:
+        return Folder(path)
+    root = posixpath.dirname(path)
+    if posixpath.basename(root).lower() in _OF_ANNOTATIONS:
+        root = posixpath.dirname(root)
+    return Folder(root or ".", first=posixpath.relpath(path, root or "."))
 
 
 def _check_output(output: str, *, folder: str, overwrite: bool) -> None:
@@ -194,6 +209,7 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
                 # The user has named the format, which settles the question.
                 recognized = msgspec.structs.replace(recognized, problem="")
             found.append(_try(name, recognized, folder=folder))
+    found = [each for each in found if _names_first(each, folder=folder)] or found
     best = min((each.recognized.rank for each in found), default=0)
     likely = [each for each in found if each.recognized.rank == best]
     certain = [each for each in likely if not each.problem]
@@ -206,6 +222,14 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     if len(certain) == len(likely) and (richest := _richest(certain, folder=folder)):
         return richest
     raise InputError(uri=folder.root, problem=_explain(likely, folder=folder, only=only))
+
+
+def _names_first(found: _Candidate, *, folder: Folder) -> bool:
+    """Whether a candidate reads the file that the user has named."""
+    sources = found.recognized.sources.values()
+    values = [value for source in sources for value in source.values()]
+    files = [path for value in values for path in (value if isinstance(value, list) else [value])]
+    return bool(folder.first) and folder.uri(folder.first) in files
 
 
 def _recognize(format_class: type[Format], folder: Folder) -> Recognized | None:
@@ -278,11 +302,7 @@ def _count_written(found: _Candidate) -> int:
 
 def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
     """Makes the config of a dataset, and checks whether it can be used."""
-    base = os.path.basename(absolute_path(folder.root).rstrip("/"))
-    base = re.sub(r"\.(zip|tar)$", "", base, flags=re.IGNORECASE)
-    dataset = re.sub(r"[^a-zA-Z0-9]+", "_", base).strip("_").lower()
-    if not dataset[:1].isalpha():
-        dataset = f"dataset_{dataset}".rstrip("_")
+    dataset = folder.dataset_name()
     sources = {split: {"format": name, **keys} for split, keys in recognized.sources.items()}
     if [*sources] == [_DEFAULT_SUBSET]:
         sources = {"train": sources[_DEFAULT_SUBSET]}
@@ -459,9 +479,9 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
     if hint := suggest_zip(folder):
         fix = f"{hint}; {fix}"
     recognized = only_one.recognized
-    if recognized.rank == TABLE and recognized.problem and "" in recognized.sources:
-        command = shlex.join(["shardbeam", "build", *_as_flags(only_one.raw["source"])])
-        fix = f"add that to this command: `{command} --output {only_one.raw['output']['path']}`"
+    asks = recognized.rank == TABLE and recognized.problem and "" in recognized.sources
+    if (asks or _lacks_key(only_one)) and (command := _as_command(only_one)):
+        fix = f"add that to this command: `{command}`"
     return f"it looks like {only_one.name} ({recognized.what}), but {only_one.problem}; {fix}"
 
 
@@ -469,6 +489,23 @@ def _describe_files(paths: Iterable[str]) -> str:
     """Counts files by their extensions: `12 .jpg, 1 .json`."""
     kinds = Counter(os.path.splitext(path)[1].lower() or "without extension" for path in paths)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
+
+
+def _lacks_key(found: _Candidate) -> bool:
+    """Whether a key of the candidate's format is missing, by the error of its config."""
+    named = re.match(r"(?:config: )?(?:source|splits\.\w+)\.(\w+): ", found.problem)
+    return named is not None and named[1] in source_flags(find_format(found.name))
+
+
+def _as_command(found: _Candidate) -> str:
+    """Writes a candidate with one source as a command; empty if it has several."""
+    splits = found.raw.get("splits", {"": found.raw.get("source")})
+    if len(splits) != 1:
+        return ""
+    ((split, source),) = splits.items()
+    words = ["shardbeam", "build", *_as_flags(source)]
+    words += ["--split", split] if split not in ("", "train") else []
+    return shlex.join([*words, "--output", found.raw["output"]["path"]])
 
 
 def _as_flags(source: Mapping[str, Any]) -> Iterator[str]:

@@ -109,7 +109,8 @@ def explain_unrecognized(folder: Folder) -> str:
             return f"{table}: {problem}"
         return (
             f"the columns of {table} are not known, or name other images: {columns[:_COLUMNS]}; "
-            f"say what they are: `shardbeam build csv {shlex.join(flags)} --output tfrecords`"
+            f"say what they are: `shardbeam build csv {shlex.join(flags)} --output "
+            f"tfrecords/{folder.dataset_name()}`"
         )
     others = [path for path in folder.files if path not in set(folder.images)]
     seen = f"init knows no format of {others[0]}" if others else "there are only images"

@@ -331,7 +331,8 @@ def test_images_without_regions_are_left_out(tmp_path: Path) -> None:
         ),
         (
             {"new.json": via(region()), "old.json": via(region("cat"))},
-            "new.json and old.json differ about a.jpg: name the right one (--annotations FILE)",
+            "new.json and old.json differ about a.jpg; name the right one, such as in "
+            "`shardbeam build via --images {d} --annotations {d}/new.json --output tfrecords/d`",
         ),
         (
             {"via.json": via(region(), name="gone.jpg")},
@@ -343,7 +344,7 @@ def test_images_without_regions_are_left_out(tmp_path: Path) -> None:
 def test_init(tmp_path: Path, files: Files, said: str) -> None:
     write_files(tmp_path / "d", {**files, "a.jpg": JPEG})
     result = run("init", str(tmp_path / "d"))
-    assert said in result.stderr
+    assert said.replace("{d}", str(tmp_path / "d")) in result.stderr
     assert (result.exit_code == 0) == ("says what" in said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -619,3 +620,73 @@ def test_the_sample_that_the_command_draws(shapes: Path) -> None:
 def test_masks_are_read_although_they_are_no_inputs(shared_data: Path) -> None:
     _, told = init(shared_data / "datumaro/coco_dataset/coco_panoptic")
     assert told == "coco: 2 annotation files, 2 images; splits train, val\n2 classes: a, b\n"
+
+
+_TABLES = {
+    "a.csv": "image,label\n1.jpg,cat\n2.jpg,dog\n",
+    "b.csv": "image,label\n1.jpg,cow\n2.jpg,dog\n",
+}
+
+
+@pytest.mark.usefixtures("no_preview")
+@pytest.mark.parametrize(
+    ("files", "file", "said", "source"),
+    [
+        (_TABLES, "b.csv", "csv: 1 table", {"manifest": ["{d}/b.csv"]}),
+        # Tables that say something else about other keys, and one in the way.
+        (
+            {**_TABLES, "a.csv": "image,label,more\n1.jpg,cat,1\n2.jpg,dog,2\n"},
+            "b.csv",
+            "csv: 1 table",
+            {"manifest": ["{d}/b.csv"]},
+        ),
+        (
+            {"annotations/x.json": coco("1.jpg"), "a.csv": _TABLES["a.csv"]},
+            "annotations/x.json",
+            "coco: 1 annotation file",
+            {"annotations": ["{d}/annotations/x.json"]},
+        ),
+        (
+            {"annotations/x.json": coco("1.jpg"), "a.csv": _TABLES["a.csv"]},
+            "a.csv",
+            "csv: 1 table",
+            {"manifest": ["{d}/a.csv"]},
+        ),
+        (
+            {"data.yaml": "names: [cat]\n", "1.txt": "0 .5 .5 .2 .2\n"},
+            "data.yaml",
+            "yolo: 1 file of labels",
+            {"root": "{d}"},
+        ),
+        (_TABLES, "1.jpg", "csv: 1 table", {"manifest": ["{d}/a.csv"]}),
+    ],
+)
+def test_a_file_is_taken_for_its_folder(
+    files: Files, file: str, said: str, source: dict[str, object], tmp_path: Path
+) -> None:
+    write_files(tmp_path / "d", {**images("1.jpg", "2.jpg"), **files})
+    text, told = init(tmp_path / "d" / file)
+    assert said in told
+    assert f"{tmp_path}/d/{file} is a file; this is about its folder, {tmp_path}/d\n" in told
+    config = yaml.safe_load(text)
+    expected = json.loads(json.dumps(source).replace("{d}", f"{tmp_path}/d"))
+    assert expected.items() <= config["source"].items()
+
+
+def test_advice_is_a_whole_command(tmp_path: Path) -> None:
+    via = {"filename": "a.jpg", "size": 1, "regions": [region_of_via()], "file_attributes": {}}
+    write_files(tmp_path / "My Data", {**images("a.jpg"), "v.json": json.dumps({"a.jpg1": via})})
+    result = run("init", str(tmp_path / "My Data"), exit_code=1)
+    command = result.stderr.partition("add that to this command: `shardbeam ")[2].partition("`")[0]
+    words = shlex.split(command)
+    assert words == [
+        *("build", "via", "--images", f"{tmp_path}/My Data"),
+        *("--annotations", f"{tmp_path}/My Data/v.json", "--output", "tfrecords/my_data"),
+    ]
+    words[-1] = str(tmp_path / "out")
+    run(*words, "--class-name", "balloon", exit_code=0)
+
+
+def region_of_via() -> dict[str, object]:
+    shape = {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9}
+    return {"shape_attributes": shape, "region_attributes": {}}

@@ -168,15 +168,19 @@ class Folder:
             counts as a folder of its members.
         images: The paths of images.
         zips: The paths of zips that count as folders.
+        first: The path of the file that the user has named, which comes before all others; or
+            empty.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, first: str = "") -> None:
         """Lists a folder; raises InputError where that cannot be done."""
         self.root = root
         self.zips: dict[str, None] = {}
+        self.first = first
+        listed = sorted(_list_with_zips(root, zips=self.zips), key=_by_folder)
         self.files: dict[str, ImageRef] = {
             path: file
-            for path, file in sorted(_list_with_zips(root, zips=self.zips), key=_by_folder)
+            for path, file in sorted(listed, key=lambda item: item[0] != first)
             if not is_hidden(path) and is_encodable(path)
         }
         self.images = [path for path in self.files if is_image_name(path)]
@@ -191,6 +195,13 @@ class Folder:
         """Returns the absolute path, or the URI, of a path below the root."""
         root = self.root if is_uri(self.root) else os.path.abspath(self.root)
         return join_uri(root, path) if path else root
+
+    def dataset_name(self) -> str:
+        """Returns a name of a dataset that is made from the folder's name."""
+        base = posixpath.basename(self.location().rstrip("/"))
+        base = re.sub(r"\.(zip|tar)$", "", base, flags=re.IGNORECASE)
+        name = re.sub(r"[^a-zA-Z0-9]+", "_", base).strip("_").lower()
+        return name if name[:1].isalpha() else f"dataset_{name}".rstrip("_")
 
     def named(self, *extensions: str) -> list[str]:
         """Returns the files with one of these extensions, in upper or lower case."""

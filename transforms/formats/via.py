@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -284,16 +285,31 @@ class ViaFormat(Format, frozen=True, kw_only=True):
         known: dict[str, dict[str, tuple[str, object]]] = {}
         notes = []
         # The longest file comes first, so that parts of it are left out; JSON comes before CSV.
+        # The file that the user named comes before all.
         order = sorted(files, key=lambda path: (-len(files[path]), path.lower().endswith(".csv")))
+        order.sort(key=lambda path: path != folder.first)
         for path in order:
             found = files[path]
             images = sources.find_images(path, [*found])
             others = known.setdefault(images.folder, {})
-            for name, regions in found.items():
-                other, same = others.setdefault(name, (path, regions))
-                if regions != same:
-                    problem = f"{other} and {path} differ about {name}: name the right one"
-                    return Recognized(what=what, problem=f"{problem} (--annotations FILE)")
+            unlike = (
+                name for name in found if others.get(name, ("", found[name]))[1] != found[name]
+            )
+            if (name := next(unlike, None)) is not None:
+                other = others[name][0]
+                if other == folder.first:
+                    notes.append(f"{path} says something else about {name}, and is not read")
+                    continue
+                command = (
+                    f"shardbeam build via --images {shlex.quote(folder.uri(images.folder))} "
+                    f"--annotations {shlex.quote(folder.uri(other))} "
+                    f"--output tfrecords/{folder.dataset_name()}"
+                )
+                problem = f"{other} and {path} differ about {name}; name the right one"
+                return Recognized(what=what, problem=f"{problem}, such as in `{command}`")
+            others |= {
+                name: (path, regions) for name, regions in found.items() if name not in others
+            }
             owners = {others[name][0] for name in found}
             if path not in owners:
                 notes.append(f"{path} says what {', '.join(sorted(owners))} says, and is not read")

@@ -230,11 +230,14 @@ class TableFormat(TableKeys, frozen=True, kw_only=True):
                 first = found.setdefault(one.split, one)
                 if first is not one:
                     both = f"{first.source['manifest'][0]} and {folder.uri(path)}"
-                    if not first.is_alike(one):
+                    if not first.is_alike(one) and first.source["manifest"] != [
+                        folder.uri(folder.first)
+                    ]:
                         problem = f"{both} both name images and their classes"
                         return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
+                    about = "about the same images" if first.is_alike(one) else "tables of images"
                     note = (
-                        f"{both} are about the same images, and the first is read; to read the "
+                        f"{both} are {about}, and the first is read; to read the "
                         f"other one instead: manifest: [{folder.uri(path)}]"
                     )
                     found[one.split] = first._replace(notes=(*first.notes, note))
