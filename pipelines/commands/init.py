@@ -492,9 +492,11 @@ def _describe_files(paths: Iterable[str]) -> str:
 
 
 def _lacks_key(found: _Candidate) -> bool:
-    """Whether a key of the candidate's format is missing, by the error of its config."""
-    named = re.match(r"(?:config: )?(?:source|splits\.\w+)\.(\w+): ", found.problem)
-    return named is not None and named[1] in source_flags(find_format(found.name))
+    """Whether all that is missing is a key of the candidate's format, which the problem names."""
+    named = re.match(r"(?:config: )?(?:(?:source|splits\.\w+)\.)?(\w+): ", found.problem)
+    if named is None or named[1] not in source_flags(find_format(found.name)):
+        return False
+    return all(named[1] not in source for source in found.recognized.sources.values())
 
 
 def _as_command(found: _Candidate) -> str:

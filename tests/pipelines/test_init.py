@@ -23,6 +23,7 @@ from tests.support.archive_files import Files, write_files
 from tests.support.builds import coco_document, write_coco
 from tests.support.dataset import Run, run
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
+from tests.support.hub_files import BOXES, IMAGE, classes, hub_image, hub_parquet, list_of
 from tests.support.image_makers import plain_jpeg, save
 from tests.support.label_studio_files import region, task
 from tests.support.screens import check_screen
@@ -685,6 +686,17 @@ def test_advice_is_a_whole_command(tmp_path: Path) -> None:
     ]
     words[-1] = str(tmp_path / "out")
     run(*words, "--class-name", "balloon", exit_code=0)
+
+
+def test_advice_about_hugging_face_is_a_whole_command(tmp_path: Path) -> None:
+    row = {"image": hub_image(JPEG), "objects": {"bbox": [[2.0, 2.0, 9.0, 9.0]], "category": [0]}}
+    features = {"image": IMAGE, "objects": {"bbox": BOXES, "category": list_of(classes("cat"))}}
+    write_files(tmp_path / "d", {"train-0.parquet": hub_parquet([row] * 6, features)})
+    result = run("init", str(tmp_path / "d"), exit_code=1)
+    command = f"shardbeam build huggingface --data {tmp_path}/d --output tfrecords/d"
+    assert f"(they look like px); add that to this command: `{command}`\n" in result.stderr
+    words = command.replace("tfrecords/d", f"{tmp_path}/out").split()[1:]
+    run(*words, "--box-format", "xywh", "--box-units", "px", exit_code=0)
 
 
 def region_of_via() -> dict[str, object]:
