@@ -702,3 +702,59 @@ def test_advice_about_hugging_face_is_a_whole_command(tmp_path: Path) -> None:
 def region_of_via() -> dict[str, object]:
     shape = {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9}
     return {"shape_attributes": shape, "region_attributes": {}}
+
+
+_LABELS = {"1.txt": "0 .5 .5 .2 .2\n"}
+_CVAT = """<annotations><version>1.1</version><image id="0" name="1.jpg" width="32" height="24">
+<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9" occluded="0"/></image></annotations>"""
+_KERAS = {"_annotations.txt": "1.jpg 1,1,9,9,0\n", "_classes.txt": "cat\n"}
+
+
+@pytest.mark.usefixtures("no_preview")
+@pytest.mark.parametrize(
+    ("files", "said", "unread"),
+    [
+        # What cannot be built is no other choice.
+        ({**_LABELS, "a.xml": _CVAT}, "cvat: 1 XML file", "yolo (1 file of labels)"),
+        ({**_LABELS, **_KERAS}, "keras-txt: 1 annotation file", "yolo (1 file of labels)"),
+        (
+            {"a.json": coco("1.jpg"), "b.json": coco("gone.jpg"), "a.xml": _CVAT},
+            "cvat: 1 XML file",
+            "coco (2 annotation files)",
+        ),
+        # Files that name YOLO's classes.
+        ({**_LABELS, "_darknet.labels": "cat\n"}, "yolo: 1 file of labels", ""),
+        ({**_LABELS, "cfg/obj.names": "cat\n"}, "yolo: 1 file of labels", ""),
+        (
+            {**_LABELS, "cfg/obj.names": "a\nb\n", "cfg/obj.data": "names = cfg/obj.names\n"},
+            "yolo: 1 file of labels",
+            "",
+        ),
+    ],
+)
+def test_a_format_that_cannot_be_built_is_no_other_choice(
+    files: Files, said: str, unread: str, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "d", {**images("1.jpg"), **files})
+    _, told = init(tmp_path / "d")
+    assert told.startswith(said)
+    assert (f"not read: {unread}: " in told) == bool(unread)
+
+
+@pytest.mark.parametrize("folder", ["", "train/"])
+def test_darknet_labels_and_files_for_keras_are_no_labels_of_yolo(
+    folder: str, tmp_path: Path
+) -> None:
+    files = {**images("1.jpg"), **_LABELS, **_KERAS, "_darknet.labels": "dog\ncat\n"}
+    write_files(tmp_path / "d", {f"{folder}{name}": data for name, data in files.items()})
+    words = ("--root", f"{tmp_path}/d", "--output", f"{tmp_path}/out")
+    result = run("build", "yolo", *words, "--json", exit_code=0)
+    assert (tmp_path / "out" / "labels.txt").read_text().split() == ["dog", "cat"]
+    assert json.loads(result.stdout)["splits"]["train"]["rejected"] == {}
+
+
+def test_several_files_of_darknet_are_not_chosen_among(tmp_path: Path) -> None:
+    files = {**images("1.jpg"), **_LABELS, "a/obj.names": "cat\n", "b/obj.names": "dog\n"}
+    write_files(tmp_path / "d", files)
+    result = run("init", str(tmp_path / "d"), exit_code=1)
+    assert "a/obj.names and b/obj.names may name the classes; name one with `data`" in result.stderr

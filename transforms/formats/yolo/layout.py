@@ -44,7 +44,13 @@ _LABEL_FOLDERS = frozenset({"labels", "label", "annotations"})
 # Replaces either of them in the text that joins images and labels.
 LABELS = "labels"
 # Text files that are never labels.
-_KNOWN_TEXTS = frozenset({"classes.txt", "license.txt", "requirements.txt"})
+_KNOWN_TEXTS = frozenset(
+    {
+        *("classes.txt", "license.txt", "requirements.txt"),
+        # Of Roboflow's export for Keras, which may lie in the same folders.
+        *("_annotations.txt", "_classes.txt"),
+    }
+)
 
 
 def join_of_image(key: str) -> str:
@@ -103,13 +109,19 @@ def is_labels(key: str, *, beside: bool) -> bool:
 
 
 _DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "obj.data")
-_NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classes.txt")
-# Tools that draw boxes write the names beside the labels of a split.
+_NAMES_FILES = (
+    *("classes.txt", "obj.names", "_darknet.labels", "labels/classes.txt", "images/classes.txt"),
+)
+# Tools that draw boxes, and Roboflow's export for Darknet, write the names beside the labels of a
+# split.
 _SPLIT_NAMES_FILES = tuple(
-    f"{folder.format(split)}/classes.txt"
+    f"{folder.format(split)}/{name}"
     for split in ("train", "val", "valid", "validation", "test")
     for folder in ("{}", "{}/labels", "labels/{}", "images/{}")
+    for name in ("classes.txt", "_darknet.labels")
 )
+# Darknet's files, which may also lie in a folder of their own, such as `cfg` or `data`.
+_DARKNET_FILES = ("obj.data", "obj.names")
 _ABSOLUTE = re.compile(r"[/\\]|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -282,7 +294,7 @@ class LayoutFinder:
                 uri=self._root,
                 problem=f"{', '.join(sorted(others))} may name the classes; name one with `data`",
             )
-        for path, file in self._names_beside_labels().items():
+        for path, file in (self._names_beside_labels() or self._darknet_files()).items():
             return join_uri(self._root, path), file
         raise InputError(
             uri=self._root,
@@ -312,6 +324,22 @@ class LayoutFinder:
                     "equal, or name one of them with `data`",
                 )
         return found
+
+    def _darknet_files(self) -> dict[str, ImageRef]:
+        """Finds Darknet's files one folder down: `obj.data` before `obj.names`.
+
+        Raises:
+            InputError: There are several.
+        """
+        below = {path: file for path, file in self._files.walk() if path.count("/") == 1}
+        for name in _DARKNET_FILES:
+            found = {path: file for path, file in below.items() if path.endswith(f"/{name}")}
+            if len(found) > 1:
+                problem = f"{' and '.join(found)} may name the classes; name one with `data`"
+                raise InputError(uri=self._root, problem=problem)
+            if found:
+                return found
+        return {}
 
     def _describe(self, data: bytes) -> YoloData:
         uri = self._data_uri

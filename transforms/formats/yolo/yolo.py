@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -127,10 +126,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         if not labels:
             return None
         files = [
-            path
-            for paths in labels.values()
-            for path in paths
-            if posixpath.basename(path) != "classes.txt"
+            path for paths in labels.values() for path in paths if is_labels(path, beside=True)
         ]
         what = counted(len(files), "file of labels", "files of labels")
         problem = ""
