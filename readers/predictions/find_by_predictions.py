@@ -246,13 +246,15 @@ def _compare_objects(dataset: Dataset, *, uri: str) -> Predictions:
             "probabilities (.csv or .parquet)",
         )
     given = read_detections(uri)
-    usable = _find_usable(given, dataset=dataset, uri=uri)
+    usable, seem_corners = _find_usable(given, dataset=dataset, uri=uri)
     found = _strongest(_compare_images(usable, dataset=dataset, left_out=given.left_out))
     predicted = np.unique(usable["image"])
     objects = sum(int((~dataset.images[each].crowds).sum()) for each in predicted.tolist())
     notes = [_count_images(len(predicted), dataset=dataset)]
     left_out = given.left_out.items()
     notes += [f"not used: {counted(count, 'detection')} {why}" for why, count in left_out if count]
+    if seem_corners:
+        notes.append(f"{seem_corners}; if they are, write [x, y, width, height]")
     wrong = sum(each.kind == WRONG_CLASS for each in found)
     if wrong > _MANY_WRONG * objects:
         notes.append(
@@ -262,12 +264,13 @@ def _compare_objects(dataset: Dataset, *, uri: str) -> Predictions:
     return Predictions(found, notes)
 
 
-def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> Rows:
+def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> tuple[Rows, str]:
     """Finds the images and classes of detections; counts the others in `given.left_out`.
 
     Returns:
         The detections in images of the dataset and of its classes, with the numbers of both and
-        with boxes like those of the dataset.
+        with boxes like those of the dataset; and why the boxes of the file may be corners, or an
+        empty text.
     """
     left_out, rows = given.left_out, given.rows
     counts = np.bincount(rows["image"], minlength=len(given.ids))
@@ -293,7 +296,7 @@ def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> Rows:
     images, classes = of_ids[rows["image"]], of_categories[rows["class"]]
     sizes = np.array([[each.width, each.height] for each in dataset.images], np.float32)[images]
     is_there, is_class = images >= 0, classes >= 0
-    _check_boxes(rows["box"][is_there], sizes[is_there], uri=uri)
+    seem_corners = _check_boxes(rows["box"][is_there], sizes[is_there], uri=uri)
     inside = np.clip(_corners(rows["box"]), 0, np.tile(sizes, 2))
     has_area = (inside[:, 2:] > inside[:, :2]).all(axis=1)
     used = is_there & is_class & has_area
@@ -305,15 +308,18 @@ def _find_usable(given: Detections, *, dataset: Dataset, uri: str) -> Rows:
     left_out["outside of their pictures"] += int((is_there & is_class & ~has_area).sum())
     rows = rows[used]
     rows["image"], rows["class"], rows["box"] = images[used], classes[used], inside[used]
-    return rows
+    return rows, seem_corners
 
 
 def _corners(boxes: Boxes) -> Boxes:
     return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
 
 
-def _check_boxes(boxes: Boxes, sizes: npt.NDArray[np.float32], *, uri: str) -> None:
+def _check_boxes(boxes: Boxes, sizes: npt.NDArray[np.float32], *, uri: str) -> str:
     """Checks that the numbers of boxes mean what they should.
+
+    Returns:
+        Why they may be corners, if some fit into their pictures only as such; or an empty text.
 
     Raises:
         InputError: They are fractions, or most boxes reach beyond their pictures.
@@ -321,15 +327,21 @@ def _check_boxes(boxes: Boxes, sizes: npt.NDArray[np.float32], *, uri: str) -> N
     expected = "expected [x, y, width, height] in pixels of the stored picture"
     if len(boxes) and boxes.max() <= 1 and sizes.max() > 2:
         raise InputError(uri=uri, problem=f"its boxes are fractions of the pictures; {expected}")
-    beyond = (_corners(boxes)[:, 2:] > sizes * (1 + _OUTSIDE)).any(axis=1)
+    most = sizes * (1 + _OUTSIDE)
+    beyond = (_corners(boxes)[:, 2:] > most).any(axis=1)
+    if not beyond.any():
+        return ""
+    first = int(np.flatnonzero(beyond)[0])
+    text = (
+        f"{int(beyond.sum()):,} of {len(boxes):,} boxes reach beyond their pictures, such as "
+        f"{_round(boxes[first])} in {sizes[first][0]:.0f}x{sizes[first][1]:.0f}"
+    )
+    fit = ((boxes[:, 2:] > boxes[:, :2]) & (boxes[:, 2:] <= most)).all()
+    as_corners = f"{text}, and all fit as corners, [left, top, right, bottom]" if fit else ""
     if beyond.sum() > _HALF * len(boxes):
-        first = int(np.flatnonzero(beyond)[0])
-        raise InputError(
-            uri=uri,
-            problem=f"{int(beyond.sum()):,} of {len(boxes):,} boxes reach beyond their pictures, "
-            f"such as {_round(boxes[first])} in {sizes[first][0]:.0f}x{sizes[first][1]:.0f}; "
-            f"{expected} (not corners, and not pixels of a larger original)",
-        )
+        why = "" if as_corners else " (not corners, and not pixels of a larger original)"
+        raise InputError(uri=uri, problem=f"{as_corners or text}; {expected}{why}")
+    return as_corners
 
 
 def _compare_images(

@@ -183,17 +183,26 @@ def match_images(
     if not fitting:
         best = max(int(counts[way.found >= 0].sum()) for way in ways)
         raise InputError(uri=uri, problem=_unmatched(best, total, ids=ids, dataset=dataset))
-    way, other = fitting[0], fitting[-1]
-    if way.what == _EXPORT_ID and not np.array_equal(way.found, other.found):
-        # Any numbers up to that of the images are ids in an export.
-        name = ids[int(np.flatnonzero(way.found != other.found)[0])]
-        pair = [dataset.images[each.found[ids.index(name)]] for each in (way, other)]
-        raise InputError(
-            uri=uri,
-            problem=f"image {show_name(name)} may be {show_name(pair[0].key)}, by its id in the "
-            f"COCO export, or {show_name(pair[1].key)}, by {other.what}: write the keys of the "
-            "images as their ids",
-        )
+    way = fitting[0]
+    if way.what == _EXPORT_ID:
+        # Any numbers from 1 up to that of the images are ids in an export, but no others are: a
+        # model that names 000000.jpg 0 has named all images by their files.
+        others = fitting[1:]
+        if not way.is_complete:
+            way = next((other for other in others if other.is_complete), way)
+        for other in others if way.what == _EXPORT_ID else ():
+            differ = np.flatnonzero(
+                (way.found != other.found) & (way.found >= 0) & (other.found >= 0)
+            )
+            if differ.size:
+                number = int(differ[0])
+                pair = [dataset.images[each.found[number]] for each in (way, other)]
+                raise InputError(
+                    uri=uri,
+                    problem=f"image {show_name(ids[number])} may be {show_name(pair[0].key)}, by "
+                    f"its id in the COCO export, or {show_name(pair[1].key)}, by {other.what}: "
+                    "write the keys of the images as their ids",
+                )
     if way.repeated:
         raise InputError(uri=uri, problem=_repeated(way, dataset=dataset))
     return way.found
@@ -227,6 +236,11 @@ class _Way:
             if name and name in wanted and known.setdefault(name, number) != number:
                 self.repeated.setdefault(name, (known[name], number))
         self.found = np.array([known.get(name, -1) for name in names], np.int32)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all names are those of images."""
+        return bool((self.found >= 0).all())
 
 
 def _unmatched(best: int, total: int, *, ids: Sequence[str], dataset: Dataset) -> str:

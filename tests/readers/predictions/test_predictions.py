@@ -154,6 +154,44 @@ def test_names_of_files_may_be_numbers(tmp_path: Path) -> None:
         find(write(tmp_path / "data", *records), [result(1, 2, CAT, 0.9)])
 
 
+def test_an_id_that_no_export_gives_shows_that_ids_are_names_of_files(tmp_path: Path) -> None:
+    # An export numbers these images from 1 to 12. Ultralytics names 000000.jpg 0.
+    keys = [f"{n:06}.jpg" for n in (5, *range(5), *range(6, 12))]
+    folder = write(tmp_path / "data", *(example(key, (1, CAT)) for key in keys))
+    found = find(folder, [result(n, 1 + (n == 3), CAT, 0.9) for n in range(12)]).found
+    assert [each.key for each in found] == ["000003.jpg"]
+    # Without it, both are possible.
+    with pytest.raises(InputError, match=r"'1' may be '000005\.jpg', .* or '000001\.jpg'"):
+        find(folder, [result(n, 1, CAT, 0.9) for n in range(1, 12)])
+
+
+def test_ids_that_mean_the_same_image_both_ways_are_clear(tmp_path: Path) -> None:
+    keys = [f"{n:06}.jpg" for n in range(1, 12)]
+    folder = write(tmp_path / "data", *(example(key, (1, CAT)) for key in keys))
+    results = [result(n, 1 + (n == 3), CAT, 0.9) for n in range(1, 12)]
+    # Of an image that is not in the dataset.
+    results.append(result(77, 1, CAT, 0.9))
+    assert [each.key for each in find(folder, results).found] == ["000003.jpg"]
+
+
+def test_boxes_that_fit_only_as_corners(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", *(example(f"{n}.jpg", (1, CAT)) for n in range(4)))
+    corners = [[10, 10, 40, 40], [10, 20, 30, 40], [60, 60, 90, 90], [5, 5, 9, 9]]
+    results = [result(f"{n}.jpg", 1, box, 0.9) for n, box in enumerate(corners)]
+    assert find(folder, results).notes[-1] == (
+        "1 of 4 boxes reach beyond their pictures, such as (60.0, 60.0, 90.0, 90.0) in 100x100, "
+        "and all fit as corners, [left, top, right, bottom]; if they are, write [x, y, width, "
+        "height]"
+    )
+    # A box that is not the corners of anything.
+    results.append(result("0.jpg", 1, [50, 50, 20, 20], 0.9))
+    assert "corners" not in " ".join(find(folder, results).notes)
+    # Most of them.
+    most = [result("0.jpg", 1, [60, 60, 90, 90], 0.9)]
+    with pytest.raises(InputError, match=r"and all fit as corners, .*; expected \[x, y, width"):
+        find(folder, most)
+
+
 def test_ids_that_two_images_have_need_a_split(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", example("a.jpg", (1, CAT), source_id="1"))
     write_tfrecord(folder / "validation.tfrecord", example("b.jpg", (1, CAT), source_id="1"))
