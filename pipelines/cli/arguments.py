@@ -194,6 +194,8 @@ def _make_config(
             raise UsageError(f"{command}: {_describe_target(target)}")
         target = str(ready_configs()[target])
     if target.lower().endswith(_DATA):
+        # This refuses what lies on the web.
+        storage_for(target)
         # An archive is a folder to `init`.
         folder = target if is_archive(target) else posixpath.dirname(target) or "."
         raise UsageError(

@@ -217,14 +217,14 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
         names = ", ".join(each.name for each in likely)
         problem = f"{unread}; to read the images without these files: --format {names}"
         raise InputError(uri=folder.root, problem=problem)
-    unread = [
+    left_out = [
         f"not read: {each.name} ({each.recognized.what}): {each.problem}"
         for each in likely
         if each.problem
     ]
     chosen = certain[0] if len(certain) == 1 else _richest(certain, folder=folder)
     if chosen is not None:
-        notes = (*chosen.recognized.notes, *unread)
+        notes = (*chosen.recognized.notes, *left_out)
         return chosen._replace(recognized=msgspec.structs.replace(chosen.recognized, notes=notes))
     raise InputError(uri=folder.root, problem=_explain(likely, folder=folder, only=only))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import reprlib
@@ -21,6 +22,8 @@ from shardbeam.transforms.storage.base import is_uri
 _MAX_OBJECTS = (1 << 31) - 1
 # Wrong keys are compared with at most this many others, to suggest one.
 _COMPARED = 10_000
+# Classes that an error names.
+_NAMED_CLASSES = 10
 
 
 class Where(TypedDict, total=False):
@@ -304,9 +307,9 @@ def _class_ids(
     for each in classes:
         if isinstance(each, str):
             if each not in by_name:
-                raise InputError(
-                    uri=path, problem=f"no class {each!r}{did_you_mean(each, by_name)}"
-                )
+                known = ", ".join(map(repr, itertools.islice(by_name, _NAMED_CLASSES)))
+                hint = did_you_mean(each, by_name) or (f"; the first are {known}" if known else "")
+                raise InputError(uri=path, problem=f"no class {each!r}{hint}")
             ids.update(by_name[each])
         else:
             number = int(each)

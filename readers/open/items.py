@@ -30,6 +30,7 @@ BoxFormat: TypeAlias = Literal["xyxy", "xywh", "rel_yxyx"]
 
 BOX_FORMATS: tuple[BoxFormat, ...] = ("xyxy", "xywh", "rel_yxyx")
 _IMAGE = "image/encoded"
+_IMAGE_LABEL = "image/class/label"
 _OBJECT, _ANNOTATION = "image/object/", "annotation/"
 _SIDES = tuple(f"{_OBJECT}bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _KEYPOINTS = tuple(f"{_OBJECT}keypoint/{name}" for name in ("x", "y", "visibility"))
@@ -171,7 +172,10 @@ class Detections(msgspec.Struct, Form["tuple[Bytes, DetectionTarget]"], frozen=T
         values = _Values(contents)
         # Each object has its own Example with `example_per: annotation`.
         objects = _ANNOTATION if values.has(f"{_ANNOTATION}bbox") else _OBJECT
-        values.require(_IMAGE, f"{objects}class/label")
+        values.require(_IMAGE)
+        is_other = values.has(_IMAGE_LABEL)
+        hint = "; it has classes of images: use .classification()" if is_other else ""
+        values.require(f"{objects}class/label", hint=hint)
         if objects is _OBJECT:
             values.require(*_SIDES)
         if self.masks:
@@ -258,11 +262,14 @@ class Classifications(msgspec.Struct, Form["tuple[Bytes, int]"], frozen=True):
         from shardbeam.readers.open.pixels import decode_rgb
 
         values = _Values(contents)
-        values.require(_IMAGE, "image/class/label")
+        values.require(_IMAGE)
+        is_other = any(values.has(f"{objects}class/label") for objects in (_OBJECT, _ANNOTATION))
+        hint = "; it has objects: use .detection()" if is_other else ""
+        values.require(_IMAGE_LABEL, hint=hint)
 
         def make(example: Example) -> tuple[Bytes, int]:
             read = values.of(example)
-            labels = read.integers("image/class/label")
+            labels = read.integers(_IMAGE_LABEL)
             if len(labels) != 1:
                 raise ValueError(
                     f"the image has {len(labels):,} labels, and a classifier takes one; read "

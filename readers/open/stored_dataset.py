@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import posixpath
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -42,6 +43,8 @@ _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
 # Only this much of a file is read for its name; what is left of a larger one is not valid JSON.
 _INFO_BYTES = 200_000_000
+# Files that are inputs of a build, beside images.
+_INPUTS = (".zip", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".parquet", ".yaml", ".yml")
 
 
 class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,9 +254,29 @@ def _open(path: str) -> StoredDataset:
         folder = pointed_folder(file)
         if folder is not None:
             return _open_folder(folder)
+        if _is_input(path):
+            raise InputError(
+                uri=path, problem=f"is a file of images or annotations{_as_input(path)}"
+            )
         name = _split_name(posixpath.basename(path))
         return StoredDataset(path=path, splits=(StoredSplit(name=name, shards=(file,)),))
     return _open_folder(path)
+
+
+def _is_input(path: str) -> bool:
+    """Whether a file has the name of an image or of annotations."""
+    # Imported here, because only errors need it.
+    from shardbeam.transforms.formats.names import is_image_name
+
+    is_ours = posixpath.basename(path) in (DATASET_INFO, FEATURES, MANIFEST)
+    return not is_ours and (path.lower().endswith(_INPUTS) or is_image_name(path))
+
+
+def _as_input(path: str) -> str:
+    return (
+        f": an input of a build, and no dataset; `shardbeam init {shlex.quote(path)}` writes a "
+        "config for it"
+    )
 
 
 def _open_folder(path: str) -> StoredDataset:
@@ -279,6 +302,8 @@ def _open_folder(path: str) -> StoredDataset:
         problem = "nothing is there"
         if listed:
             problem = f"neither {DATASET_INFO} nor a file named *.tfrecord or *.record"
+            if any(map(_is_input, listed)):
+                problem += f", but images or annotations{_as_input(path)}"
         elif storage_for(path).is_folder(path):
             problem = "the folder is empty"
         elif sample := _find_sample(path):

@@ -28,6 +28,9 @@ _WILDCARD = re.compile(r"[*?\[]")
 # A path that may lead into an archive.
 _IN_ARCHIVE = re.compile(r"\.(tar|zip|tgz|7z|rar|tar\.[a-z0-9]+)/+[^/]", re.IGNORECASE)
 
+# An archive that a browser would download.
+_ON_THE_WEB = re.compile(r"https?://.*\.(zip|tar|tgz|tar\.gz|7z|rar)(?![^/?#])", re.IGNORECASE)
+
 
 def storage_for(uri: str) -> Storage:
     """Returns the storage that holds `uri`.
@@ -35,6 +38,8 @@ def storage_for(uri: str) -> Storage:
     Raises:
         InputError: The scheme is unknown, or an archive on the path cannot be read.
     """
+    if _ON_THE_WEB.match(uri):
+        raise InputError(uri=uri, problem="archives on the web are not read: download it first")
     if _IN_ARCHIVE.search(uri):
         # By its name, because that module finds the archive's own storage with this one.
         members = importlib.import_module(f"{__package__}.members")
