@@ -306,7 +306,7 @@ def test_the_page_on_tools_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     # As the page says, `init` prints the command of a table that lacks only the name of a column.
     (_, *words) = shown[3]
     command = shlex.join(["shardbeam", *words[:-2]])
-    assert f"`{command} --output tfrecords`" in run("init", "dogs").stderr
+    assert f"`{command} --output tfrecords/dogs`" in run("init", "dogs").stderr
 
 
 def test_the_makefile_runs_the_documented_commands() -> None:
