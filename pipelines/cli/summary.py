@@ -83,7 +83,7 @@ def print_summary(
         is_read, problem = False, str(error)
     if not writes_json():
         if exit_code:
-            write_error(_reason(result, in_short=is_read))
+            write_error(_reason(result, in_short=is_read and not as_json))
         elif not is_read and result.status is Status.COMMITTED:
             write_line(_join(_heading(result), problem))
         return
@@ -105,13 +105,13 @@ def _severity(exit_code: int) -> str:
 
 
 def _reason(result: PlanResult, *, in_short: bool = False) -> str:
-    """Describes in one line how a run ended and why; in short if stdout has the whole summary."""
+    """Describes in one line how a run ended and why; in short if stdout has the whole reason."""
     # Without counts, this is an error's message, whose line ends belong to a name.
     first, *more = result.message.split("\n") if result.splits else [result.message]
     # The message of a failure begins with the name of a file, so it needs no heading.
     heading = "" if first and result.status is Status.FAILED else _heading(result)
-    if in_short and more:
-        more = ["the summary on stdout says more", result.rejects and f"rejects: {result.rejects}"]
+    if in_short and result.splits:
+        first, more = first.partition(": ")[0], ["the summary on stdout says why"]
     return _join(heading, first, *more)
 
 

@@ -220,8 +220,6 @@ def test_the_last_line_does_not_repeat_the_summary(folder: Path, tmp_path: Path)
     assert [path.suffix for path in Path(rejects.removeprefix("rejects: ")).iterdir()]
     assert "not_an_image; the first: " in result.stdout
     assert last_line(result) == (
-        f"shardbeam: error: refused, nothing committed: {tmp_path}; too many rejects: split 'a': "
-        "1 of 1 inputs rejected (100.00%); the default allows 1%, or 3 damaged pictures if they "
-        "are at most 5%, and these are 2 of 2 inputs in a and b; the summary on stdout says more; "
-        f"{rejects}"
+        f"shardbeam: error: refused, nothing committed: {tmp_path}; too many rejects; "
+        "the summary on stdout says why"
     )

@@ -57,17 +57,17 @@ def summary(**changes: Any) -> BuildResult:  # noqa: ANN401  # Fields of a resul
     ("changes", "line"),
     [
         (
-            {"status": Status.REFUSED, "splits": {"train": TRAIN}},
-            "refused, nothing committed: out/d; Too many.; the summary on stdout says more",
-        ),
-        (
-            {"status": Status.REFUSED, "splits": {"train": TRAIN}, "rejects": "out/d/rejects"},
-            "refused, nothing committed: out/d; Too many.; the summary on stdout says more; "
-            "rejects: out/d/rejects",
+            {
+                "status": Status.REFUSED,
+                "splits": {"train": TRAIN},
+                "message": "Too many: 2 of 3.\nSee rejects.",
+                "rejects": "out/d/rejects",
+            },
+            "refused, nothing committed: out/d; Too many; the summary on stdout says why",
         ),
         (
             {"status": Status.FAILED, "splits": {"train": TRAIN}},
-            "Too many.; the summary on stdout says more",
+            "Too many.; the summary on stdout says why",
         ),
         # A name with a line end.
         ({"status": Status.FAILED, "splits": {}}, "Too many.\\nSee rejects."),
