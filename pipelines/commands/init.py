@@ -73,6 +73,8 @@ _MAPS = {Kind.SEMANTIC, Kind.PANOPTIC, Kind.INSTANCE_MASKS}
 _OF_ANNOTATIONS = ("annotations", "labels")
 # CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
+# A name for the images whose files name no split, where others do.
+_REST = "rest"
 # The ranks of formats that can find splits in the names of folders.
 _BY_FOLDERS = (MASKS, FOLDERS, IMAGES)
 # A line near the beginning of each config; the lines before it describe the dataset.
@@ -316,7 +318,7 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
     raw["output"] = {"path": f"tfrecords/{dataset}"}
     problem = recognized.problem
     if "" in sources and len(sources) > 1:
-        problem = "some of the files name a split and others do not"
+        problem = _offer_splits(sources, raw=raw)
     plan = None
     if not problem:
         try:
@@ -328,6 +330,30 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
         except (ConfigError, FormatError, InputError) as error:
             problem = str(error)
     return _Candidate(name, recognized, raw, plan, problem)
+
+
+def _offer_splits(sources: Mapping[str, Mapping[str, Any]], *, raw: Mapping[str, Any]) -> str:
+    """Names the files that name no split, unlike others, and the config that makes them one."""
+    splits = {split or _REST: keys for split, keys in sources.items()}
+    offered = {"name": raw["name"], "version": raw["version"], "splits": splits}
+    text = dump_yaml(
+        msgspec.to_builtins(offered | {"output": raw["output"]}),
+        default_flow_style=True,
+        width=_ONE_LINE,
+    )
+    named = {file for split in sources if split for file in _values(sources[split])}
+    files = [file for file in _values(sources[""]) if file not in named]
+    return (
+        f"{' and '.join(files)} {'names' if len(files) == 1 else 'name'} no split, and others name "
+        f"{', '.join(filter(None, sources))}; if no image is in both, this config makes a split of "
+        f"its own: `{text.strip()}`"
+    )
+
+
+def _values(source: Mapping[str, Any]) -> list[str]:
+    """Returns the paths and other texts of a source, without the name of its format."""
+    lists = (it if isinstance(it, list) else [it] for key, it in source.items() if key != "format")
+    return [str(value) for values in lists for value in values]
 
 
 def _overlaps(plan: Plan, *, folder: Folder) -> bool:

@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError
 from shardbeam.transforms.core.labels import list_classes
-from shardbeam.transforms.core.text import show_name
+from shardbeam.transforms.core.text import counted, show_name
 from shardbeam.transforms.formats.annotation_file import decode_json, decode_row, foreign_content
 from shardbeam.transforms.formats.coco.coco_file import describe_results
 from shardbeam.transforms.formats.names import foreign_name
 from shardbeam.transforms.formats.recognition import Folder, without_split
 from shardbeam.transforms.formats.sibling_folders import find_siblings
 from shardbeam.transforms.formats.table.csv import CsvFormat
+from shardbeam.transforms.formats.yolo.data_file import parse_data_yaml
 
 # The most that an error shows: members of a file, folders, characters of a line.
 _MEMBERS = 8
@@ -54,11 +55,15 @@ _INSTEAD = {
     "Labelbox": _TABLE_INSTEAD,
     "Labelbox (before 2023)": _TABLE_INSTEAD,
     "KITTI": f"{_TABLE_INSTEAD}: its 5th to 8th fields are left, top, right and bottom",
+    "WIDER FACE": f"{_TABLE_INSTEAD}: its lines are left, top, width and height",
     "DOTA": "convert it to YOLO's oriented boxes (`convert_dota_to_yolo_obb` of Ultralytics), or "
     "export these from Roboflow",
 }
-# {layout: the beginning of a file of labels of one image}
+# {layout: the beginning of a file of labels of one image, or of all}
 _LABEL_FILES = {
+    "WIDER FACE": re.compile(
+        rb"[^\n]+\.jpe?g[ \t\r]*\n[0-9]+[ \t\r]*\n([0-9]+[ \t]+){9}[0-9]", re.I
+    ),
     "KITTI": re.compile(rb"[A-Za-z][\w-]*( -?[0-9.]+){14}[ \t\r]*(\n|\Z)"),
     "DOTA": re.compile(
         rb"((imagesource|gsd)[^\n]*\n)*(-?[0-9.]+[ \t]+){8}[^\s0-9]\S*[ \t]+[0-9][ \t\r]*(\n|\Z)"
@@ -86,7 +91,7 @@ def explain_unrecognized(folder: Folder) -> str:
         return f"name an archive of images itself: shardbeam init {folder.uri(tars[0])}"
     if packed := folder.named(*_PACKED):
         return f"init does not look into {packed[0]}; unpack it if it holds annotations or images"
-    if unread := describe_tool(folder):
+    if unread := describe_tool(folder) or _describe_data_yaml(folder):
         return unread
     if not folder.images:
         if packed := folder.named(*_IMAGES_IN_ROWS):
@@ -175,9 +180,25 @@ def describe_tool(folder: Folder) -> str:
 
 
 def _first_texts(folder: Folder) -> Iterator[str]:
-    """Yields the first text files of each folder."""
+    """Yields the first text files of each folder; those that are named like boxes come first."""
     for _, paths in itertools.groupby(folder.named(".txt"), os.path.dirname):
-        yield from itertools.islice(paths, _DOCUMENTS)
+        yield from sorted(paths, key=lambda path: "bbx" not in path)[:_DOCUMENTS]
+
+
+def _describe_data_yaml(folder: Folder) -> str:
+    """Says what a `data.yaml` of YOLO's lacks; empty if there is none."""
+    for path in folder.few(".yaml", ".yml")[:_DOCUMENTS]:
+        try:
+            data = parse_data_yaml(folder.head(path), uri=path)
+        except InputError:
+            continue
+        if data.names and data.splits:
+            lacks = "labels (labels/*.txt)" if folder.images else "images and labels (labels/*.txt)"
+            return (
+                f"{path} names {counted(len(data.names), 'class', 'classes')} of YOLO, whose "
+                f"{lacks} are not in this folder: copy them beside it, or export the dataset again"
+            )
+    return ""
 
 
 def _describe_row(head: bytes) -> str:

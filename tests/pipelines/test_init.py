@@ -99,6 +99,7 @@ def zipped(files: Files) -> bytes:
     return data.getvalue()
 
 
+_ROBOFLOW = "train: ../train/images\nval: ../valid/images\nnc: 2\nnames: ['cat', 'dog']\n"
 _OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
 _VOC = voc_xml(voc_object(ymin=2), size=(32, 24))
 # Of Label Studio, in percent.
@@ -218,6 +219,10 @@ LAYOUTS: dict[str, Files] = {
     "a zip a split": {
         "train.zip": zipped(images("cat/1.jpg", "dog/2.jpg")),
         "val.zip": zipped(images("val/cat/3.jpg", "val/dog/4.jpg")),
+    },
+    "folders of classes in a zip": {"a.zip": zipped(images("a/1.jpg", "b/2.jpg")), "README": "x"},
+    "splits with folders of classes in a zip": {
+        "a.zip": zipped(images("train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg", "val/b/4.jpg")),
     },
     "folders of classes in several zips": {
         "data_part1.zip": zipped(images("cat/1.jpg")),
@@ -459,7 +464,6 @@ UNCERTAIN: dict[str, Files] = {
     "images outside of folders of classes": images("a/1.jpg", "b/2.jpg", "cover.jpg", "e.jpg"),
     "folders of classes, two folders down": images("x/flowers/a/1.jpg", "x/flowers/b/2.jpg"),
     "images in two zips": {f"{name}.zip": zipped(images("x/images/1.jpg")) for name in "ab"},
-    "folders of classes in a zip": {"a.zip": zipped(images("a/1.jpg", "b/2.jpg"))},
     "a table with unknown columns": {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
     "several tables with unknown columns": {
         **images("train/1.jpg", "test/2.jpg"),
@@ -507,6 +511,32 @@ UNCERTAIN: dict[str, Files] = {
         "a.json": '{"objects": [{"geometryType": "bitmap", "classTitle": "x"}]}',
     },
     "an empty tar": {"a.tar": b"\0" * 100},
+    "splits with folders of classes in a folder in a zip": {
+        "a.zip": zipped(images("x/train/a/1.jpg", "x/train/b/2.jpg", "x/val/a/3.jpg")),
+    },
+    "folders of classes in a zip beside a table": {
+        "a.zip": zipped(images("a/1.jpg", "b/2.jpg")),
+        "a.csv": "id,breed\n1,pug\n",
+    },
+    "data.yaml without images": {"data.yaml": _ROBOFLOW},
+    "data.yaml without labels": {**images("train/images/1.jpg"), "data.yaml": _ROBOFLOW},
+    "labels of YOLO without images": {
+        "data.yaml": _ROBOFLOW,
+        "train/labels/1.txt": "0 0.5 0.5 0.1 0.1\n",
+    },
+    "WIDER FACE": {
+        **images("WIDER_train/images/0--Parade/1.jpg", "WIDER_train/images/1--Riot/2.jpg"),
+        "wider_face_split/a_readme.txt": "x",
+        "wider_face_split/a_test_filelist.txt": "x",
+        "wider_face_split/wider_face_train_bbx_gt.txt": (
+            "0--Parade/1.jpg\n1\n1 2 9 9 0 0 0 0 0 0 \n"
+        ),
+    },
+    "COCO of CVAT, one file without a subset": {
+        **images("images/1.jpg", "images/2.jpg"),
+        "annotations/instances_Train.json": coco("1.jpg"),
+        "annotations/instances_default.json": coco("2.jpg"),
+    },
     "a tgz": {"a.tgz": b"x"},
     "only a text": {"a.txt": b"x"},
     "TFRecord files in a zip": {"a.zip": zipped({"train/b.tfrecord": "x"})},

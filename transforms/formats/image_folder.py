@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Annotated
 
+import msgspec
+
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem, compile_pattern, did_you_mean
 from shardbeam.transforms.core.errors import InputError, RejectedError
@@ -83,6 +85,8 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             return None
         if zips := folder.in_zips():
             return _recognize_zips(folder, zips)
+        if inside := folder.only_zip():
+            return _recognize_zip(folder, inside)
         if recognized := _recognize_flat_splits(folder):
             return recognized
         made = cls(images=folder.location())
@@ -316,6 +320,17 @@ def _may_say_more(folder: Folder) -> list[str]:
     return [path for path in files if posixpath.basename(path) != _NO_ANNOTATIONS]
 
 
+def _recognize_zip(folder: Folder, path: str) -> Recognized | None:
+    """Recognizes folders of classes in the only zip of a folder."""
+    recognized = ImageFolderFormat.recognize(Folder(folder.uri(path)))
+    if recognized is not None and not recognized.problem:
+        beside = [it for it in _may_say_more(folder) if folder.zip_of(it) != path]
+        if beside:
+            problem = f"{beside[0]} may say more than the names of the folders"
+            return msgspec.structs.replace(recognized, problem=problem)
+    return recognized
+
+
 def _recognize_zips(folder: Folder, zips: Mapping[str, Sequence[str]]) -> Recognized | None:
     """Recognizes folders of classes in several zips, whose names may name splits."""
     sources: dict[str, Mapping[str, object]] = {}
@@ -381,10 +396,14 @@ class ImagesFormat(SplitFolderFormat, frozen=True, kw_only=True):
             "folder, at least two"
         )
         if siblings := find_siblings(folder.images):
-            parent = folder.uri(siblings.parent)
+            above = siblings.parent
+            while is_split_name(posixpath.basename(above)):
+                # Beside it may lie other splits.
+                above = posixpath.dirname(above)
             problem = (
-                f"are {list_classes(siblings.classes)} (in {parent}) classes? "
-                f"`shardbeam init {shlex.quote(parent)} --format image-folder` reads these, "
+                f"are {list_classes(siblings.classes)} (in {folder.uri(siblings.parent)}) classes? "
+                f"`shardbeam init {shlex.quote(folder.uri(above))} --format image-folder` reads "
+                "these, "
                 f"`shardbeam init {shlex.quote(folder.root)} --format images` reads pictures "
                 "without labels"
             )

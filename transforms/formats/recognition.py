@@ -314,6 +314,11 @@ class Folder:
             found.setdefault(zipped, []).append(path.removeprefix(f"{zipped}/"))
         return found if len(found) > 1 else {}
 
+    def only_zip(self) -> str:
+        """Returns the zip that holds all images; empty if there is none."""
+        zips = {self.zip_of(path) for path in self.images}
+        return zips.pop() if len(zips) == 1 else ""
+
     def pattern(self, zips: Sequence[str]) -> str:
         """Returns a pattern of some zips that no other zip matches; empty where there is none."""
         start = posixpath.commonprefix(zips)

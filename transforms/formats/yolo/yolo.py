@@ -129,6 +129,9 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             path for paths in labels.values() for path in paths if is_labels(path, beside=True)
         ]
         what = counted(len(files), "file of labels", "files of labels")
+        if not folder.images:
+            problem = "the images are not in this folder: copy them beside the labels"
+            return Recognized(what=what, problem=problem)
         problem = ""
         for root in find_roots(folder.files):
             inside = f"{root}/" if root else ""
