@@ -19,6 +19,7 @@ from shardbeam.transforms.formats.recognition import Folder, without_split
 from shardbeam.transforms.formats.sibling_folders import find_siblings
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.formats.yolo.data_file import parse_data_yaml
+from shardbeam.transforms.storage.archives.open import list_root
 
 # The most that an error shows: members of a file, folders, characters of a line.
 _MEMBERS = 8
@@ -98,6 +99,12 @@ def explain_unrecognized(folder: Folder) -> str:
             return f"no column of {packed[0]} holds images, or names images that are here"
         if packed := [path for path in folder.named(*_TFRECORD) if not folder.files[path].whole]:
             return f"TFRecord files in an archive, such as {packed[0]}, are not read: unpack it"
+        # Other zips count as folders.
+        for path in folder.named(".zip"):
+            try:
+                next(list_root(folder.location(path)), None)
+            except InputError as error:
+                return f"{path}: {error.problem}"
         return "there are no images in it"
     if documents := folder.few(".json", ".jsonl", ".xml"):
         return "; ".join(

@@ -24,6 +24,7 @@ from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.formats.huggingface.pages import read_image_column
 from shardbeam.transforms.formats.names import is_hidden
+from shardbeam.transforms.storage.archives.open import is_archive
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import (
@@ -93,6 +94,8 @@ def _find_files(path: str) -> list[StoredFile]:
     """
     if is_uri(path):
         raise InputError(uri=path, problem="is not on a disk; copy it to one first")
+    if is_archive(path):
+        raise InputError(uri=path, problem="is an archive, or lies in one; unpack that first")
     storage = storage_for(path)
     if os.path.isfile(path):
         # A file of its own is described by its name alone.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.huggingface.files import find_files
 from shardbeam.transforms.formats.huggingface.huggingface import HuggingFaceFormat
+from shardbeam.transforms.formats.recognition import Folder
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.storage.find import storage_for
 from tests.support.archive_files import write_files
@@ -280,6 +283,111 @@ def test_objects_in_columns_of_the_row(tmp_path: Path) -> None:
     assert [(it.name, it.source_id) for it in report.categories] == [("5", 5)]
     (reject,) = report.rejects
     assert reject.detail.endswith("row 1: category_id has 2 values, and bboxes 1")
+
+
+def test_a_key_names_the_column_of_objects(tmp_path: Path) -> None:
+    digits = {"bbox": BOXES, "label": list_of(value("int64"))}
+    features = {"image": IMAGE, "digits": digits, "objects": digits, "size": {"bbox": BOXES}}
+    row = {
+        "image": hub_image(JPEG),
+        "digits": {"bbox": [[20, 12, 31, 23], [1, 1, 5, 9]], "label": [7, 3]},
+        "objects": {"bbox": [[0, 0, 3, 3]], "label": [1]},
+        "size": None,
+    }
+    found = read(tmp_path, [row], features, object_column="digits", **GIVEN).annotations
+    assert [(it.label, it.bbox) for it in found[key(0)].objects] == [
+        ("7", (20, 12, 31, 23)),
+        ("3", (1, 1, 5, 9)),
+    ]
+    found = read(tmp_path, [row], features, **GIVEN).annotations
+    assert [it.label for it in found[key(0)].objects] == ["1"]
+    with pytest.raises(Problem) as caught:
+        resolve(tmp_path, [row], features, object_column="image")
+    assert caught.value.text == (
+        "'image' is no column of structs with a field bbox; there are: digits, objects, size"
+    )
+
+
+def test_objects_under_other_names_are_features_and_a_warning_names_the_key(tmp_path: Path) -> None:
+    names = ("digits", "my faces", "size", "face")
+    features = {
+        "image": IMAGE,
+        **{name: {"bbox": BOXES} for name in names[:3]},
+        "face": {"bbox": list_of(value("float32"))},
+    }
+    boxes = {"bbox": [[20, 12, 31, 23]]}
+    # One struct is no list of objects, and no row shows what `size` is.
+    row = {
+        "image": hub_image(JPEG),
+        "digits": boxes,
+        "my faces": boxes,
+        "size": None,
+        "face": {"bbox": [1, 1, 5, 9]},
+    }
+    warnings = [*resolve(tmp_path, [row], features).warnings()]
+    assert warnings[0] == (
+        "not read as objects: digits, my faces, with boxes; object_column: digits "
+        "(--object-column digits) reads one of them"
+    )
+    warnings = [*resolve(tmp_path, [{**row, "digits": None}], features).warnings()]
+    assert warnings[0] == (
+        "not read as objects: my faces, with boxes; object_column: my faces "
+        "(--object-column 'my faces') reads it"
+    )
+    result = run("init", str(tmp_path), exit_code=1)
+    assert "but set object_column to my faces; class_name: missing" in result.stderr
+
+
+def test_a_column_of_bytes_is_read_if_a_key_names_it(tmp_path: Path) -> None:
+    features = {"photo": value("binary"), "audio": value("binary"), "label": classes("cat")}
+    rows = [{"photo": JPEG, "audio": b"x", "label": 0}]
+    with pytest.raises(InputError) as caught:
+        resolve(tmp_path, rows, features)
+    assert caught.value.problem == (
+        "no column holds images; there are: photo, audio, label; expected one of the type Image, a "
+        "struct of bytes and path; if the bytes of photo are images: --image-column photo "
+        "(image_column)"
+    )
+    made = resolve(tmp_path, rows, features, image_column="photo")
+    assert [*made.warnings()] == ["not read: the columns audio, of images or bytes"]
+
+
+@pytest.mark.parametrize("compression", ["NONE", "SNAPPY"])
+def test_init_finds_long_images_in_a_column_of_bytes(compression: str, tmp_path: Path) -> None:
+    features = {"photo": value("binary"), "audio": value("binary")}
+    long = JPEG + bytes(1 << 20)
+    # More than a batch of rows may have.
+    rows: list[Row] = [{"photo": None}, *([{"photo": long, "audio": b"x"}] * 80)]
+    write_files(tmp_path, {TRAIN: hub_parquet(rows, features, compression=compression)})
+    recognized = HuggingFaceFormat.recognize(Folder(str(tmp_path)))
+    assert recognized is not None
+    if compression == "NONE":
+        assert recognized.sources[""] == {"data": [str(tmp_path)], "image_column": "photo"}
+    else:
+        assert "the column photo is compressed (SNAPPY)" in recognized.problem
+
+
+def test_archives_are_not_listed_and_tables_lie_beside_images(tmp_path: Path) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("metadata.jsonl", '{"file_name": "a.jpg", "text": "cat"}\n')
+        file.writestr("a.jpg", JPEG)
+    write_files(tmp_path, {"zips/a.zip": archive.getvalue()})
+    for data in ("zips", "zips/a.zip"):
+        with pytest.raises(InputError) as caught:
+            make([str(tmp_path / data)]).resolve()
+        assert str(caught.value) == (
+            f"{tmp_path}/zips/a.zip: an archive, which this format does not list: unpack it, or "
+            "name the .parquet, .arrow or metadata files in it"
+        )
+    read_there = check_format(make([f"{tmp_path}/zips/a.zip/metadata.jsonl"])).annotations
+    assert [it.captions for it in read_there.values()] == [("cat",)]
+
+    write_files(tmp_path / "x", {"metadata.jsonl": '{"file_name": "a.jpg", "text": "cat"}\n'})
+    write_files(tmp_path / "x", {"images/a.jpg": JPEG})
+    result = run("plan", "huggingface", "--data", f"{tmp_path}/x", "--output", f"{tmp_path}/out")
+    assert result.exit_code == 1
+    assert "holds 'images/a.jpg'; move the table into images/; then 1 of 1 names" in result.stderr
 
 
 def test_objects_without_a_class_need_its_name(tmp_path: Path) -> None:

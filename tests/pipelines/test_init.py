@@ -23,7 +23,7 @@ from tests.support.archive_files import Files, write_files
 from tests.support.builds import coco_document, write_coco
 from tests.support.dataset import Run, run
 from tests.support.format_samples import SAMPLES, FormatSample, SharedData
-from tests.support.hub_files import BOXES, IMAGE, classes, hub_image, hub_parquet, list_of
+from tests.support.hub_files import BOXES, IMAGE, classes, hub_image, hub_parquet, list_of, value
 from tests.support.image_makers import plain_jpeg, save
 from tests.support.label_studio_files import region, task
 from tests.support.screens import check_screen
@@ -104,6 +104,17 @@ _OUTLINE = [[1, 1, 10, 1, 10, 10, 1, 10]]
 _VOC = voc_xml(voc_object(ymin=2), size=(32, 24))
 # Of Label Studio, in percent.
 _SIDES = {"x": 1, "y": 1, "width": 9, "height": 9}
+
+_METADATA = '{"file_name": "1.jpg", "text": "a photo of a cat"}\n'
+
+
+def hub(image: dict[str, str], *, compression: str = "NONE", **columns: object) -> bytes:
+    """A Parquet file of one image, and columns of objects."""
+    objects = {"bbox": BOXES, "label": list_of(value("int64"))}
+    features = {"image": image, **dict.fromkeys(columns, objects)}
+    row = {"image": hub_image(JPEG), **columns}
+    return hub_parquet([row], features, compression=compression)
+
 
 LAYOUTS: dict[str, Files] = {
     "folders of splits without classes": {**images("train/1.jpg", "val/2.jpg"), "README": "x"},
@@ -223,6 +234,27 @@ LAYOUTS: dict[str, Files] = {
     "folders of classes in a zip": {"a.zip": zipped(images("a/1.jpg", "b/2.jpg")), "README": "x"},
     "splits with folders of classes in a zip": {
         "a.zip": zipped(images("train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg", "val/b/4.jpg")),
+    },
+    "an imagefolder in a zip": {"a.zip": zipped({**images("1.jpg"), "metadata.jsonl": _METADATA})},
+    "a table of Hugging Face beside a zip": {
+        "a.zip": zipped(images("1.jpg")),
+        "metadata.jsonl": '{"file_name": "1.jpg", "label": "cat"}\n',
+    },
+    "a table of Hugging Face beside its folder": {
+        **images("images/1.jpg"),
+        "metadata.csv": "file_name,label\n1.jpg,cat\n",
+    },
+    "Parquet of Hugging Face in a zip": {
+        "a.zip": zipped({"data/train-00000-of-00001.parquet": hub(IMAGE)}),
+    },
+    "Parquet with images in a column of bytes": {
+        "a.parquet": hub_parquet(
+            [{"photo": JPEG, "audio": b"RIFF", "label": 0}],
+            {"photo": value("binary"), "audio": value("binary"), "label": value("int64")},
+        )
+    },
+    "Parquet with objects under another name": {
+        "a.parquet": hub(IMAGE, digits={"bbox": [[20, 12, 31, 23]], "label": [7]}),
     },
     "folders of classes in several zips": {
         "data_part1.zip": zipped(images("cat/1.jpg")),
@@ -518,6 +550,35 @@ UNCERTAIN: dict[str, Files] = {
         "a.zip": zipped(images("a/1.jpg", "b/2.jpg")),
         "a.csv": "id,breed\n1,pug\n",
     },
+    "captions of Hugging Face beside a zip": {
+        "a.zip": zipped(images("1.jpg")),
+        "metadata.jsonl": _METADATA.replace("a photo of a cat", "cat"),
+    },
+    "captions of Hugging Face beside their folder": {
+        **images("images/1.jpg"),
+        "metadata.jsonl": _METADATA.replace("a photo of a cat", "cat"),
+    },
+    "two imagefolders in zips": {
+        f"{split}.zip": zipped({**images("1.jpg"), "metadata.jsonl": _METADATA.replace("a ", "")})
+        for split in ("train", "test")
+    },
+    "Parquet of Hugging Face beside its README in a zip": {
+        "a.zip": zipped({"README.md": "x", "data/train.parquet": hub(IMAGE)}),
+    },
+    "compressed Parquet of Hugging Face in a zip": {
+        "a.zip": zipped({"data/train.parquet": hub(IMAGE, compression="SNAPPY")}),
+    },
+    "Parquet with several columns of bytes that are images": {
+        "a.parquet": hub_parquet(
+            [{"photo": JPEG, "thumb": JPEG}], dict.fromkeys(("photo", "thumb"), value("binary"))
+        ),
+    },
+    "Parquet with a column of bytes that are no images": {
+        "a.parquet": hub_parquet([{"audio": b"RIFF"}], {"audio": value("binary")}),
+    },
+    "objects under another name with boxes that fit several orders": {
+        "a.parquet": hub(IMAGE, digits={"bbox": [[2, 3, 4, 4]], "label": [7]}),
+    },
     "data.yaml without images": {"data.yaml": _ROBOFLOW},
     "data.yaml without labels": {**images("train/images/1.jpg"), "data.yaml": _ROBOFLOW},
     "labels of YOLO without images": {
@@ -538,6 +599,7 @@ UNCERTAIN: dict[str, Files] = {
         "annotations/instances_default.json": coco("2.jpg"),
     },
     "a tgz": {"a.tgz": b"x"},
+    "a zip that is cut off": {"a.zip": zipped(images("a/1.jpg"))[:-30]},
     "only a text": {"a.txt": b"x"},
     "TFRecord files in a zip": {"a.zip": zipped({"train/b.tfrecord": "x"})},
     "Parquet files": {"a/b.parquet": b"x"},

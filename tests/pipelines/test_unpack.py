@@ -113,6 +113,17 @@ def test_a_pipe_in_the_output_is_not_waited_for(tmp_path: Path) -> None:
     assert "a named pipe; only regular files are read" in unpack_to(source, output).stderr
 
 
+def test_an_archive_is_unpacked_by_other_tools_first(tmp_path: Path) -> None:
+    write_folder(tmp_path / "hub")
+    archive = shutil.make_archive(str(tmp_path / "hub"), "zip", tmp_path / "hub")
+    for source in (archive, f"{archive}/data", f"{archive}/data/train-00000.parquet"):
+        refused = unpack_to(Path(source), tmp_path / "plain")
+        assert refused.exit_code == 1
+        assert refused.stderr == (
+            f"shardbeam: error: {source}: is an archive, or lies in one; unpack that first\n"
+        )
+
+
 def test_row_groups_are_neither_small_nor_long(tmp_path: Path) -> None:
     """A file of many small groups has a long footer; a group is in memory while it is written."""
     path = tmp_path / "a.parquet"

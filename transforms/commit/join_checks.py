@@ -212,9 +212,7 @@ def _suggest_fix(seen: SourceSamples, *, source_format: Format) -> str:
     for name in sorted(seen.referenced_sample):
         listed = by_name.get(normalize_for_match(name, "name"), "")
         if listed.endswith(f"/{name}"):
-            fixes[
-                f"move the root down: add /{listed.removesuffix(f'/{name}')} to `{root_key}`"
-            ] += 1
+            fixes[source_format.move_down(listed.removesuffix(f"/{name}"))] += 1
         folders = name.removesuffix(f"/{listed}")
         if (
             listed

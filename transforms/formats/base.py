@@ -193,6 +193,10 @@ class Format(Source, frozen=True, kw_only=True):
         """Returns the folders of images, archives, and patterns of archives."""
         return self._given(self.ROOTS)
 
+    def move_down(self, below: str) -> str:
+        """Says how to go on if annotations name images of a folder below the root without it."""
+        return f"move the root down: add /{below} to `{self.ROOTS[0]}`"
+
     def resolve(self) -> Format:
         """Finds out, once before the run, what workers need and the keys do not say.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.huggingface.objects import (
     ObjectLayout,
+    are_objects,
+    find_boxes,
     find_objects,
     name_class,
 )
@@ -37,7 +40,7 @@ class NoImagesError(InputError):
 _MASKS = ("label", "labels", "mask", "masks", "annotation", "annotations", "segmentation")
 # The column of images in Examples.
 _EXAMPLES = "image/encoded"
-_FILES = ("filename", "imagefilename")
+IMAGE_NAMES = ("filename", "imagefilename")
 _CAPTIONS = ("caption", "captions", "sentence", "sentences", "text", "texts")
 # Columns that files' splits, not rows, decide.
 _SPLITS = ("split", "mluse")
@@ -53,6 +56,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
         size: The columns of the images' width and height, if there are objects.
         classes: `{column: names of its classes}`; a column in a struct is `objects.category`.
         objects: Where the objects are.
+        boxed: The columns of structs with boxes, if none of them is read as objects.
         table: What all other columns are, as in a table.
         not_read: The columns that are not read.
     """
@@ -63,6 +67,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     size: tuple[str, ...] = ()
     classes: Mapping[str, tuple[str, ...]] = {}
     objects: ObjectLayout | None = None
+    boxed: tuple[str, ...] = ()
     table: TableLayout = TableLayout()
     not_read: tuple[str, ...] = ()
 
@@ -97,7 +102,12 @@ class FirstColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_columns(
-    first: FirstColumns, table: TableKeys, *, mask_column: str | None, names_images: bool
+    first: FirstColumns,
+    table: TableKeys,
+    *,
+    mask_column: str | None,
+    object_column: str | None,
+    names_images: bool,
 ) -> Columns:
     """Finds out what the columns are.
 
@@ -105,6 +115,7 @@ def find_columns(
         first: The columns and the first rows.
         table: The keys of a table with these rows.
         mask_column: The key of the config.
+        object_column: The key of the config.
         names_images: Whether rows name image files.
 
     Raises:
@@ -128,7 +139,7 @@ def find_columns(
             )
     mask = mask_column or ""
     if names_images:
-        image = table.image_column or first_of(_FILES, used)
+        image = table.image_column or first_of(IMAGE_NAMES, used)
         if not image:
             raise NoImagesError(
                 uri=uri,
@@ -140,7 +151,15 @@ def find_columns(
     free = [it for it in used if it not in (image, mask, *images, *first.unread)]
     classes = {name: tuple(names) for name, names in first.classes.items()}
     rows = [*_valid(first.rows, classes)]
-    objects = find_objects(rows, names=free, fields=first.fields, classes=classes)
+    objects = find_objects(
+        rows, names=free, fields=first.fields, classes=classes, object_column=object_column
+    )
+    boxed = [
+        name
+        for name in (free if objects is None else ())
+        if (box := find_boxes(first.fields.get(name, ())))
+        and are_objects(rows, column=name, box=box)
+    ]
     image_id = ""
     size: tuple[str, ...] = ()
     if objects is not None:
@@ -180,8 +199,12 @@ def find_columns(
         size=size,
         classes=classes,
         objects=objects,
+        boxed=tuple(boxed),
         table=find_layout(keys, [image, *free], rows),
-        not_read=(*others, *(it for it in first.unread if it in used and it not in images)),
+        not_read=(
+            *others,
+            *(it for it in first.unread if it in used and it not in (*images, image, mask)),
+        ),
     )
 
 
@@ -194,11 +217,16 @@ def _image_columns(
     others = [name for name in images if name not in masks and name != mask]
     if image is None:
         if not images:
+            hint = "image_column can name one of bytes"
+            if first.unread:
+                hint = (
+                    f"if the bytes of {first.unread[0]} are images: --image-column "
+                    f"{shlex.quote(first.unread[0])} (image_column)"
+                )
             raise NoImagesError(
                 uri=table.manifest[0],
                 problem=f"no column holds images; there are: {join_names(first.names)}; expected "
-                "one of the type Image, a struct of bytes and path; image_column can name one of "
-                "bytes",
+                f"one of the type Image, a struct of bytes and path; {hint}",
             )
         if len(others) != 1 and len(images) > 1:
             raise Problem(

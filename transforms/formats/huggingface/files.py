@@ -26,6 +26,7 @@ from shardbeam.transforms.formats.parsing.root_files import common_folder
 from shardbeam.transforms.formats.recognition import split_in
 from shardbeam.transforms.formats.split_folders import sort_splits
 from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.archives.open import is_archive_name
 from shardbeam.transforms.storage.base import join_uri, nearest_path
 from shardbeam.transforms.storage.find import expand_pattern, read_listed, storage_for
 
@@ -35,6 +36,10 @@ _README = re.compile(r"---[ \t]*\r?\n(.*?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 # `data/train-00000-of-00001-<hash>.parquet`, and the Hub's own `default/train/0000.parquet`.
 _NUMBERED = re.compile(r"(?:.*/)?(\w[\w.]*)-\d{5}-of-\d{5}(?:-\w+)?\.(?:parquet|arrow)\Z")
 _CONVERTED = re.compile(r"(?:([^/]+)/)?(?:partial-)?(\w[\w.]*)/\d{4}\.parquet\Z")
+_PACKED = (
+    "an archive, which this format does not list: unpack it, or name the .parquet, .arrow or "
+    "metadata files in it"
+)
 
 _json_decoder = JsonDecoder(dict[str, Any])
 
@@ -208,7 +213,7 @@ def _data_file(uri: str, path: str, *, split: str, has_images: bool = False) -> 
     kind: Any = _TABLES.get(extension)
     if kind is None:
         problem = "expected .parquet, .arrow, or an imagefolder's metadata.csv or metadata.jsonl"
-        raise InputError(uri=uri, problem=problem)
+        raise InputError(uri=uri, problem=_PACKED if is_archive_name(uri) else problem)
     return DataFile(uri, path, split, kind)
 
 
@@ -258,6 +263,8 @@ class _FolderReader:
         if self._has_image_files() and tables:
             rows = tables
         if not rows:
+            if packed := next(filter(is_archive_name, self._paths), ""):
+                raise InputError(uri=join_uri(self._folder, packed), problem=_PACKED)
             held = f"it holds {self._paths[0]!r}" if self._paths else "it is empty"
             raise InputError(
                 uri=self._folder,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -24,10 +25,11 @@ from shardbeam.transforms.core.records import (
     ListedImage,
     present_kinds,
 )
-from shardbeam.transforms.core.text import counted
+from shardbeam.transforms.core.text import counted, show_name
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.huggingface.columns import (
+    IMAGE_NAMES,
     Columns,
     NoImagesError,
     class_lists,
@@ -43,17 +45,26 @@ from shardbeam.transforms.formats.mask_values import (
     read_first_maps,
 )
 from shardbeam.transforms.formats.names import is_image_name, normalize_key
-from shardbeam.transforms.formats.parsing.table_columns import column_feature, join_names
+from shardbeam.transforms.formats.parsing.table_columns import (
+    column_feature,
+    first_of,
+    join_names,
+)
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.table.csv import CsvFormat
 from shardbeam.transforms.formats.table.jsonl import JsonLinesFormat
 from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
     from shardbeam.transforms.formats.table.table import TableFormat
 
 # Maps that decide what their values mean.
 _MAPS = 50
+# Bytes of a table whose images are sought.
+_NAMES_BYTES = 64 << 10
+# Files that may divide a dataset into configs and splits.
+_DESCRIPTIONS = ("README.md", "state.json", "dataset_infos.json", "manifest.json")
 
 
 class HuggingFaceFormat(Format, frozen=True, kw_only=True):
@@ -64,6 +75,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
         config_name: The config to read, if there are several.
         image_column: The column of images.
         mask_column: The column of images whose pixels are class ids.
+        object_column: The column of structs of objects, if it has no usual name.
         class_name: The class of all objects, if rows give them none.
         mask_classes: `{class id: name}` of the classes of maps.
         mask_values: `{value of a pixel: class id, or ignore}`, if values are no class ids.
@@ -91,6 +103,7 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
     mask_column: Annotated[str, named("column of images whose pixels are class ids")] | None = None
     label_column: Annotated[str, named("column with the labels")] | None = None
     caption_column: Annotated[str, named("column with the captions")] | None = None
+    object_column: Annotated[str, named("column of the objects, structs with boxes")] | None = None
     class_name: Annotated[str, named("class of the objects, if rows give none")] | None = None
     box_format: BoxFormatKey | None = None
     box_units: BoxUnitsKey | None = None
@@ -163,7 +176,9 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
             _map_classes=found.map_classes,
         )
         table = made._table([file.uri for file in found.files])
-        columns, notes = resolve_columns(found, table=table, mask_column=self.mask_column)
+        columns, notes = resolve_columns(
+            found, table=table, mask_column=self.mask_column, object_column=self.object_column
+        )
         reading = MaskReading()
         if columns.mask and self.mask_values:
             reading = given_values(self.mask_values)
@@ -201,6 +216,13 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
             yield self._mask_reading.said
         if columns.not_read:
             yield f"not read: the columns {join_names(columns.not_read)}, of images or bytes"
+        if columns.boxed:
+            first = columns.boxed[0]
+            yield (
+                f"not read as objects: {join_names(columns.boxed)}, with boxes; object_column: "
+                f"{first} (--object-column {shlex.quote(first)}) reads "
+                f"{'it' if len(columns.boxed) == 1 else 'one of them'}"
+            )
         if not self.kinds:
             yield (
                 "no column was recognized as classes, captions or objects; these are written as "
@@ -271,6 +293,10 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
         is_image = is_image_name(key)
         return Place(role=Role.IMAGE if is_image else Role.OTHER, key=key, join=key)
 
+    def move_down(self, below: str) -> str:
+        """Says to move the tables, beside which images have their names."""
+        return f"move the table into {below}/"
+
     def annotation_files(self) -> Sequence[str]:
         """Returns the files."""
         return [file.uri for file in self._files]
@@ -298,18 +324,28 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes Parquet and Arrow files with images, and tables `metadata` of image files."""
-        files = [path for path in folder.named(".parquet", ".arrow") if folder.files[path].whole]
-        tables = [path for path in folder.files if is_metadata(path)] if folder.images else []
+        files = _outside(folder, folder.named(".parquet", ".arrow"))
+        tables = _outside(folder, filter(is_metadata, folder.files)) if folder.images else []
         if not files and not tables:
             return None
         what = counted(len(tables or files), "table" if tables else "file")
-        keys: dict[str, object] = {"data": [folder.uri("")]}
+        if apart := _find_packed(folder, tables or files) or _find_apart(folder, tables):
+            # Other formats of tables read images in archives and in other folders.
+            if tables and any(kind.recognize(folder) for kind in (CsvFormat, JsonLinesFormat)):
+                return None
+            return Recognized(what=what, problem=apart)
+        # A folder in an archive is not listed.
+        named = [it for it in tables or files if not folder.files[it].whole] or [""]
+        keys: dict[str, object] = {"data": [*map(folder.uri, named)]}
+        data = [*map(folder.location, named)]
         try:
-            made = cls(data=[folder.location()]).resolve()
+            made = _resolve_first(cls(data=data), keys=keys, has_files=bool(folder.images))
         except NoImagesError:
             return None
         except Problem as problem:
-            text = f"{'.'.join(map(str, problem.path))}: {problem.text}"
+            # Of keys that `init` would write, a config that is written by hand needs all.
+            known = [f"set {key} to {value}; " for key, value in keys.items() if key != "data"]
+            text = f"{''.join(known)}{'.'.join(map(str, problem.path))}: {problem.text}"
             return Recognized(what=what, sources={"": keys}, problem=text)
         except InputError as error:
             return Recognized(what=what, problem=str(error))
@@ -318,3 +354,100 @@ class HuggingFaceFormat(Format, frozen=True, kw_only=True):
             keys["box_format"] = objects.box_format
             keys["box_units"] = "fraction" if objects.normalized else "px"
         return Recognized(what=what, sources={"": keys}, notes=tuple(made.warnings()))
+
+
+def _resolve_first(
+    made: HuggingFaceFormat, *, keys: dict[str, object], has_files: bool
+) -> HuggingFaceFormat:
+    """Finds out what the columns are, and adds the keys that name those of other types or names.
+
+    Raises:
+        NoImagesError: No column holds images.
+        InputError: As `resolve`.
+        Problem: As `resolve`.
+    """
+    # Imported here, as in `resolve`.
+    from shardbeam.transforms.formats.huggingface.reading import columns_of_pictures
+
+    try:
+        resolved = made.resolve()
+    except NoImagesError:
+        first = find_files(made.data, config_name=None).files[0]
+        # Bytes beside files of images may be smaller versions of these.
+        if has_files or first.names_images:
+            raise
+        pictures = columns_of_pictures(first.uri, storage=storage_for(first.uri))
+        if not pictures:
+            raise
+        if len(pictures) > 1:
+            raise Problem(
+                ("image_column",),
+                f"missing: the columns {join_names(pictures)} hold images; name one "
+                f"(--image-column {shlex.quote(pictures[0])}), and in mask_column one whose pixels "
+                "are class ids",
+            ) from None
+        keys["image_column"] = pictures[0]
+        made = msgspec.structs.replace(made, image_column=pictures[0])
+        resolved = made.resolve()
+    boxed = resolved._columns.boxed
+    if len(boxed) == 1:
+        keys["object_column"] = boxed[0]
+        resolved = msgspec.structs.replace(made, object_column=boxed[0]).resolve()
+    return resolved
+
+
+def _outside(folder: Folder, paths: Iterable[str]) -> list[str]:
+    """Returns the files that are in no archive; if all are in archives, all."""
+    every = [*paths]
+    return [path for path in every if folder.files[path].whole] or every
+
+
+def _find_apart(folder: Folder, tables: Sequence[str]) -> str:
+    """Says why no image lies where tables of an `imagefolder` name it; empty if some may."""
+    for path in tables:
+        extension = posixpath.splitext(path)[1]
+        kinds: Mapping[str, type[TableFormat]] = {".csv": CsvFormat, ".jsonl": JsonLinesFormat}
+        kind = kinds.get(extension)
+        names = [] if kind is None else _first_names(kind, folder.location(path))
+        beside = (posixpath.join(posixpath.dirname(path), normalize_key(it)) for it in names)
+        if names and folder.files.keys().isdisjoint(beside):
+            images = folder.find_images(names, near=path)
+            if images is not None and images.match == "path":
+                return (
+                    f"{path} names images beside it, such as {show_name(names[0])}, which are in "
+                    f"{images.folder}/: move {path} there"
+                )
+    return ""
+
+
+def _find_packed(folder: Folder, paths: Sequence[str]) -> str:
+    """Says which archive has to be unpacked; empty if none has to.
+
+    Files in one archive can be named, with the images beside them.
+    """
+    packed = [path for path in paths if not folder.files[path].whole]
+    archives = [*dict.fromkeys(folder.uri(folder.zip_of(path)) for path in packed)]
+    if not packed and folder.images and not any(folder.files[it].whole for it in folder.images):
+        image = folder.images[0]
+        return f"{paths[0]} names images in an archive, such as {image}: unpack " + folder.uri(
+            folder.zip_of(image)
+        )
+    if len(archives) > 1:
+        return f"{' and '.join(archives[:2])} are archives: unpack them, or name one of them"
+    for path in folder.files if packed else ():
+        if posixpath.basename(path) in _DESCRIPTIONS and not folder.files[path].whole:
+            return (
+                f"{path} may say what is in an archive, where it is not read: unpack " + archives[0]
+            )
+    return ""
+
+
+def _first_names(kind: type[TableFormat], uri: str) -> list[str]:
+    """Returns the names of images in the first rows of a table; nothing if it cannot be read."""
+    table = kind(manifest=[uri], image_root=["/"])
+    try:
+        names, rows = table.first_rows(uri, storage=storage_for(uri), size_bytes=_NAMES_BYTES)
+    except InputError:
+        return []
+    column = first_of(IMAGE_NAMES, names)
+    return [str(row[column]) for row in rows if row.get(column)]

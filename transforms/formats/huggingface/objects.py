@@ -25,6 +25,7 @@ from shardbeam.transforms.formats.parsing.table_columns import (
     ColumnType,
     first_of,
     infer_type,
+    join_names,
     json_text,
     read_cell,
 )
@@ -143,6 +144,7 @@ def find_objects(
     names: Sequence[str],
     fields: Mapping[str, Sequence[str]],
     classes: Mapping[str, Sequence[str]],
+    object_column: str | None,
 ) -> ObjectLayout | None:
     """Finds the objects in rows; None if there seem to be none.
 
@@ -151,17 +153,47 @@ def find_objects(
         names: The columns.
         fields: `{column: its fields}` of the columns of structs, or of lists of these.
         classes: `{column: names of its classes}`.
+        object_column: The key of the config.
+
+    Raises:
+        Problem: The column that the key names has no boxes.
     """
-    for candidate in _COLUMNS:
+    boxed = {name: find_boxes(fields.get(name, ())) for name in names}
+    if object_column is not None and not boxed.get(object_column):
+        there = join_names([name for name in names if boxed[name]]) or "none"
+        raise Problem(
+            ("object_column",),
+            f"{object_column!r} is no column of structs with a field bbox; there are: {there}",
+        )
+    for candidate in _COLUMNS if object_column is None else ():
         column = first_of([candidate], names)
-        if column and (box := first_of(_BOXES, fields.get(column, ()))):
-            return _layout(column, box, fields[column], rows, classes=classes)
+        if column and boxed[column]:
+            object_column = column
+            break
+    if object_column is not None:
+        column, box = object_column, boxed[object_column]
+        return _layout(column, box, fields[column], rows, classes=classes)
     box = first_of(_BOXES, names)
     values = [row[box] for row in rows if row.get(box)] if box else []
     if not values or not all(isinstance(it, list) and four_numbers(it[0]) for it in values):
         return None
     lists = [name for name in names if _is_beside(name, box, rows)]
     return _layout("", box, lists, rows, classes=classes)
+
+
+def find_boxes(fields: Iterable[str]) -> str:
+    """Returns the field of the boxes in a column of structs; empty if there is none."""
+    return first_of(_BOXES, [*fields])
+
+
+def are_objects(rows: Iterable[Mapping[str, Any]], *, column: str, box: str) -> bool:
+    """Whether each struct of a column has a box of four numbers, and there is one."""
+    layout = ObjectLayout(column=column, box=box)
+    try:
+        boxes = [item.get(box) for row in rows for item in layout.items(row)]
+    except CellError:
+        return False
+    return bool(boxes) and all(map(four_numbers, boxes))
 
 
 def _is_beside(name: str, box: str, rows: Iterable[Mapping[str, Any]]) -> bool:

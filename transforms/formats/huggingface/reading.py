@@ -48,9 +48,11 @@ from shardbeam.transforms.formats.huggingface.pages import (
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import find_file, sizes_of
 from shardbeam.transforms.formats.parsing.table_columns import CellError, json_text
-from shardbeam.transforms.formats.table.parquet import holds_bytes, is_list, rows_of
+from shardbeam.transforms.formats.table.parquet import holds_bytes, is_bytes, is_list, rows_of
 from shardbeam.transforms.formats.table.rows import RowReader
 from shardbeam.transforms.formats.table.table_boxes import Row, four_numbers
+from shardbeam.transforms.images.header import sniff_format
+from shardbeam.transforms.storage.archives.open import is_archive
 from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import (
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 # Rows of an Arrow file that are decoded at a time.
 _BATCH_ROWS = 32
 _HEAD_BYTES = 200
+# Values of a column of bytes that are looked at.
+_FIRST_VALUES = 16
 
 
 def read_first(uri: str, *, storage: Storage, number: int) -> FirstColumns:
@@ -111,6 +115,32 @@ def read_rows(uri: str, *, storage: Storage, columns: Sequence[str]) -> Iterator
                     uri=uri, problem=f"has no column {name!r}, unlike the first file of the data"
                 )
         yield from _rows(file, columns=columns, uri=uri)
+
+
+def columns_of_pictures(uri: str, *, storage: Storage) -> list[str]:
+    """Returns the columns of bytes of which one of the first values is an image.
+
+    Raises:
+        InputError: The file cannot be read, or is damaged.
+    """
+    with _opened(uri, storage=storage) as file:
+        names = [field.name for field in file.schema if is_bytes(field.type)]
+        return [name for name in names if any(map(_is_picture, _first_values(file, name)))]
+
+
+def _first_values(
+    file: ParquetRows | pa.RecordBatchStreamReader, name: str
+) -> Iterator[bytes | None]:
+    """Yields the first values of a column of bytes, which may be long."""
+    batches: Iterable[pa.RecordBatch] = file if not isinstance(file, ParquetRows) else ()
+    if isinstance(file, ParquetRows) and file.group_rows:
+        batches = file.read_group(0, columns=[name], batch_rows=1)
+    values = (value for batch in batches for value in batch.column(name))
+    return (value.as_py() for value in itertools.islice(values, _FIRST_VALUES))
+
+
+def _is_picture(value: bytes | None) -> bool:
+    return value is not None and sniff_format(value) is not None
 
 
 def find_images(file: DataFile, *, storage: Storage, column: str) -> Iterator[StoredImage]:
@@ -201,7 +231,7 @@ _DIGITS = 9
 
 
 def resolve_columns(
-    found: Found, *, table: TableFormat, mask_column: str | None
+    found: Found, *, table: TableFormat, mask_column: str | None, object_column: str | None
 ) -> tuple[Columns, list[str]]:
     """Finds out what the columns are, and how boxes are read, by the first rows.
 
@@ -209,6 +239,7 @@ def resolve_columns(
         found: The files.
         table: The keys of a table with the same rows.
         mask_column: The key of the config.
+        object_column: The key of the config.
 
     Returns:
         The columns, and lines about the order of boxes and about numbers of rows that are not those
@@ -227,7 +258,13 @@ def resolve_columns(
         images=[*dict.fromkeys([*first.images, *beside])],
         classes=first.classes or found.classes,
     )
-    columns = find_columns(first, table, mask_column=mask_column, names_images=file.names_images)
+    columns = find_columns(
+        first,
+        table,
+        mask_column=mask_column,
+        object_column=object_column,
+        names_images=file.names_images,
+    )
     rows: Counter[str] = Counter()
     for each in found.files:
         if each.kind == "parquet":
@@ -277,6 +314,11 @@ def _check_plain(file: DataFile, *, column: str) -> int:
     """Checks that the images of a Parquet file have places in it; returns its number of rows."""
     storage = storage_for(file.uri)
     rows, why_not = read_image_column(file.uri, storage=storage, column=column)
+    if why_not and is_archive(file.uri):
+        problem = (
+            f"the column {column} is {why_not}: unpack the archive, and `shardbeam init` says more"
+        )
+        raise InputError(uri=file.uri, problem=problem)
     if why_not and is_empty(file.uri, storage=storage, column=column):
         raise InputError(
             uri=file.uri,

@@ -164,7 +164,12 @@ def _is_readable(kind: pa.DataType) -> bool:
 
 def holds_bytes(kind: pa.DataType) -> bool:
     """Whether a column holds bytes, alone or in structs and lists."""
-    return any(is_kind(value) for value in _values_of(kind) for is_kind in _IS_BYTES)
+    return any(map(is_bytes, _values_of(kind)))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether a column holds bytes alone."""
+    return any(is_kind(kind) for is_kind in _IS_BYTES)
 
 
 def _values_of(kind: pa.DataType) -> Iterator[pa.DataType]:
