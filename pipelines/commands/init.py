@@ -214,7 +214,8 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
     found = [each for each in found if _names_first(each, folder=folder)] or found
     best = min((each.recognized.rank for each in found), default=0)
     likely = [each for each in found if each.recognized.rank == best]
-    certain = [each for each in likely if not each.problem]
+    asks = any(each.recognized.asks and each.problem for each in likely)
+    certain = [each for each in likely if not each.problem and not asks]
     if best == FOLDERS and only is None and (unread := describe_tool(folder)):
         names = ", ".join(each.name for each in likely)
         problem = f"{unread}; to read the images without these files: --format {names}"

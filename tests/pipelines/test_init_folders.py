@@ -85,7 +85,7 @@ def pictures(*folders: str, number: int = 2) -> Files:
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, and no preview of rejects, for which the command runs a pipeline."""
-    monkeypatch.setattr(init_command, "_foresee", lambda *_, **__: iter(()))
+    monkeypatch.setattr(init_command, "_foresee", lambda *_, **__: init_command._Foreseen(()))
     return tmp_path / "data"
 
 

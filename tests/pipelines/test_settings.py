@@ -133,7 +133,8 @@ def test_unannotated(tmp_path: Path) -> None:
     )
     assert dropped.summary["notes"] == [line]
     assert left_out.summary["notes"] == [f"{line}; --unannotated keep writes them as negatives"]
-    assert kept.summary["notes"] == []
+    line = "3 of 4 images of train have no annotations and are written as negatives"
+    assert kept.summary["notes"] == [line]
 
     strict = {"splits": {"train": source}, "unannotated": "reject", "rejects": {"max_ratio": 1}}
     rejected = build_config(strict, folder=tmp_path, name="rejected")

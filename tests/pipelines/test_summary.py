@@ -76,7 +76,7 @@ def summary(**changes: Any) -> BuildResult:  # noqa: ANN401  # Fields of a resul
 def test_the_last_line_is_short(
     changes: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = summary(message="Too many.\nSee rejects.", **changes)
+    run = summary(**{"message": "Too many.\nSee rejects.", **changes})
     print_summary(run, as_json=False, exit_code=3)
     assert capsys.readouterr().err == f"shardbeam: error: {line}\n"
 

@@ -174,6 +174,7 @@ def test_no_wait_as_json(cloud: Cloud) -> None:
         "job_id": JOB_ID,
         "console": CONSOLE,
         "cancel": CANCEL,
+        "warnings": [],
     }
 
 

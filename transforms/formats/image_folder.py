@@ -125,6 +125,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             sources={"": {"images": folder.uri("")}},
             notes=notes,
             rank=FOLDERS,
+            asks=bool(others),
         )
 
     @functools.cached_property

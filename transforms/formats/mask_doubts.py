@@ -85,6 +85,7 @@ def ask_about_twins(folder: Folder) -> Recognized | None:
         f"{masks}/ has few colours; {answers}",
         sources=sources,
         rank=FOLDERS,
+        asks=True,
     )
 
 

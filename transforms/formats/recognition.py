@@ -67,6 +67,8 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
             dataset of Shardbeam, before `ANNOTATIONS`, `MASKS`, `TABLE`, `FOLDERS` and `IMAGES`.
         outlines: Whether the first objects have outlines, and not boxes alone. Of two formats about
             the same images, the one that says more is read.
+        asks: Whether the problem is a question that another format does not answer: the pictures
+            may be classes, or masks of each other.
     """
 
     what: str
@@ -75,6 +77,7 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
     notes: Sequence[str] = ()
     rank: int = ANNOTATIONS
     outlines: bool = False
+    asks: bool = False
 
 
 class ImageFolder(NamedTuple):
